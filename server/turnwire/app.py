@@ -265,9 +265,10 @@ class Server:
 
     def _open_providers(self, stack: AsyncExitStack) -> ConfiguredProviders:
         config = self._config
-        connections = config.limits.max_running_turns
         sources = (self._environ, config.provider_sources)
-        providers = ConfiguredProviders(config.providers, *sources, config.models, connections, in_thread=quietly)
+        providers = ConfiguredProviders(
+            config.providers, *sources, config.models, limits=config.limits, in_thread=quietly
+        )
         stack.push_async_callback(providers.aclose)
         return providers
 

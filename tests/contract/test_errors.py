@@ -78,6 +78,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.ProviderContextFull: (code_pb2.FAILED_PRECONDITION, "PROVIDER_CONTEXT_FULL", ""),
     e.ProviderStreamCut: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_CUT", "RetryInfo"),
     e.ProviderStreamFailed: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_FAILED", "RetryInfo"),
+    e.ProviderAnswerOverLimit: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_FAILED", "RetryInfo"),
     e.StorageBusy: (code_pb2.UNAVAILABLE, "STORAGE_BUSY", "RetryInfo"),
     e.StorageFull: (code_pb2.RESOURCE_EXHAUSTED, "STORAGE_FULL", ""),
     e.StorageCorrupt: (code_pb2.DATA_LOSS, "STORAGE_CORRUPT", ""),

@@ -15,6 +15,7 @@ from turnwire.domain import errors as domain
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.incremental.slices import at_once
+from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
 from turnwire.providers.answer.loop_share import EVENTS_PER_TURN
@@ -253,7 +254,9 @@ async def test_refused_request_is_not_retried(
     server.enqueue(ScriptedReply((body,), 400, {"content-type": "application/json"}))
     error = await fail(providers, kind)
     assert type(error) is domain.ProviderRefusedRequest
-    assert error.message == "the provider answered 400: bad thing for [key]"
+    host = server.base_url.split("/")[2]
+    assert error.message == f"the provider {kind} at {host} answered 400: bad thing for [key]"
+    assert (error.metadata["providerId"], error.metadata["providerHost"]) == (kind, host)
     assert len(server.requests) == 1
 
 
@@ -285,8 +288,8 @@ async def test_nobody_listens(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_silence(kind: str, server: ProviderServer) -> None:
-    """A provider that is silent for longer than the settings allow is a timeout."""
-    server.enqueue(ScriptedReply((*TEXT[kind], asyncio.Event())))
+    """A provider that does not begin to answer for longer than the settings allow is a timeout."""
+    server.enqueue(ScriptedReply((), wait=asyncio.Event()))
     settings = ProviderSettings(kind=kind, base_url=server.base_url, timeout_seconds=0.2)
     providers = ConfiguredProviders({kind: settings}, {})
     assert type(await fail(providers, kind)) is domain.ProviderTimeout
@@ -324,7 +327,7 @@ async def test_flood_leaves_the_loop_to_others(
 async def test_as_many_calls_at_once_as_configured(kind: str, server: ProviderServer) -> None:
     """One provider can be asked by all turns that may run: the transport's own limit of 100 does not count."""
     settings, all_here = ProviderSettings(kind=kind, base_url=server.base_url), asyncio.Event()
-    providers = ConfiguredProviders({kind: settings}, {}, max_connections=256)
+    providers = ConfiguredProviders({kind: settings}, {}, limits=Limits(max_running_turns=256))
     for _ in range(256):
         server.enqueue(ScriptedReply((*TEXT[kind], all_here, *END[kind])))
     calls = [asyncio.create_task(read(providers, kind)) for _ in range(256)]

@@ -11,6 +11,7 @@ import structlog
 
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
+from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import Provider, ProviderDescription
 from turnwire.providers.catalog.models import ModelCatalog
@@ -32,8 +33,8 @@ class ConfiguredProviders:
         environ: Mapping[str, str],
         sources: Mapping[str, str] = {},
         models: Mapping[ModelRef, ModelSettings] = {},
-        max_connections: int = Shared().max_connections,
         *,
+        limits: Limits | None = None,
         in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """Args:
@@ -41,11 +42,11 @@ class ConfiguredProviders:
         environ: The environment that keys are read from, each when its provider is first used.
         sources: Where each provider comes from: "builtin", "env" or "config" (the default).
         models: Configured settings of models.
-        max_connections: Calls of one provider that may be open at once.
+        limits: What an answer may bring, and how many calls of one provider may be open at once.
         in_thread: Runs on a thread what imports an SDK.
         """
         self._in_thread = in_thread
-        self._shared = Shared(max_connections)
+        self._shared = Shared(limits=limits or Limits())
         self._settings = dict(settings)
         self._environ = environ
         self._sources = dict(sources)

@@ -23,6 +23,8 @@ class ScriptedReply:
     """Written one by one; at an event the server waits until the test sets it."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
+    wait: asyncio.Event | None = None
+    """Set before the answer begins."""
     cut: bool = False
     """True to close the connection after the last chunk, without the end of the body."""
 
@@ -91,6 +93,8 @@ class ProviderServer:
             reply = self._reply_to(recorded)
         response = web.StreamResponse(status=reply.status, headers=reply.headers)
         try:
+            if reply.wait is not None:
+                await reply.wait.wait()
             await response.prepare(request)
             for chunk in reply.chunks:
                 if isinstance(chunk, asyncio.Event):

@@ -27,8 +27,10 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
+from turnwire.domain.errors import ProviderAnswerOverLimit
 from turnwire.domain.ids import IdMaker
-from turnwire.domain.text import join_surrogates
+from turnwire.domain.limits import Limits
+from turnwire.domain.text import join_surrogates, one_line
 from turnwire.ports.commit import Growth
 from turnwire.ports.provider import (
     PartEnded,
@@ -43,6 +45,9 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
+
+MAX_NAME_CHARACTERS = 256
+"""Of names and ids that a provider gives: of tools, calls, models and reasons. They ride in events and lists."""
 
 _TEXT_KINDS: dict[type, type[Text] | type[Reasoning] | type[Refusal]] = {
     TextDelta: Text,
@@ -120,12 +125,16 @@ class _GrowingPart:
 class MessageStream:
     """Builds one assistant message. Used on the event loop only."""
 
-    def __init__(self, message: Message, publish: Callable[[EphemeralKind], None], new_id: IdMaker) -> None:
+    def __init__(
+        self, message: Message, publish: Callable[[EphemeralKind], None], new_id: IdMaker, limits: Limits
+    ) -> None:
         """Args:
         message: The message as it was added: STREAMING, without parts.
         publish: Publishes an event to watchers; never waits.
         new_id: Makes part ids.
+        limits: What the answer may bring.
         """
+        self._limits = limits
         self._message = message
         self._publish = publish
         self._new_id = new_id
@@ -134,6 +143,7 @@ class MessageStream:
         self._unsaved: set[int] = set()
         self._ended: list[int] = []
         self._unchecked: list[int] = []
+        self._calls = 0
         self.size_bytes = 0
         """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None
@@ -182,7 +192,11 @@ class MessageStream:
         self._replace(sent_context=sent)
 
     def apply(self, item: StreamItem) -> None:
-        """Applies the next item of the provider's stream."""
+        """Applies the next item of the provider's stream.
+
+        Raises:
+            ProviderAnswerOverLimit: the answer has too many parts or calls, which are left out, or too much text.
+        """
         kind = type(item)
         if kind in _TEXT_KINDS:
             part = self._growing(item.key) or self._open(item.key, _TEXT_KINDS[kind])  # type: ignore[union-attr]
@@ -196,10 +210,12 @@ class MessageStream:
         elif isinstance(item, ResponseStarted):
             self._apply_response(item)
         elif isinstance(item, ProviderContentReceived):
-            part = self._open(item.key, ProviderContent, name=join_surrogates(item.kind))
+            part = self._open(item.key, ProviderContent, name=_name(item.kind))
             self._end(PartEnded(item.key, item.state))
         elif isinstance(item, StepFinished):
-            self.finished = StepFinished(item.reason, join_surrogates(item.provider_reason))
+            self.finished = StepFinished(item.reason, _name(item.provider_reason))
+        if self.size_bytes > self._limits.max_answer_bytes:
+            raise self._over_limit("is too large", "max_answer_bytes")
 
     def snapshot(self) -> Message:
         """Returns the message so far."""
@@ -273,12 +289,25 @@ class MessageStream:
         call_id: str = "",
     ) -> _GrowingPart:
         index = len(self._parts)
+        self._check_parts(index + 1, self._calls + (kind is ToolUse))
         part = _GrowingPart(self._new_id("prt"), index, kind, name, call_id)
         self._parts.append(part)
         self._by_key[key] = part
         self._unsaved.add(index)
         self._publish(PartStarted(self.message_id, part.value()))
         return part
+
+    def _check_parts(self, parts: int, calls: int) -> None:
+        if parts > self._limits.max_answer_parts:
+            raise self._over_limit("has too many parts", "max_answer_parts")
+        if calls > self._limits.max_answer_tool_calls:
+            raise self._over_limit("has too many tool calls", "max_answer_tool_calls")
+        self._calls = calls
+
+    def _over_limit(self, what: str, key: str) -> ProviderAnswerOverLimit:
+        error = ProviderAnswerOverLimit.of(what, key, getattr(self._limits, key))
+        error.metadata["providerId"] = self.model.provider_id
+        return error
 
     def _grow(self, part: _GrowingPart, text: str) -> None:
         if part.half_pair:
@@ -300,7 +329,7 @@ class MessageStream:
         self._publish(PartDelta(self.message_id, part.index, offset, text))
 
     def _apply_tool_call(self, item: ToolCallDelta) -> None:
-        name, call_id = join_surrogates(item.name), join_surrogates(item.call_id)
+        name, call_id = _name(item.name), _name(item.call_id)
         part = self._growing(item.key) or self._open(item.key, ToolUse, name, call_id)
         part.name = name or part.name
         part.call_id = call_id or part.call_id
@@ -311,8 +340,8 @@ class MessageStream:
         if run is not None:
             run = msgspec.structs.replace(
                 run,
-                model_served=join_surrogates(item.model_served) or run.model_served,
-                response_id=join_surrogates(item.response_id) or run.response_id,
+                model_served=_name(item.model_served) or run.model_served,
+                response_id=_name(item.response_id) or run.response_id,
             )
             self._replace(model_run=run)
 
@@ -346,3 +375,8 @@ class MessageStream:
 
     def _replace(self, **changes: object) -> None:
         self._message = msgspec.structs.replace(self._message, **changes)
+
+
+def _name(text: str) -> str:
+    """Returns a provider's word so that it can be stored and shown: one line, not long."""
+    return one_line(join_surrogates(text[:MAX_NAME_CHARACTERS]), MAX_NAME_CHARACTERS)

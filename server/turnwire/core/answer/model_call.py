@@ -9,14 +9,14 @@ from datetime import timedelta
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.preparing import prepare_request
-from turnwire.core.answer.retries import delay_before_retry, may_fall_back
+from turnwire.core.answer.retries import delay_before_retry, may_fall_back, note_long_wait
 from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
 from turnwire.core.spans.chat import ChatSpan
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import ProviderError, ProviderStreamFailed, UnknownModel
+from turnwire.domain.errors import ProviderError, UnknownModel
 from turnwire.ports.commit import Committed
 from turnwire.ports.provider import ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
@@ -79,6 +79,7 @@ class ModelCall:
             StorageError: the message could not be stored.
         """
         failure: ProviderError | None = None
+        retries = self._environment.settings.retries
         models = (models[0], *filter(self._is_configured, models[1:]))
         for index, model in enumerate(models):
             for attempt in itertools.count(1):
@@ -86,8 +87,9 @@ class ModelCall:
                 if failure is None or self._stream.has_parts:
                     self._report(model, attempt, failure)
                     return failure
-                delay = delay_before_retry(self._environment.settings.retries, failure, attempt)
+                delay = delay_before_retry(retries, failure, attempt)
                 if delay is None:
+                    note_long_wait(retries, failure)
                     break
                 self._report(model, attempt, failure, delay=delay)
                 self.pending_notice = await self._tell(failure, attempt, delay, model, announced)
@@ -135,7 +137,6 @@ class ModelCall:
     async def _receive(
         self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed], chat: ChatSpan
     ) -> ProviderError | None:
-        limit = self._environment.settings.limits.max_answer_bytes
         watchers_know = False
         try:
             # A turn outlives its process, and the configuration may have changed since.
@@ -155,8 +156,6 @@ class ModelCall:
                         self._first_output_at = asyncio.get_running_loop().time()
                         self._on_output()
                     self._journal.note_change()
-                    if self._stream.size_bytes > limit:
-                        return ProviderStreamFailed(f"the answer is larger than {limit} bytes", {"limit": str(limit)})
         except ProviderError as error:
             self.was_asked = self._stream.has_parts
             return error

@@ -139,7 +139,8 @@ class Summariser:
             messages=(self._message(MessageType.USER, words),),
             options=GenerationOptions(max_output_tokens=max_tokens),
         )
-        stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id)
+        answer = self._message(MessageType.ASSISTANT, "")
+        stream = MessageStream(answer, lambda _: None, environment.new_id, environment.settings.limits)
         stream.begin_attempt(model)
         started_at, self._was_asked = asyncio.get_running_loop().time(), False
         chat = ChatSpan(environment.tracer, request, model, self._turn.session_id, is_summary=True)
@@ -181,8 +182,6 @@ class Summariser:
                 async for item in items:
                     chat.note_item()
                     stream.apply(item)
-                    if stream.size_bytes > self._environment.settings.limits.max_answer_bytes:
-                        raise ProviderStreamFailed("the summary is too large")
         finally:
             if chat.span.is_recording:
                 chat.note_answer(stream.snapshot(), stream.finished, None)

@@ -108,7 +108,7 @@ class Step:
         self._is_reopened = reopened is not None
         message, work = self._begin(request.sent, reopened)
         self._added: asyncio.Future[Committed] = environment.commit(turn.session_id, work, message.updated_at)
-        self._stream = MessageStream(message, self._publish, environment.new_id)
+        self._stream = MessageStream(message, self._publish, environment.new_id, environment.settings.limits)
         self._journal = StepJournal(environment, self._stream, self._asked.problem_of)
 
     @property

@@ -27,7 +27,9 @@
     +-- AnswerTooLarge
     +-- ProviderError
     |   +-- ProviderRateLimited  ProviderUnavailable  ProviderTimeout  ProviderCredentialsRejected
-    |   +-- ProviderRefusedRequest  ProviderContextFull  ProviderStreamCut  ProviderStreamFailed
+    |   +-- ProviderRefusedRequest  ProviderContextFull  ProviderStreamCut
+    |   +-- ProviderStreamFailed
+    |       +-- ProviderAnswerOverLimit
     +-- StorageError
     |   +-- StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
     +-- ShuttingDown
@@ -54,6 +56,7 @@ from turnwire.domain.errors.access import (
 )
 from turnwire.domain.errors.base import DomainError, FieldViolation, limit_facts
 from turnwire.domain.errors.providers import (
+    ProviderAnswerOverLimit,
     ProviderContextFull,
     ProviderCredentialsRejected,
     ProviderError,
@@ -130,6 +133,7 @@ __all__ = [
     "PermissionDenied",
     "PermissionRequestNotFound",
     "PositionUnavailable",
+    "ProviderAnswerOverLimit",
     "ProviderContextFull",
     "ProviderCredentialsRejected",
     "ProviderError",

@@ -55,3 +55,22 @@ class ProviderStreamFailed(ProviderError):
     """The provider reported an error inside its stream; the content received so far is kept."""
 
     reason = "PROVIDER_STREAM_FAILED"
+
+
+class ProviderAnswerOverLimit(ProviderStreamFailed):
+    """The answer went over a limit of this server; the content received so far is kept.
+
+    The same model is not asked again. Metadata `limit` (the key in the configuration) and `limitValue`.
+    """
+
+    @classmethod
+    def of(cls, what: str, key: str, value: float) -> "ProviderAnswerOverLimit":
+        """Creates the error.
+
+        Args:
+            what: What is wrong, behind "the answer of the provider".
+            key: The limit, without its section.
+            value: What it allows.
+        """
+        metadata = {"limit": f"limits.{key}", "limitValue": str(value)}
+        return cls(f"the answer of the provider {what}: limits.{key} is {value}", metadata)

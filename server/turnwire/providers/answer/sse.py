@@ -4,8 +4,10 @@ Follows https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-a
 event at the very end without its blank line is returned by `finish`, because several servers omit that line.
 """
 
-MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""Largest event: a generated image of 4K pixels in base64 has about 30 MB; a server that sends more is broken."""
+_LINE_BYTES = 64
+"""What each further line of an event's data counts beside its content: until they are joined it is an object."""
+
+_MAX_NAME_BYTES = 256
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -17,18 +19,21 @@ class SseEventTooLarge(ValueError):
 class SseDecoder:
     """Turns chunks of bytes, cut anywhere, into events. Not to be used after `SseEventTooLarge`."""
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, max_event_bytes: int) -> None:
         """Args:
-        max_event_bytes: Largest size of one event's data and of one line, inclusive.
+        max_event_bytes: Largest size of one event's data and of one line, inclusive. Each further line of data counts
+                `_LINE_BYTES` more.
         """
-        self._max_event_bytes = max_event_bytes
+        self.max_event_bytes = max_event_bytes
         self._pieces: list[bytes] = []
         """The unfinished line, in pieces: joined once, so that a long line costs no copy per chunk."""
-        self._pending_bytes = 0
+        self.pending_bytes = 0
+        """Of the event that is not complete."""
         self._after_cr = False
         self._at_start = True
         self._event = b""
         self._data: list[bytes] = []
+        self._data_bytes = 0
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]:
         """Takes the next bytes.
@@ -56,7 +61,7 @@ class SseDecoder:
         *lines, rest = chunk.split(b"\n")
         self._pieces = [rest] if rest else []
         events = self._take_lines(lines)
-        self._pending_bytes = sum(map(len, self._data))
+        self.pending_bytes = self._data_bytes
         self._bound(len(rest))
         return events
 
@@ -67,9 +72,9 @@ class SseDecoder:
         return self._take_lines(lines)
 
     def _bound(self, added_bytes: int) -> None:
-        self._pending_bytes += added_bytes
-        if self._pending_bytes > self._max_event_bytes:
-            raise SseEventTooLarge(f"an event is larger than {self._max_event_bytes} bytes")
+        self.pending_bytes += added_bytes
+        if self.pending_bytes > self.max_event_bytes:
+            raise SseEventTooLarge(f"an event is larger than {self.max_event_bytes} bytes")
 
     def _take_lines(self, lines: list[bytes]) -> list[tuple[bytes, bytes]]:
         events = []
@@ -82,11 +87,16 @@ class SseDecoder:
                     data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
                     events.append((self._event, data))
                     self._data = []
+                    self._data_bytes = 0
                 self._event = b""
             elif line.startswith(b"data:"):
-                self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+                self._add(line[6:] if line.startswith(b"data: ") else line[5:])
             elif line.startswith(b"event:"):
-                self._event = line[6:].removeprefix(b" ")
+                self._event = line[6:_MAX_NAME_BYTES].removeprefix(b" ")
             elif line == b"data":
-                self._data.append(b"")
+                self._add(b"")
         return events
+
+    def _add(self, data: bytes) -> None:
+        self._data_bytes += len(data) + (_LINE_BYTES if self._data else 0)
+        self._data.append(data)

@@ -9,10 +9,13 @@ from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.errors import ProviderError, ProviderStreamCut, ProviderStreamFailed
 from turnwire.ports.provider import StepFinished, StreamItem
 from turnwire.providers.answer import json_text
-from turnwire.providers.answer.errors import from_exception, from_stream
-from turnwire.providers.answer.loop_share import EVENTS_AT_ONCE, LoopShare
-from turnwire.providers.answer.sse import SseDecoder
+from turnwire.providers.answer.bounds import AnswerBounds, too_large_event
+from turnwire.providers.answer.failures.errors import from_exception, from_stream
+from turnwire.providers.answer.failures.origin import Origin
+from turnwire.providers.answer.loop_share import EVENTS_AT_ONCE, EVENTS_PER_TURN, LoopShare
+from turnwire.providers.answer.sse import SseDecoder, SseEventTooLarge
 from turnwire.providers.answer.text_runs import joined
+from turnwire.providers.http.body import is_stream
 
 PIECE_BYTES = 16 * 1024
 """Most bytes of a body that are decoded at once. A body that was compressed arrives in larger pieces."""
@@ -31,6 +34,11 @@ class AnswerReader(Protocol):
     ended: bool
     """The API's end marker was read. Becomes False again when another answer follows: some gateways send all steps of a
     conversation in one body."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much it keeps of what it has read, to pass it on with the end of a part or of the answer."""
+        ...
 
     @property
     def provider_reason(self) -> str:
@@ -68,15 +76,18 @@ class OpenAnswer(Protocol):
         ...
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """The whole body; of one that is no stream its beginning."""
         ...
 
 
 async def read_answer(
     request: Callable[[], AbstractAsyncContextManager[OpenAnswer]],
     reader: AnswerReader,
+    origin: Origin,
     secrets: tuple[str, ...],
+    *,
     share: LoopShare,
+    bounds: AnswerBounds,
 ) -> AsyncGenerator[StreamItem, None]:
     """Sends the request and yields the items that the reader finds in its answer.
 
@@ -86,28 +97,33 @@ async def read_answer(
     Args:
         request: Makes a context that sends on entering and closes the answer on leaving; called for the first item.
         reader: A fresh reader of the API's events.
+        origin: Named in errors.
         secrets: Texts that must not appear in errors.
         share: Of the event loop, among all streams.
+        bounds: Fresh ones.
 
     Raises:
         ProviderError: the call failed, the stream reported an error, or it ended too early.
     """
     failure: ProviderError | ValueError | None = None
     try:
-        async with request() as answer:
-            await _refuse_unstreamed(answer, secrets)
-            decoder = SseDecoder()
-            items: list[StreamItem] = []
-            body = _body(answer, lambda: reader.ended or failure is not None)
-            async with aclosing(body), aclosing(_shared(body, decoder, share)) as groups:
-                async for events in groups:
-                    found = _read_events(events, reader, items)
-                    failure = failure or found
-                    for item in joined(items):
-                        yield item
-                    items.clear()
-                    if isinstance(failure, ValueError):
-                        raise failure
+        with bounds:
+            async with request() as answer:
+                await _refuse_unstreamed(answer, secrets)
+                decoder = SseDecoder(bounds.max_event_bytes)
+                items: list[StreamItem] = []
+                body = _body(answer, lambda: reader.ended or failure is not None)
+                async with aclosing(body), aclosing(_shared(body, decoder, share)) as groups:
+                    async for events in groups:
+                        found = _read_events(events, reader, items)
+                        failure = failure or found
+                        for item in joined(items):
+                            bounds.note_item(item)
+                            yield item
+                        items.clear()
+                        if isinstance(failure, ValueError):
+                            raise failure
+                        bounds.check(len(events), kept_bytes=reader.kept_bytes, pending_bytes=decoder.pending_bytes)
             found = _read_events(decoder.finish(), reader, items)
             failure = failure or found
             if isinstance(failure, ValueError):
@@ -116,6 +132,7 @@ async def read_answer(
             if failure is None:
                 reader.end_of_body(items)
             for item in items:
+                bounds.note_item(item)
                 yield item
             if failure is not None:
                 raise failure
@@ -125,6 +142,7 @@ async def read_answer(
         if reader.provider_reason and (failure is not None or not reader.ended):
             yield StepFinished(FinishReason.ERROR, reader.provider_reason)
         translated = from_exception(error, secrets)
+        origin.name_in(translated)
         if translated is error:
             raise
         raise translated from error
@@ -132,7 +150,7 @@ async def read_answer(
 
 def stream_cut() -> ProviderStreamCut:
     """Returns the error for an answer without its end marker."""
-    return ProviderStreamCut("the provider's answer ended before its end marker")
+    return ProviderStreamCut("the answer of the provider ended before its end marker")
 
 
 async def _shared(
@@ -143,10 +161,14 @@ async def _shared(
         async for chunk in body:
             for start in range(0, len(chunk), PIECE_BYTES):
                 piece = chunk[start : start + PIECE_BYTES]
-                events = decoder.feed(piece)
+                try:
+                    events = decoder.feed(piece)
+                except SseEventTooLarge as error:
+                    raise too_large_event(decoder.max_event_bytes) from error
                 for first in range(0, len(events) or 1, EVENTS_AT_ONCE):
                     few = events[first : first + EVENTS_AT_ONCE]
-                    cost = len(few) or 1 + len(piece) // _FREE_BYTES
+                    size = len(few[0][1]) if few else len(piece)
+                    cost = min(EVENTS_PER_TURN, max(len(few), 1 + size // _FREE_BYTES))
                     if not share.take(cost):
                         await share.wait(cost)
                     yield few
@@ -165,7 +187,7 @@ def _read_events(
         except ProviderError as error:
             # Events after an error may still carry usage and reason.
             failure = failure or (None if ended else error)
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
+        except Exception as error:  # a foreign value of any form, any depth and any range
             if not ended:
                 return failure or ValueError(f"an event cannot be decoded: {type(error).__name__}")
     return failure
@@ -173,7 +195,7 @@ def _read_events(
 
 async def _refuse_unstreamed(answer: OpenAnswer, secrets: tuple[str, ...]) -> None:
     # Some servers answer 200 with a JSON error, others ignore that a stream was requested.
-    if not answer.headers.get("content-type", "").startswith("application/json"):
+    if is_stream(200, answer.headers.get("content-type", "")):
         return
     try:
         body = json_text.decode(await answer.read())

@@ -13,6 +13,17 @@ from turnwire.domain.money import Usage
 MAX_COUNT = 2**53
 """Larger counts are nonsense, and their sums would not fit the contract's numbers."""
 
+ANTHROPIC_COUNTS = frozenset(
+    (
+        "input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "output_tokens",
+        "output_tokens_details",
+    )
+)
+"""What `from_anthropic` reads of a usage."""
+
 
 def from_openai(usage: Mapping[str, Any]) -> Usage | None:
     """Reads the usage of Chat Completions, of compatible servers and of Responses; None when it has no counts."""

@@ -3,16 +3,18 @@
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from anthropic import AsyncAnthropic, DefaultAioHttpClient
+from anthropic import AsyncAnthropic
 
 from turnwire.ports.provider import PreparedRequest, StreamItem
+from turnwire.providers.answer.bounds import AnswerBounds
+from turnwire.providers.answer.failures.origin import Origin
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.anthropic.stream import API, AnthropicReader
-from turnwire.providers.http import MAX_RETRIES, NO_KEY, sdk_limits, sdk_timeout, trace_headers
+from turnwire.providers.http.client import MAX_RETRIES, NO_KEY, http_client, sdk_timeout, trace_headers
 from turnwire.providers.request.wire_names import original_names
 from turnwire.providers.sending import post
-from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.settings import ProviderSettings, address_of
 from turnwire.providers.shared import Shared
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
@@ -31,15 +33,17 @@ class AnthropicProvider:
         self.provider_id = provider_id
         self.api = API
         self._secrets = (api_key,)
-        self._share = shared.loop
+        self._shared = shared
+        self._origin = Origin(provider_id, address_of(settings))
         self._settings = settings
+        # The SDK adds /v1; addresses are often given with it.
+        base_url = (settings.base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/v1")
         self._client = AsyncAnthropic(
             api_key=api_key or NO_KEY,
-            # The SDK adds /v1; addresses are often given with it.
-            base_url=(settings.base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/v1"),
+            base_url=base_url,
             timeout=sdk_timeout(settings.timeout_seconds),
             max_retries=MAX_RETRIES,
-            http_client=DefaultAioHttpClient(limits=sdk_limits(shared.max_connections)),
+            http_client=http_client(base_url, shared.max_connections, shared.limits),
             # The SDK would write spans of its own and send their trace along, if anything set a global tracer provider.
             open_telemetry={"traces": False, "propagation": False},
         )
@@ -53,7 +57,9 @@ class AnthropicProvider:
         request = prepared.request
         reader = AnthropicReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         send = partial(post, self._client.post, "/v1/messages", prepared.pieces, trace_headers(self._settings))
-        return read_answer(send, reader, self._secrets, self._share)
+        shared = self._shared
+        bounds = AnswerBounds(shared.limits, shared.memory)
+        return read_answer(send, reader, self._origin, self._secrets, share=shared.loop, bounds=bounds)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

@@ -6,6 +6,8 @@ Format: https://docs.anthropic.com/en/docs/build-with-claude/streaming.
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.ports.provider import (
     PartEnded,
@@ -19,7 +21,7 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 from turnwire.providers.answer import json_text, token_usage
-from turnwire.providers.answer.errors import from_stream
+from turnwire.providers.answer.failures.errors import from_stream
 
 API = "anthropic"
 """Marks provider state of this API."""
@@ -39,6 +41,12 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
 _UNOPENED = {"text_delta": "text", "thinking_delta": "thinking"}
 """By type of delta: the block that some gateways forget to open."""
 
+_BLOCK_BYTES = 1024
+"""About what an open block takes in memory beside its content."""
+
+_PIECE_BYTES = 64
+"""About what a piece of a text takes in memory beside its characters."""
+
 
 class AnthropicReader:
     """Reads one answer; see `AnswerReader`."""
@@ -57,6 +65,7 @@ class AnthropicReader:
         self._next_key = 0
         self._called = False
         self._usage: dict[str, Any] = {}
+        self.kept_bytes = 0
         self._stop_reason = ""
 
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
@@ -69,8 +78,10 @@ class AnthropicReader:
             self._block_delta(message, items)
         elif kind == "content_block_start":
             self._block_start(message["index"], message["content_block"], items)
+            opened = self._blocks[message["index"]]
             if message["content_block"].get("input"):
-                self._blocks[message["index"]].input_text = _input_text(data)
+                opened.input_text = _input_text(data)
+            self._keep(opened, _BLOCK_BYTES + len(data))
         elif kind == "content_block_stop":
             self._block_stop(message["index"], items)
         elif kind == "message_start":
@@ -103,12 +114,15 @@ class AnthropicReader:
         self.ended = False
         self._stop_reason = ""
         self._blocks = {}
+        self.kept_bytes = 0
         items.append(ResponseStarted(message.get("model") or "", message.get("id") or ""))
         self._merge_usage(message.get("usage"), items)
 
     def _block_start(self, index: int, block: dict[str, Any], items: list[StreamItem]) -> None:
         opened = _Block(self._next_key, block)
         self._next_key += 1
+        before = self._blocks.get(index)
+        self.kept_bytes -= before.kept_bytes if before is not None else 0
         self._blocks[index] = opened
         if opened.kind == "text":
             if block.get("text"):
@@ -128,27 +142,33 @@ class AnthropicReader:
         kind = delta.get("type")
         block = self._blocks.get(message["index"])
         if block is None:
-            if kind not in _UNOPENED:
+            if kind not in _UNOPENED or not isinstance(message["index"], int):
                 return
             self._block_start(message["index"], {"type": _UNOPENED[kind]}, items)
             block = self._blocks[message["index"]]
+            self._keep(block, _BLOCK_BYTES)
         if kind == "text_delta":
             items.append(TextDelta(block.key, delta["text"]))
         elif kind == "thinking_delta":
             items.append(ReasoningDelta(block.key, delta["thinking"]))
         elif kind == "input_json_delta":
             piece = delta["partial_json"]
-            block.input.append(piece)
-            if block.kind == "tool_use" and piece:
-                items.append(ToolCallDelta(block.key, arguments=piece))
+            if block.kind == "tool_use":
+                block.has_input = block.has_input or bool(piece)
+                if piece:
+                    items.append(ToolCallDelta(block.key, arguments=piece))
+            else:
+                block.input.append(piece)
+                self._keep(block, _PIECE_BYTES + len(piece))
         else:
-            block.merge(delta)
+            self._keep(block, block.merge(delta))
 
     def _block_stop(self, index: int, items: list[StreamItem]) -> None:
         block = self._blocks.pop(index, None)
         if block is None:
             return
-        fields = block.fields
+        self.kept_bytes -= block.kept_bytes
+        fields = block.whole()
         if block.kind == "text":
             citations = fields.get("citations")
             items.append(PartEnded(block.key, self._state("citations", citations) if citations else None))
@@ -158,17 +178,22 @@ class AnthropicReader:
         elif block.kind == "redacted_thinking":
             items.append(PartEnded(block.key, self._state("block", fields)))
         elif block.kind == "tool_use":
-            if fields.get("input") and not any(block.input):
+            if block.input_text and not block.has_input:
                 items.append(ToolCallDelta(block.key, arguments=block.input_text))
             items.append(PartEnded(block.key))
         else:
-            items.append(ProviderContentReceived(block.key, block.kind, self._state("block", block.whole())))
+            items.append(ProviderContentReceived(block.key, block.kind, self._state("block", fields)))
+
+    def _keep(self, block: "_Block", size: int) -> None:
+        block.kept_bytes += size
+        self.kept_bytes += size
 
     def _state(self, name: str, value: object) -> str:
         return json_text.encode({"api": API, "model": self._model_id, name: value})
 
     def _message_delta(self, message: dict[str, Any], items: list[StreamItem]) -> None:
-        self._stop_reason = (message.get("delta") or {}).get("stop_reason") or self._stop_reason
+        reason = (message.get("delta") or {}).get("stop_reason")
+        self._stop_reason = reason if reason and isinstance(reason, str) else self._stop_reason
         self._merge_usage(message.get("usage"), items)
 
     def _merge_usage(self, usage: object, items: list[StreamItem]) -> None:
@@ -177,7 +202,8 @@ class AnthropicReader:
         # Counts are cumulative, so a later one replaces. Gateways that know the prompt's size only at the start send 0
         # later.
         knows_prompt = bool(usage.get("input_tokens"))
-        for name, value in usage.items():
+        for name in token_usage.ANTHROPIC_COUNTS & usage.keys():
+            value = usage[name]
             if value is not None and (value != 0 or knows_prompt or name not in self._usage):
                 self._usage[name] = value
         counted = token_usage.from_anthropic(self._usage)
@@ -186,40 +212,71 @@ class AnthropicReader:
 
 
 class _Block:
-    """A content block that is being received."""
+    """A content block that is being received. Values are kept as JSON text, which takes no more than it had."""
 
-    __slots__ = ("fields", "input", "input_text", "key", "kind")
+    __slots__ = ("_citations", "_fields", "_texts", "has_input", "input", "input_text", "kept_bytes", "key", "kind")
 
     def __init__(self, key: int, fields: dict[str, Any]) -> None:
         self.key = key
+        self.kept_bytes = 0
         self.kind: str = fields.get("type") or ""
-        self.fields = fields
+        self._fields = {name: json_text.packed(value) for name, value in fields.items() if name != "citations"}
+        self._citations = [json_text.packed(citation) for citation in fields.get("citations") or ()]
+        self._texts: dict[str, list[str]] = {}
+        """Texts that grow, in pieces."""
+        self.has_input = False
+        """Whether pieces of a tool call's arguments came, which are passed on at once."""
         self.input: list[str] = []
-        """Pieces of the input's JSON text."""
+        """Pieces of the input's JSON text, of other blocks."""
         self.input_text = ""
         """The input from the block's start event: calls from code and calls of gateways come whole."""
 
-    def merge(self, delta: dict[str, Any]) -> None:
-        """Applies a delta of a kind without a rule of its own: signature, citations, compaction and future kinds."""
+    def merge(self, delta: dict[str, Any]) -> int:
+        """Applies a delta of a kind without a rule of its own: signature, citations, compaction and future kinds.
+
+        Returns about how much more is kept.
+        """
+        added = 0
         for name, value in delta.items():
+            added += _PIECE_BYTES
             if name == "citation":
-                self.fields["citations"] = [*(self.fields.get("citations") or ()), value]
-            elif name == "signature":
-                self.fields[name] = value
+                citation = json_text.packed(value)
+                self._citations.append(citation)
+                added += _size(citation)
+            elif isinstance(value, str) and name not in ("type", "signature") and self._grow(name, value):
+                added += len(value)
             elif name != "type":
-                known = self.fields.get(name)
-                both_text = isinstance(known, str) and isinstance(value, str)
-                self.fields[name] = known + value if both_text else value
+                self._texts.pop(name, None)
+                self._fields[name] = kept = json_text.packed(value)
+                added += _size(kept)
+        return added
+
+    def _grow(self, name: str, value: str) -> bool:
+        """Adds to a text; returns whether there is one."""
+        known = self._fields.get(name)
+        if name not in self._texts and isinstance(known, str):
+            self._texts[name] = [known]
+        if name not in self._texts:
+            return False
+        self._texts[name].append(value)
+        return True
 
     def whole(self) -> dict[str, Any]:
-        """Returns the block with its input joined."""
+        """Returns the block with its texts and its input joined."""
+        fields = self._fields | {name: "".join(pieces) for name, pieces in self._texts.items()}
+        if self._citations:
+            fields["citations"] = self._citations
         text = "".join(self.input)
         if not text:
-            return self.fields
+            return fields
         try:
-            return {**self.fields, "input": json_text.decode(text.encode("utf-8", "replace"))}
+            return {**fields, "input": json_text.decode(text.encode("utf-8", "replace"))}
         except ValueError:
-            return self.fields
+            return fields
+
+
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, str | msgspec.Raw) else 0
 
 
 def _input_text(data: bytes) -> str:

@@ -4,12 +4,15 @@ OpenAI numbers the calls by `index` and gives the id once. Some compatible serve
 the id, some number from 1, some give every call the index 0. So the id decides, then the index, then the position.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnwire.ports.provider import StreamItem, ToolCallDelta
 from turnwire.providers.answer import json_text
+from turnwire.providers.answer.json_end import JsonEnd
+
+_CALL_BYTES = 512
+"""About what a call takes in memory beside its names."""
 
 
 class _Call:
@@ -19,11 +22,14 @@ class _Call:
         self.key = key
         self.name = ""
         self.call_id = ""
-        self.arguments: list[str] = []
+        self.arguments = JsonEnd()
 
 
 class ToolCallFragments:
     """The tool calls of one answer."""
+
+    kept_bytes: int
+    """Names and ids by which later fragments find their call."""
 
     def __init__(self, new_key: Callable[[], int], original_names: Mapping[str, str]) -> None:
         """Args:
@@ -35,6 +41,7 @@ class ToolCallFragments:
         self._by_id: dict[str, _Call] = {}
         self._by_slot: dict[object, _Call] = {}
         self._last: _Call | None = None
+        self.kept_bytes = 0
 
     @property
     def any(self) -> bool:
@@ -59,7 +66,7 @@ class ToolCallFragments:
                 call.name = self._original_names.get(name, name)
             if call_id and not call.call_id:
                 call.call_id = str(call_id)
-            call.arguments.append(arguments)
+            call.arguments.read(arguments)
             items.append(ToolCallDelta(call.key, call.name, call.call_id, arguments))
 
     def _find(self, call_id: str, slot: object, name: str) -> _Call:
@@ -70,8 +77,11 @@ class ToolCallFragments:
                 call = self._last
             if call is None or self._begins_another(call, call_id, name):
                 call = _Call(self._new_key())
-        if call_id:
+        if call_id and call_id not in self._by_id:
             self._by_id[call_id] = call
+            self.kept_bytes += _CALL_BYTES + len(call_id)
+        if slot not in self._by_slot:
+            self.kept_bytes += _CALL_BYTES + (len(slot) if isinstance(slot, str) else 0)
         self._by_slot[slot] = call
         self._last = call
         return call
@@ -85,12 +95,4 @@ class ToolCallFragments:
         if call_id and call.call_id:
             return True
         # There are no two ids to compare: a repeated name is either a repetition or the next call in the same slot.
-        return self._original_names.get(name, name) != call.name or _is_whole("".join(call.arguments))
-
-
-def _is_whole(arguments: str) -> bool:
-    try:
-        json.loads(arguments)
-    except ValueError:
-        return False
-    return True
+        return self._original_names.get(name, name) != call.name or call.arguments.is_whole

@@ -4,14 +4,16 @@ from collections.abc import AsyncGenerator
 from functools import partial
 
 from turnwire.ports.provider import PreparedRequest, StreamItem
+from turnwire.providers.answer.bounds import AnswerBounds
+from turnwire.providers.answer.failures.origin import Origin
 from turnwire.providers.answer.stream import read_answer
-from turnwire.providers.http import trace_headers
+from turnwire.providers.http.client import trace_headers
 from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
 from turnwire.providers.openai_chat.stream import API, ChatReader
 from turnwire.providers.openai_client import openai_client
 from turnwire.providers.request.wire_names import original_names
 from turnwire.providers.sending import post
-from turnwire.providers.settings import ProviderSettings
+from turnwire.providers.settings import ProviderSettings, address_of
 from turnwire.providers.shared import Shared
 
 
@@ -28,9 +30,10 @@ class OpenAIChatProvider:
         self.provider_id = provider_id
         self.api = API
         self._settings = settings
-        self._client = openai_client(settings, api_key, shared.max_connections)
+        self._client = openai_client(settings, api_key, shared.max_connections, shared.limits)
         self._secrets = (api_key,)
-        self._share = shared.loop
+        self._shared = shared
+        self._origin = Origin(provider_id, address_of(settings))
         self._dialect = dialect_of(settings.base_url, settings.stream_usage, settings.sends_reasoning)
 
     def writer(self) -> ChatWriter:
@@ -42,7 +45,9 @@ class OpenAIChatProvider:
         request = prepared.request
         reader = ChatReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         send = partial(post, self._client.post, "/chat/completions", prepared.pieces, trace_headers(self._settings))
-        return read_answer(send, reader, self._secrets, self._share)
+        shared = self._shared
+        bounds = AnswerBounds(shared.limits, shared.memory)
+        return read_answer(send, reader, self._origin, self._secrets, share=shared.loop, bounds=bounds)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

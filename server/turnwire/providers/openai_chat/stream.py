@@ -20,8 +20,9 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 from turnwire.providers.answer import json_text, token_usage
-from turnwire.providers.answer.errors import from_stream
+from turnwire.providers.answer.failures.errors import from_stream
 from turnwire.providers.openai_chat.calls import ToolCallFragments
+from turnwire.providers.openai_chat.kept import KeptEntries, ReasoningDetails
 
 API = "openai_chat"
 """Marks provider state of this API."""
@@ -77,8 +78,8 @@ class ChatReader:
         self._response_id = ""
         self._reasoning_key: int | None = None
         """The part that gets `_details`."""
-        self._details: list[dict[str, Any]] = []
-        self._kept: dict[str, list[Any]] = {}
+        self._details = ReasoningDetails()
+        self._kept = {name: KeptEntries() for name in _KEPT_FIELDS}
         self._usage: object = None
 
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
@@ -108,6 +109,11 @@ class ChatReader:
     def provider_reason(self) -> str:
         """The finish_reason."""
         return self._finish
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of reasoning, traces and images to pass on at the end, and of the calls."""
+        return self._details.kept_bytes + self._calls.kept_bytes + sum(kept.kept_bytes for kept in self._kept.values())
 
     def end_of_body(self, items: list[StreamItem]) -> None:
         """A finish reason replaces a missing `[DONE]`, which several servers never send."""
@@ -153,7 +159,7 @@ class ChatReader:
             self._calls.read(calls, items)
         for name in _KEPT_FIELDS:
             if delta.get(name):
-                self._keep(name, delta[name])
+                self._kept[name].add(delta[name])
         legacy = delta.get("function_call")
         if isinstance(legacy, dict):
             self._close(items)
@@ -180,31 +186,10 @@ class ChatReader:
                 self._add(ReasoningDelta, text, items)
 
     def _read_details(self, details: list[dict[str, Any]], items: list[StreamItem]) -> None:
-        # OpenRouter requires them back unchanged, with their fragments joined:
-        # https://openrouter.ai/docs/use-cases/reasoning-tokens#preserving-reasoning-blocks
         # Their text repeats `reasoning`, so they are kept and not shown.
         if self._reasoning_key is None:
             self._add(ReasoningDelta, "", items)
-        for detail in details:
-            for known in self._details:
-                if known.get("index") == detail.get("index") and known.get("type") == detail.get("type"):
-                    break
-            else:
-                known = {}
-                self._details.append(known)
-            for name, value in detail.items():
-                if name in ("text", "summary", "data") and isinstance(value, str):
-                    known[name] = known.get(name, "") + value
-                elif value or name not in known:
-                    known[name] = value
-
-    def _keep(self, name: str, entries: object) -> None:
-        kept = self._kept.setdefault(name, [])
-        for entry in entries if isinstance(entries, list) else [entries]:
-            index = entry.get("index") if isinstance(entry, dict) else None
-            # Groq repeats an entry with its output; the later one is whole.
-            kept[:] = [k for k in kept if index is None or k.get("index") != index]
-            kept.append(entry)
+        self._details.add(details)
 
     def _read_usage(self, usage: object, items: list[StreamItem]) -> None:
         self._usage = usage
@@ -249,9 +234,10 @@ class ChatReader:
     def _end(self, items: list[StreamItem]) -> None:
         self._close(items)
         if self._details and self._reasoning_key is not None:
-            items.append(PartEnded(self._reasoning_key, self._state("reasoning_details", self._details)))
-        for kind, entries in self._kept.items():
-            items.append(ProviderContentReceived(self._new_key(), kind, self._state(kind, entries)))
+            items.append(PartEnded(self._reasoning_key, self._state("reasoning_details", self._details.whole())))
+        for kind, kept in self._kept.items():
+            if entries := kept.whole():
+                items.append(ProviderContentReceived(self._new_key(), kind, self._state(kind, entries)))
         reason = FINISH_REASONS.get(self._finish.lower(), FinishReason.STOP)
         if reason is FinishReason.STOP and self._calls.any:
             # Gemini, Ollama and others say "stop" after tool calls too.

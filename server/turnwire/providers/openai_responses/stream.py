@@ -21,7 +21,7 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 from turnwire.providers.answer import json_text, token_usage
-from turnwire.providers.answer.errors import from_stream
+from turnwire.providers.answer.failures.errors import from_stream
 
 API = "openai_responses"
 """Marks provider state of this API."""
@@ -56,6 +56,9 @@ _INCOMPLETE_REASONS = {
     "content_filter": FinishReason.CONTENT_FILTER,
 }
 
+_ITEM_BYTES = 256
+"""About what is kept of an item that is under way, beside its id."""
+
 PartSlot = tuple[int, str, int]
 
 
@@ -69,6 +72,7 @@ class ResponsesReader:
         secrets: Texts that must not appear in errors.
         """
         self.ended = False
+        self.kept_bytes = 0
         self._original_names = original_names
         self._model_id = model_id
         self._secrets = secrets
@@ -78,7 +82,7 @@ class ResponsesReader:
         """Output index by item id, for items that came without one."""
         self._finish: StepFinished | None = None
         self._status = ""
-        self._done_items: set[int] = set()
+        self._has_done_items = False
         self._called = False
         self._refused = False
         self._last_reasoning: tuple[int, int] | None = None
@@ -95,7 +99,7 @@ class ResponsesReader:
         if delta is not None:
             part, field, index_name = delta
             output_index = self._output_index(message)
-            self._add(part, (output_index, field, message.get(index_name, 0)), message.get("delta"), items)
+            self._add(part, (output_index, field, int(message.get(index_name, 0))), message.get("delta"), items)
         elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
             key = self._key((self._output_index(message), "call", 0))
             items.append(ToolCallDelta(key, arguments=message.get("delta") or ""))
@@ -130,7 +134,7 @@ class ResponsesReader:
         self._status = ""
         self._keys.clear()
         self._unnumbered.clear()
-        self._done_items.clear()
+        self._has_done_items = False
         self._last_reasoning = None
 
     def _output_index(self, message: dict[str, Any]) -> int:
@@ -138,8 +142,12 @@ class ResponsesReader:
         if index is not None:
             return int(index)
         # Some servers omit it; then the item's id identifies it.
-        item_id = message.get("item_id") or (message.get("item") or {}).get("id") or ""
-        return self._unnumbered.setdefault(item_id, len(self._unnumbered))
+        item_id = str(message.get("item_id") or (message.get("item") or {}).get("id") or "")
+        number = self._unnumbered.get(item_id)
+        if number is None:
+            number = self._unnumbered[item_id] = len(self._unnumbered)
+            self.kept_bytes += _ITEM_BYTES + len(item_id)
+        return number
 
     def _key(self, slot: PartSlot) -> int:
         key = self._keys.get(slot)
@@ -178,12 +186,15 @@ class ResponsesReader:
         return key
 
     def _item_done(self, output_index: int, item: dict[str, Any], raw: str | None, items: list[StreamItem]) -> None:
-        self._done_items.add(output_index)
+        self._has_done_items = True
         kind = item.get("type") or ""
         if kind in _CALL_INPUT:
             key = self._open_call(output_index, item, "", items)
             state = None if kind == "function_call" else self._state('"custom":true')
-            items.append(PartEnded(key, state, item.get(_CALL_INPUT[kind]) or None))
+            arguments = item.get(_CALL_INPUT[kind]) or None
+            if isinstance(arguments, dict):
+                arguments = json_text.encode(arguments)
+            items.append(PartEnded(key, state, arguments))
         elif kind == "message":
             self._message_done(output_index, item, items)
         elif kind == "reasoning":
@@ -245,19 +256,19 @@ class ResponsesReader:
         response = message.get("response")
         if isinstance(response, dict):
             self._origin(response, items)
-            self._status = response.get("status") or ""
+            self._status = _text(response.get("status"))
             self._report_usage(response, items)
             raise from_stream(response.get("error") or {}, self._secrets)
         raise from_stream(message, self._secrets)
 
     def _end(self, response: dict[str, Any], kind: str, items: list[StreamItem]) -> None:
-        if not self._done_items:
+        if not self._has_done_items:
             # A server that streams no items still sends them at the end.
             for index, item in enumerate(response.get("output") or ()):
                 self._item_done(index, item, None, items)
         self._origin(response, items)
         self._report_usage(response, items)
-        self._status = word = response.get("status") or kind.removeprefix("response.")
+        self._status = word = _text(response.get("status")) or kind.removeprefix("response.")
         self._finish = StepFinished(self._finish_reason(word, response), word)
         self.ended = True
 
@@ -270,3 +281,7 @@ class ResponsesReader:
         if self._called:
             return FinishReason.TOOL_USE
         return FinishReason.REFUSAL if self._refused else FinishReason.STOP
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -44,7 +44,7 @@ class Step:
             self.store, clock=self.clock, settings={"limits": Limits(flush_interval_seconds=interval.total_seconds())}
         )
         message = make_answer("msg_1", status=MessageStatus.STREAMING)
-        self.stream = MessageStream(message, lambda _: None, environment.new_id)
+        self.stream = MessageStream(message, lambda _: None, environment.new_id, Limits())
         self.checks = Checks()
         self.journal = StepJournal(environment, self.stream, self.checks)
 

@@ -26,6 +26,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
+from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.provider import (
@@ -47,7 +48,7 @@ STARTED = make_answer("msg_1", status=MessageStatus.STREAMING)
 def _streamed(*items: StreamItem, message: Message = STARTED) -> tuple[MessageStream, list[EphemeralKind]]:
     published: list[EphemeralKind] = []
     ids = numbered_ids()
-    stream = MessageStream(message, published.append, ids)
+    stream = MessageStream(message, published.append, ids, Limits())
     for item in items:
         stream.apply(item)
     return stream, published
@@ -267,7 +268,9 @@ def test_joined_text_can_be_encoded(text: str) -> None:
 
 def test_usage_of_a_failed_attempt_stays_with_its_model() -> None:
     """It was used; of another model it would be counted at the wrong price."""
-    stream = MessageStream(make_answer("msg_1", status=MessageStatus.STREAMING), lambda _: None, lambda _: "prt_0")
+    stream = MessageStream(
+        make_answer("msg_1", status=MessageStatus.STREAMING), lambda _: None, lambda _: "prt_0", Limits()
+    )
     first, second = ModelRef("p", "first"), ModelRef("p", "second")
     stream.begin_attempt(first)
     stream.apply(UsageReported(Usage(input_tokens=3)))

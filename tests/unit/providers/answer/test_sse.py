@@ -9,7 +9,7 @@ from turnwire.providers.answer.sse import SseDecoder, SseEventTooLarge
 
 def decode(*chunks: bytes) -> list[tuple[bytes, bytes]]:
     """Returns all events of the chunks."""
-    decoder = SseDecoder()
+    decoder = SseDecoder(1000)
     return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.finish()
 
 
@@ -46,7 +46,7 @@ def test_missing_final_blank_line() -> None:
 
 def test_event_given_as_soon_as_its_blank_line_came() -> None:
     """A carriage return ends a line at once, without waiting for a line feed."""
-    decoder = SseDecoder()
+    decoder = SseDecoder(1000)
     assert decoder.feed(b"data: x\r\n\r") == [(b"", b"x")]
     assert decoder.feed(b"\ndata: y\r\r") == [(b"", b"y")]
 

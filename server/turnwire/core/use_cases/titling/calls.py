@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 
+import msgspec
+
 from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.environment import Environment
@@ -10,7 +12,7 @@ from turnwire.core.token_estimate import estimate_tokens
 from turnwire.core.use_cases.titling.words import INSTRUCTION
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, Part, Text
 from turnwire.domain.conversation.turns import GenerationOptions, Turn
-from turnwire.domain.errors import ProviderError, ProviderStreamCut, ProviderStreamFailed
+from turnwire.domain.errors import ProviderError, ProviderStreamCut
 from turnwire.ports.provider import ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
 
@@ -46,7 +48,8 @@ class TitleCall:
             options=GenerationOptions(max_output_tokens=environment.settings.titles.max_output_tokens),
         )
         prepared = await environment.slices.run(provider.writer().prepare(request))
-        stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id)
+        limits = msgspec.structs.replace(environment.settings.limits, max_answer_bytes=MAX_ANSWER_BYTES)
+        stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id, limits)
         stream.begin_attempt(model)
         started_at, was_asked = asyncio.get_running_loop().time(), True
         failure: ProviderError | None = None
@@ -54,8 +57,6 @@ class TitleCall:
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
                     stream.apply(item)
-                    if stream.size_bytes > MAX_ANSWER_BYTES:
-                        raise ProviderStreamFailed("the title is too large")
             if stream.finished is None:
                 raise ProviderStreamCut("the stream of the title ended without its end marker")
         except ProviderError as error:

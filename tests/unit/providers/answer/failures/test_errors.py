@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-import httpx2
 import pytest
 
 from turnwire.domain import errors as domain
-from turnwire.providers.answer.errors import (
+from turnwire.providers.answer.failures.errors import (
     MAX_MESSAGE_CHARS,
     from_exception,
     from_status,
@@ -117,6 +116,9 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         ({"retry-after": "-5"}, timedelta(0)),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "inf"}, None),
+        ({"retry-after": "99999999999999"}, timedelta(days=365)),
+        ({"retry-after": "Fri, 31 Dec 9999 00:00:00 GMT"}, timedelta(days=365)),
+        ({"retry-after": "9" * 8000}, timedelta(days=365)),
     ],
 )
 def test_retry_after(headers: dict[str, str], expected: timedelta | None) -> None:
@@ -124,9 +126,41 @@ def test_retry_after(headers: dict[str, str], expected: timedelta | None) -> Non
     assert retry_after(headers, NOW) == expected
 
 
-def test_transport_errors() -> None:
-    """While an answer is read: a broken connection is a cut, silence is a timeout, nonsense is a failed stream."""
-    assert type(from_exception(httpx2.ReadError("x"))) is domain.ProviderStreamCut
-    assert type(from_exception(httpx2.ReadTimeout("x"))) is domain.ProviderTimeout
+def test_other_errors() -> None:
+    """What HTTP made of its errors stays as it is, also inside an SDK's; nonsense is a failed stream."""
+    cut, wrapped = domain.ProviderStreamCut("x"), RuntimeError("the SDK's")
+    wrapped.__cause__ = cut
+    assert (from_exception(cut), from_exception(wrapped)) == (cut, cut)
     assert type(from_exception(ValueError("x"))) is domain.ProviderStreamFailed
-    assert type(from_exception(httpx2.ConnectError("x"))) is domain.ProviderUnavailable
+    unknown = from_exception(RecursionError("secret"))
+    assert (type(unknown), unknown.metadata) == (domain.ProviderUnavailable, {"errorType": "RecursionError"})
+    assert "secret" not in unknown.message
+
+
+@pytest.mark.parametrize("place", range(1, 40))
+@pytest.mark.parametrize(
+    "change", ["", "\n", " ", "\u200b", "x"], ids=["missing", "line", "space", "invisible", "other"]
+)
+def test_a_changed_key_is_scrubbed(place: int, change: str) -> None:
+    """One with a character missing, replaced, or with something in between: no run of six is left of it."""
+    key = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789+/=="
+    keeps = place if change.isspace() or change == "\u200b" else place + 1
+    told = scrub(f'wrong key "{key[:place]}{change}{key[keeps:]}", sorry', (key,))
+    assert "[key]" in told and told.startswith("wrong key ") and told.endswith(", sorry")
+    assert not any(key[start : start + 6] in told for start in range(len(key) - 5))
+
+
+def test_a_text_of_any_size_is_cut_before_it_is_read() -> None:
+    """What is looked at does not grow with it."""
+    for body in ("sk-" * 10_000_000, {"message": ["x" * 10_000_000] * 10}, {"error": {"code": "4" * 10_000_000}}):
+        error = from_stream(body, ("a secret of some length",))
+        assert len(error.message) < 500 and len(str(error.metadata)) < 500
+
+
+@pytest.mark.parametrize("status", [301, 308])
+def test_redirect(status: int) -> None:
+    """Names the host that was not asked, without what else the address has."""
+    error = from_status(status, {"location": "https://me:secret@evil.example:1/\n?q"}, None)
+    assert type(error) is domain.ProviderRefusedRequest
+    assert error.metadata == {"status": str(status), "redirectHost": "evil.example:1"}
+    assert "it redirects to evil.example:1" in error.message and "secret" not in error.message

@@ -1,18 +1,18 @@
-"""Translates errors of the SDKs, of HTTP and of the streams into the domain's errors.
+"""Translates errors of the SDKs and of the streams into the domain's errors; those of HTTP are translated already.
 
-The two SDKs have separate exception trees of the same shape, so errors are recognised by their shape and by the
-`httpx2` error that caused them, and neither SDK is imported here. A message holds the provider's own short text, never
-a key and at most a short quote of what was sent.
+The two SDKs have separate exception trees of the same shape, so errors are recognised by their shape, and neither SDK
+is imported here. A message holds the provider's own short text, never a key and at most a short quote of what was sent.
+Foreign text is cut before anything looks at it.
 """
 
 import email.utils
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
-import httpx2
+from urllib.parse import urlsplit
 
 from turnwire.domain.errors import (
     ProviderContextFull,
@@ -20,16 +20,27 @@ from turnwire.domain.errors import (
     ProviderError,
     ProviderRateLimited,
     ProviderRefusedRequest,
-    ProviderStreamCut,
     ProviderStreamFailed,
     ProviderTimeout,
     ProviderUnavailable,
 )
+from turnwire.domain.text import one_line
+from turnwire.providers.answer.failures.redaction import without_keys
 
 MAX_MESSAGE_CHARS = 300
 """Some provider messages quote the request; this is enough for the reason and for little of the quote."""
 
-_KEY_LIKE = re.compile(r"(?i)\b(?:bearer\s+\S+|(?:sk|pk|rk|gsk|xai|key|api|aiza)[-_][\w*.\-]{6,}|AIza[\w\-]{10,})")
+_MAX_WORDS_CHARS = 4000
+"""As much of a provider's text is looked at, to recognise what is wrong and to find keys."""
+
+_MAX_TAG_CHARS = 100
+
+_LONGEST_WAIT = timedelta(days=365)
+"""A provider that asks for more means that it will not answer."""
+
+_CUT = reprlib.Repr()
+"""Writes a value that is no text, whatever its size."""
+_CUT.maxstring = _CUT.maxother = 500
 
 _CONTEXT_FULL = re.compile(
     r"context[ _-]?(?:length|window|size)|prompt (?:is )?too long|prompt_too_long|maximum context|max_model_len"
@@ -52,40 +63,19 @@ def from_exception(error: Exception, secrets: tuple[str, ...] = ()) -> ProviderE
     """
     if isinstance(error, ProviderError):
         return error
+    cause = error
+    while isinstance(cause.__cause__, Exception):  # the SDKs wrap what is raised while the request is sent
+        cause = cause.__cause__
+        if isinstance(cause, ProviderError):
+            return cause
     response = getattr(error, "response", None)
     status = getattr(error, "status_code", None)
     if isinstance(status, int) and response is not None:
         return from_status(status, response.headers, getattr(error, "body", None), secrets)
-    cause = error
-    while not isinstance(cause, httpx2.RequestError) and isinstance(cause.__cause__, Exception):
-        cause = cause.__cause__
-    return _from_transport(error, cause)
-
-
-def _from_transport(error: Exception, cause: Exception) -> ProviderError:
-    # The SDKs wrap the HTTP client's error while the request is sent, not while the answer is read.
-    sending = cause is not error
-    if isinstance(cause, httpx2.TimeoutException) and not _is_connection_failure(cause):
-        return ProviderTimeout("the provider took too long")
-    if sending or isinstance(cause, httpx2.ConnectError):
-        return ProviderUnavailable("the provider could not be reached")
-    if isinstance(cause, httpx2.RequestError | httpx2.StreamError | OSError):
-        return ProviderStreamCut("the connection to the provider broke before the end of its answer")
-    if isinstance(cause, ValueError):
+    if isinstance(error, ValueError | TypeError):
         return ProviderStreamFailed("the provider sent data that cannot be decoded")
-    kind = type(error).__name__
+    kind = type(cause).__name__
     return ProviderUnavailable(f"the call to the provider failed: {kind}", {"errorType": kind})
-
-
-def _is_connection_failure(error: BaseException) -> bool:
-    # The SDKs' aiohttp transport reports a refused connection as ConnectTimeout; the operating system's error that
-    # caused it is right (openai 3.54 _vendor/httpx_aiohttp/transport.py, AIOHTTP_EXC_MAP).
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and not isinstance(cause, TimeoutError):
-            return True
-        cause = cause.__cause__
-    return False
 
 
 def from_status(status: int, headers: Mapping[str, str], body: object, secrets: tuple[str, ...] = ()) -> ProviderError:
@@ -104,9 +94,19 @@ def from_status(status: int, headers: Mapping[str, str], body: object, secrets: 
         metadata["providerMessage"] = text
     request_id = headers.get("x-request-id") or headers.get("request-id")
     if request_id:
-        metadata["providerRequestId"] = request_id[:100]
+        metadata["providerRequestId"] = one_line(request_id, 100)
     message = f"the provider answered {status}" + (f": {text}" if text else "")
+    if 300 <= status < 400:
+        metadata["redirectHost"] = host = _redirect_host(headers.get("location", ""))
+        message = f"the provider answered {status}: it redirects to {host or 'another address'}, which is not followed"
     return kind(message, metadata, retry_after(headers))
+
+
+def _redirect_host(location: str) -> str:
+    try:
+        return one_line(urlsplit(location[:1000]).netloc.rpartition("@")[2], 253)
+    except ValueError:
+        return ""
 
 
 def _kind_of_status(status: int, words: str) -> type[ProviderError]:
@@ -142,42 +142,41 @@ def from_stream(error: object, secrets: tuple[str, ...] = ()) -> ProviderError:
 
 
 def describe(body: object, secrets: tuple[str, ...]) -> tuple[str, str]:
-    """Returns all words of an error object, to recognise it, and its short message for people, scrubbed."""
+    """Returns the words of an error object, to recognise it, and its short message for people, scrubbed."""
     error: Any = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, str):
-        return error, scrub(error, secrets)
+        return error[:_MAX_WORDS_CHARS], scrub(error, secrets)
     if not isinstance(error, dict):
         return "", ""
     message = error.get("message") or error.get("detail") or ""
-    tags = [str(error[name]) for name in ("code", "type", "status") if error.get(name) not in (None, "", "error")]
-    shown = message if isinstance(message, str) and message else " ".join(tags)
-    return " ".join([*tags, str(message)]), scrub(shown, secrets)
+    words = message[:_MAX_WORDS_CHARS] if isinstance(message, str) else _CUT.repr(message)
+    found = (error.get(name) for name in ("code", "type", "status"))
+    tags = [str(tag)[:_MAX_TAG_CHARS] for tag in found if isinstance(tag, str | int) and tag not in ("", "error")]
+    shown = words if isinstance(message, str) and message else " ".join(tags)
+    return " ".join([*tags, words]), scrub(shown, secrets)
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Returns the text on one line, cut to `MAX_MESSAGE_CHARS`, without secrets and texts that look like keys."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[key]")
-    text = " ".join(_KEY_LIKE.sub("[key]", text).split())
+    """Returns the text on one line, cut to `MAX_MESSAGE_CHARS`, without keys and what looks like one."""
+    text = " ".join(without_keys(text[:_MAX_WORDS_CHARS], secrets).split())
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> timedelta | None:
-    """Returns how long the provider asks to wait, never negative; None when it does not say.
+    """Returns how long the provider asks to wait, from nothing to a year; None when it does not say.
 
     Reads `retry-after-ms`, then `retry-after` in seconds or as a date.
     """
     for name, seconds_per_unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            seconds = float(headers.get(name, "")) * seconds_per_unit
+            seconds = float(headers.get(name, "")[:_MAX_TAG_CHARS]) * seconds_per_unit
         except ValueError:
             continue
-        if math.isfinite(seconds) and seconds < timedelta.max.total_seconds():
-            return timedelta(seconds=max(0.0, seconds))
+        if math.isfinite(seconds):
+            return timedelta(seconds=min(max(0.0, seconds), _LONGEST_WAIT.total_seconds()))
     try:
-        when = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
-    except (TypeError, ValueError):
+        when = email.utils.parsedate_to_datetime(headers.get("retry-after", "")[:_MAX_TAG_CHARS])
+    except (TypeError, ValueError, OverflowError):
         return None
     aware = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return max(timedelta(0), aware - (now or datetime.now(UTC)))
+    return min(max(timedelta(0), aware - (now or datetime.now(UTC))), _LONGEST_WAIT)

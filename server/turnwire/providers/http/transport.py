@@ -1,0 +1,184 @@
+"""Sends requests of the SDKs' clients with aiohttp, and bounds what comes back.
+
+The SDKs bring such a transport too. It reads what a server sends as aiohttp gives it: bodies of errors whole, packed
+ones unpacked by the client, cookies kept, and a closed connection reported as a timeout.
+"""
+
+import asyncio
+import ssl
+import urllib.request
+from urllib.parse import urlsplit
+
+import aiohttp
+import httpx2
+
+from turnwire.domain.errors import ProviderError, ProviderStreamFailed, ProviderTimeout, ProviderUnavailable
+from turnwire.domain.limits import Limits
+from turnwire.providers.http.body import Body, is_stream, took_too_long, unpacking
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Of the headers of one answer together. They are kept as long as the answer lasts."""
+
+MAX_REDIRECTS = 3
+"""Within one address: some servers add or remove a slash."""
+
+KEEP_ALIVE_SECONDS = 60.0
+
+_REDIRECTS = (307, 308)
+"""The ones that repeat the request; the others would turn it into one without a body."""
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Implements httpx2's transport for one provider. Used on one event loop; its session begins with a call."""
+
+    def __init__(self, base_url: str, max_connections: int, limits: Limits) -> None:
+        """Args:
+        base_url: The provider's address; decides on the proxy.
+        max_connections: Calls that may be open at once.
+        limits: What an answer may bring.
+        """
+        self._max_connections = max_connections
+        self._limits = limits
+        self._proxy = _proxy_for(base_url)
+        self._ssl: ssl.SSLContext = httpx2.create_ssl_context()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Sends a request and returns its answer when the headers are there.
+
+        Raises:
+            ProviderTimeout: no connection, or no answer, in time.
+            ProviderUnavailable: the provider cannot be reached, or closed the connection.
+            ProviderStreamFailed: the answer is not HTTP as it should be.
+            ProviderAnswerOverLimit: nothing came within the time of an answer.
+        """
+        loop, seconds = asyncio.get_running_loop(), self._limits.max_answer_seconds
+        deadline = loop.time() + seconds
+        times = request.extensions.get("timeout", {})
+        silence = times.get("read") or seconds
+        try:
+            async with asyncio.timeout(min(silence, seconds)):
+                response = await self._send(request, times)
+        except TimeoutError as error:
+            if silence >= seconds and not isinstance(error, aiohttp.ServerTimeoutError):
+                raise took_too_long(self._limits) from error
+            raise _unanswered(error) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _unanswered(error) from error
+        return self._answer(request, response, deadline)
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _send(self, request: httpx2.Request, times: dict[str, float | None]) -> aiohttp.ClientResponse:
+        """Sends a request, again where the provider redirects it within its address."""
+        url = request.url
+        for redirects in range(MAX_REDIRECTS + 1):
+            response = await self._open_session().request(
+                request.method,
+                str(url),
+                headers=request.headers,
+                data=_content(request),
+                allow_redirects=False,
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(
+                    sock_connect=times.get("connect"), sock_read=times.get("read"), connect=times.get("pool")
+                ),
+            )
+            further = _redirect(response, url) if redirects < MAX_REDIRECTS else None
+            if further is None:
+                break
+            response.close()
+            url = further
+        return response
+
+    def _answer(self, request: httpx2.Request, response: aiohttp.ClientResponse, deadline: float) -> httpx2.Response:
+        try:
+            if sum(len(name) + len(value) for name, value in response.raw_headers) > MAX_HEAD_BYTES:
+                raise ProviderStreamFailed("the answer of the provider has too many headers")
+            headers = httpx2.Headers(response.raw_headers)
+            # a name of a character set is the name of a codec, and some of those unpack
+            media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+            headers["content-type"] = media_type
+            unpack = unpacking(headers.pop("content-encoding", ""))
+        except ProviderError:
+            response.close()
+            raise
+        body = Body(response, unpack, self._limits, deadline, whole=not is_stream(response.status, media_type))
+        return httpx2.Response(response.status, headers=headers, stream=body, request=request)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._max_connections, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._ssl
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        return self._session
+
+
+def _content(request: httpx2.Request) -> bytes | httpx2.AsyncByteStream | None:
+    try:
+        return request.content or None
+    except httpx2.RequestNotRead:
+        stream = request.stream
+        assert isinstance(stream, httpx2.AsyncByteStream)
+        return stream
+
+
+def _redirect(response: aiohttp.ClientResponse, url: httpx2.URL) -> httpx2.URL | None:
+    """Returns where an answer redirects to within the same address; None when it does not."""
+    if response.status not in _REDIRECTS:
+        return None
+    try:
+        further = url.join(response.headers.get("location", ""))
+    except httpx2.InvalidURL:
+        return None
+    is_same = (further.scheme, further.host, further.port) == (url.scheme, url.host, url.port)
+    return further if is_same and further != url else None
+
+
+_UNANSWERED: tuple[tuple[tuple[type[Exception], ...], type[ProviderError], str], ...] = (
+    ((aiohttp.ConnectionTimeoutError,), ProviderTimeout, "no connection to the provider came about in time"),
+    ((TimeoutError,), ProviderTimeout, "the provider did not answer in time"),
+    (
+        (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError),
+        ProviderUnavailable,
+        "no encrypted connection to the provider came about",
+    ),
+    ((aiohttp.ClientConnectorDNSError,), ProviderUnavailable, "the address of the provider has no entry in the DNS"),
+    ((aiohttp.ClientConnectorError,), ProviderUnavailable, "the provider accepts no connection"),
+    (
+        (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError),
+        ProviderUnavailable,
+        "the provider closed the connection before it answered",
+    ),
+    (
+        (aiohttp.ClientResponseError, aiohttp.ClientPayloadError),
+        ProviderStreamFailed,
+        "the answer of the provider is not valid HTTP",
+    ),
+)
+"""What errors before the headers of an answer mean; the first that fits."""
+
+
+def _unanswered(error: Exception) -> ProviderError:
+    """Returns what happened before the headers of an answer came. Holds no word of the provider."""
+    for kinds, kind, message in _UNANSWERED:
+        if isinstance(error, kinds):
+            return kind(message)
+    name = type(error).__name__
+    return ProviderUnavailable(f"the provider could not be reached: {name}", {"errorType": name})
+
+
+def _proxy_for(base_url: str) -> str | None:
+    """Returns the proxy that the environment names for an address, in the usual variables."""
+    address = urlsplit(base_url)
+    if not address.hostname or urllib.request.proxy_bypass(address.hostname):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(address.scheme) or proxies.get("all")

@@ -20,6 +20,7 @@ PIECES = "the work goes on in the next piece"
 MODEL_READS = "the model reads an error"
 RUN_AGAIN = "it is tried again"
 NOT_KEPT = "what is more is read again"
+ANSWER_ENDS = "the answer ends: `PROVIDER_STREAM_FAILED`"
 
 LIMITS_KEYS: Mapping[str, str] = {
     "max_steps": "the turn ends: `FINISH_REASON_MAX_STEPS`",
@@ -36,7 +37,15 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_tenant_exports": BUSY,
     "max_imports": BUSY,
     "max_message_bytes": LARGE,
-    "max_answer_bytes": "the answer ends: `PROVIDER_STREAM_FAILED`",
+    "max_answer_bytes": ANSWER_ENDS,
+    "max_answer_state_bytes": ANSWER_ENDS,
+    "max_answer_parts": ANSWER_ENDS,
+    "max_answer_tool_calls": ANSWER_ENDS,
+    "max_answer_events": ANSWER_ENDS,
+    "max_answer_event_bytes": ANSWER_ENDS,
+    "max_answer_received_bytes": ANSWER_ENDS,
+    "max_answer_seconds": ANSWER_ENDS,
+    "max_answers_memory_bytes": "the answer ends, unless it is small: `PROVIDER_STREAM_FAILED`",
     "flush_interval_seconds": "the text is stored",
     "client_tool_timeout_seconds": MODEL_READS,
     "leased_tool_timeout_seconds": MODEL_READS,
@@ -164,8 +173,15 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
     },
     "Answers of models": {
-        "providers.answer.sse": {"MAX_EVENT_BYTES": "the answer ends: `PROVIDER_STREAM_FAILED`"},
-        "providers.answer.errors": {"MAX_MESSAGE_CHARS": CUT},
+        "core.answer.message_stream": {"MAX_NAME_CHARACTERS": CUT},
+        "providers.answer.bounds": {"ALWAYS_BYTES": "more only where all answers leave room"},
+        "providers.answer.sse": {"_MAX_NAME_BYTES": CUT},
+        "providers.answer.json_text": {"MAX_VALUES": ANSWER_ENDS, "_MAX_LENIENT_BYTES": ANSWER_ENDS},
+        "providers.answer.failures.errors": {
+            "MAX_MESSAGE_CHARS": CUT,
+            "_MAX_WORDS_CHARS": CUT,
+            "_MAX_TAG_CHARS": CUT,
+        },
         "providers.answer.token_usage": {"MAX_COUNT": "the count is not known"},
         "providers.answer.stream": {"PIECE_BYTES": PIECES, "DRAIN_SECONDS": CLOSED},
         "providers.answer.loop_share": {
@@ -175,7 +191,13 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "READS_AT_ONCE": "streams are read more rarely",
             "LONGEST_REST_SECONDS": PIECES,
         },
-        "providers.http": {"CONNECT_SECONDS": RUN_AGAIN},
+        "providers.http.client": {"CONNECT_SECONDS": RUN_AGAIN},
+        "providers.http.body": {"MAX_WHOLE_BYTES": CUT, "CHUNK_BYTES": PIECES},
+        "providers.http.transport": {
+            "MAX_HEAD_BYTES": ANSWER_ENDS,
+            "MAX_REDIRECTS": "the turn ends: `PROVIDER_REQUEST_REFUSED`",
+            "KEEP_ALIVE_SECONDS": CLOSED,
+        },
         "providers.request.content": {"_MAX_NESTING": "a repair"},
         "providers.request.wire_names": {"MAX_NAME_CHARS": "a repair: the name is shortened"},
         "core.use_cases.titling.calls": {"MAX_ANSWER_BYTES": "the session gets no title"},
@@ -398,7 +420,7 @@ NO_LIMITS = (
     "core.context.compaction_plan MAX_ANSWER_SHARE MIN_PROMPT_SHARE MIN_GAIN",
     "core.context.summaries MIN_CHUNK_TOKENS MAX_SHRINKS",
     "core.token_estimate MIN_CORRECTION MAX_CORRECTION",
-    "providers.http MAX_RETRIES",
+    "providers.http.client MAX_RETRIES",
     "providers.offline.arguments _MAX_DEPTH",
     "providers.anthropic.messages _MAX_TITLE_CHARS",
     "api.grpc.wakeups MAX_BYTES",

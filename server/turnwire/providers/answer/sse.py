@@ -8,6 +8,7 @@ _LINE_BYTES = 64
 """What each further line of an event's data counts beside its content: until they are joined it is an object."""
 
 _MAX_NAME_BYTES = 256
+"""Of an event's name."""
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -23,6 +23,7 @@ MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
 
 KEEP_ALIVE_SECONDS = 60.0
+"""How long a connection is kept for the next call."""
 
 _REDIRECTS = (307, 308)
 """The ones that repeat the request; the others would turn it into one without a body."""

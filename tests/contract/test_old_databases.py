@@ -155,7 +155,8 @@ async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
             assert await store.of(DEFAULT_TENANT).session_file(old.APPROVALS, file.sha256) == file.content
         session = await store.of(DEFAULT_TENANT).session(old.APPROVALS)
         assert (session.tools, session.budget) == (old.TURN.tools, Budget(max_tokens=9000))
-        assert old.TURN in await store.unfinished_turns()
+        assert old.TURN.outline() in await store.unfinished_turns()
+        assert await store.of(DEFAULT_TENANT).turn(old.APPROVALS, old.TURN.turn_id) == old.TURN
         await store.commit(removing(old.APPROVALS))
         assert await store.of(DEFAULT_TENANT).files(file.sha256 for file in old.FILES) == {}
         assert await store.of(DEFAULT_TENANT).open_permissions(None) == ()

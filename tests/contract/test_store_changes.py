@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from tests.support.fakes.domain_values import (
 from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, opened_store
 from turnwire.domain.conversation.events import MessageFinished, SessionUpdated, SessionView
 from turnwire.domain.conversation.messages import File, FinishReason, MessageStatus, Text
-from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, TurnStatus
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, StorageError
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT, Principal, Role
 from turnwire.ports.commit import (
@@ -39,6 +40,8 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.pages import Page
 from turnwire.ports.store import StoredRequest
+
+TOOLS = (ToolDefinition("look", "finds", '{"type":"object","default":null}'),)
 
 
 @pytest.fixture
@@ -152,6 +155,34 @@ async def test_a_removed_session_is_not_made_again_by_a_late_change(opened: Open
     late = Commit(session_id="ses_1", at=NOW, changes=(PutSession(make_session(revision=2)),))
     with pytest.raises(SessionNotFound):
         await opened.store.commit(late)
+
+
+SETTINGS: tuple[dict[str, Any], ...] = ({"tools": TOOLS, "system": ""}, {"tools": TOOLS}, {"system": "be"}, {})
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+async def test_a_turn_can_be_written_without_its_settings(opened: OpenedStore, settings: dict[str, Any]) -> None:
+    """Tools and system prompt stay as they were stored; all else is as the new one says, defaults too."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    await opened.store.commit(creating("ses_1"))
+    turn = make_turn("trn_a", status=TurnStatus.QUEUED, busy_policy=BusyPolicy.STEER, **settings)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),)))
+    changed = msgspec.structs.replace(turn, busy_policy=BusyPolicy.QUEUE, status=TurnStatus.RUNNING, resumes=1)
+    outlined = PutTurn(changed.outline(), keeps_settings=True)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(outlined,)))
+    assert await reads.turn("ses_1", turn.turn_id) == changed
+    kept = reads.account(NOW).stored_bytes
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(changed),)))
+    assert reads.account(NOW).stored_bytes == kept
+
+
+async def test_lists_of_turns_have_no_settings(opened: OpenedStore) -> None:
+    """They may be a megabyte a turn, and a list does not show them."""
+    await opened.store.commit(creating("ses_1"))
+    turn = make_turn("trn_a", tools=TOOLS, system="be")
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),)))
+    listed = await opened.store.of(DEFAULT_TENANT).turns("ses_1", Page(size=1), frozenset(TurnStatus))
+    assert listed.turns == await opened.store.unfinished_turns() == (turn.outline(),)
 
 
 async def test_unfinished_turns_come_in_the_order_of_acceptance(opened: OpenedStore) -> None:

@@ -23,7 +23,7 @@ from turnwire.ports.commit import (
     RemoveMessage,
     RequireQueueRevision,
 )
-from turnwire.ports.pages import Page
+from turnwire.ports.pages import Page, QueuePage
 
 POLICIES = {"b": BusyPolicy.REJECT}
 """Of those that are not QUEUE."""
@@ -139,9 +139,11 @@ async def test_the_queue_is_read_in_pages(opened: OpenedStore) -> None:
     assert ((*first.entries, *rest.entries), first.revision) == (tuple(map(entry, "abcd")), 1)
     assert [message.message_id for message in (*first.messages, *rest.messages)] == [f"msg_{n}" for n in "abcd"]
     assert rest.next_token == ""
+    assert await reads.queue_entries("ses_1") == QueuePage(tuple(map(entry, "abcd")), (), 1, "")
     await opened.store.commit(creating("ses_2"))
     with pytest.raises(InvalidRequest):
         await reads.queue("ses_2", Page(size=3, token=first.next_token))
     assert (await reads.queue("ses_2", Page(size=3))).entries == ()
+    assert await reads.queue_entries("ses_2") == QueuePage((), (), 0, "")
     with pytest.raises(SessionNotFound):
         await opened.store.of("other").queue("ses_1", Page())

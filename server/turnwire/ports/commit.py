@@ -42,6 +42,8 @@ class PutTurn(Struct, frozen=True):
     """Creates or replaces a turn."""
 
     turn: Turn
+    keeps_settings: bool = False
+    """True leaves the tools and the system prompt of a stored turn as they are; `turn` may be an outline then."""
 
 
 class Growth(Struct, frozen=True):

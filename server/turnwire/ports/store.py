@@ -200,6 +200,10 @@ class TenantStore(ArchivableStore, Protocol):
         """Returns waiting messages, next first. Raises InvalidRequest on a bad page token."""
         ...
 
+    async def queue_entries(self, session_id: str) -> QueuePage:
+        """Returns all waiting messages, next first, without the messages themselves."""
+        ...
+
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns of a session have used."""
         ...
@@ -339,8 +343,7 @@ class Store(StagingStore, Protocol):
         """Stores one unit of work. This call fixes its place in the order; await the future to know that it is durable.
 
         Commits waiting at the same time share one transaction, but each succeeds or fails alone. The future is done
-        when the unit is durable and published. Cancelling the future changes nothing: the unit is
-        stored whole or not at all.
+        when the unit is durable and published. Cancelling it changes nothing: a unit is stored whole or not at all.
 
         Raises:
             SessionNotFound: the session does not exist (any more) and the commit does not create it.
@@ -349,7 +352,7 @@ class Store(StagingStore, Protocol):
         ...
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
-        """Returns the turns of all sessions that have not ended, in the order in which they were accepted."""
+        """Returns outlines (`Turn.outline`) of all turns that have not ended, in the order of their acceptance."""
         ...
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:

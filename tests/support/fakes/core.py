@@ -21,13 +21,13 @@ from turnwire.domain.conversation.permissions import PermissionChoice, Permissio
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
-from turnwire.domain.errors import SessionNotFound, ToolCallNotFound
+from turnwire.domain.errors import MessageNotFound, SessionNotFound, ToolCallNotFound, TurnNotFound
 from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
-from turnwire.ports.commit import Commit, Committed, PutPermission
+from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession, QueuePage
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
@@ -162,6 +162,30 @@ class FakeStore:
         """Returns the waiting messages."""
         entries = tuple(QueueEntry(message.message_id, message.turn_id) for message in self.waiting)
         return QueuePage(entries, self.waiting, 0, "")
+
+    async def queue_entries(self, session_id: str) -> QueuePage:
+        """Returns the waiting messages without content."""
+        return msgspec.structs.replace(await self.queue(session_id, Page()), messages=())
+
+    async def turn(self, session_id: str, turn_id: str) -> Turn:
+        """Returns a turn as it was stored last, or as the test gives it."""
+        found = {turn.turn_id: turn for turn in self.unfinished}
+        for change in self._changes(PutTurn):
+            before, turn = found.get(change.turn.turn_id), change.turn
+            if change.keeps_settings and before is not None:
+                turn = msgspec.structs.replace(turn, tools=before.tools, system=before.system)
+            found[turn.turn_id] = turn
+        if turn_id not in found:
+            raise TurnNotFound(turn_id)
+        return found[turn_id]
+
+    async def message(self, session_id: str, message_id: str) -> Message:
+        """Returns a message as it was stored last, or as the test gives it."""
+        found = {message.message_id: message for message in (*self.conversation, *self.waiting)}
+        found |= {change.message.message_id: change.message for change in self._changes(PutMessage)}
+        if message_id not in found:
+            raise MessageNotFound(message_id)
+        return found[message_id]
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
         """Returns those of the conversation."""

@@ -125,7 +125,13 @@ def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:
 
 
 def end_turn(
-    turn: Turn, messages: Iterable[Message], ending: Ending, now: datetime, further: Work | None = None
+    turn: Turn,
+    messages: Iterable[Message],
+    ending: Ending,
+    now: datetime,
+    further: Work | None = None,
+    *,
+    is_outline: bool = False,
 ) -> Work:
     """Ends a turn: returns work that closes its open messages and calls, with the turn's own event last.
 
@@ -135,6 +141,7 @@ def end_turn(
         ending: Why it ended.
         now: When it ended.
         further: More work for the same commit; placed before the turn's own event.
+        is_outline: Whether `turn` is without its tools and its system prompt, which stay as they are stored.
     """
     work, ended, summaries = Work(), list[Message](), list[Message]()
     for message in messages:
@@ -162,7 +169,7 @@ def end_turn(
         steps=len(ended),
     )
     work += (further or Work()) + spent_by_turn(turn, now)
-    return work + Work((PutTurn(over),), (NewEvent(TurnEnded(over), turn.turn_id),))
+    return work + Work((PutTurn(over, is_outline),), (NewEvent(TurnEnded(over), turn.turn_id),))
 
 
 def ended_turns(work: Work) -> tuple[Turn, ...]:

@@ -18,6 +18,7 @@ from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.waiting.changes import QueueChanges
 from turnwire.core.turns.waiting.places import Place, dropping_work, leading_work
 from turnwire.core.turns.waiting.queue import SessionQueue
+from turnwire.core.turns.waiting.taking import WaitingPlaces
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
@@ -85,6 +86,7 @@ class SessionTurns:
         self._stopping = asyncio.Event()
         self._uncancelled = Uncancelled()
         self.queue = SessionQueue()
+        self._waiting = WaitingPlaces(environment.store, self.queue, self._stopping)
         self.changes = QueueChanges(environment, session_id, self.queue, self._aim_of, self._interrupt)
         self.run: TurnRun | None = None
 
@@ -145,9 +147,12 @@ class SessionTurns:
         self.run = self._new_run(resumption.turn, resumption.point)
         self._run_from(Place(resumption.turn, resumption.user_message))
 
-    def start_next(self) -> None:
+    async def start_next(self) -> None:
         """Starts the first waiting message of a session in which nothing runs."""
-        place = self.queue.take_first()
+        place = await self._waiting.take_first()
+        if place is None:
+            self._forget(self._session_id)
+            return
         self.run = self._new_run(place.turn)
         self._run_from(place)
 
@@ -156,15 +161,21 @@ class SessionTurns:
         async with self.queue.changing:
             pass  # a message that is being changed is dropped as it is stored
         stored = [place for place in taken if await place.settled()]
-        if not stored:
-            return ()
-        now = self._environment.clock()
-        work = Work()
-        for place in stored:
+        late = [place for place in stored if place.turn.is_late]
+        dropped = list[Place]()
+        for group in ([place for place in stored if place not in late], *([place] for place in late)):
+            if group and await self._drop(group):  # else the server stops: they stay stored for the next start
+                dropped += group
+        return tuple(place.message.message_id for place in stored if place in dropped)
+
+    async def _drop(self, places: list[Place]) -> bool:
+        """Stores that messages do not wait any more. One whose turn is late is alone: all of it is read for that."""
+        now, work = self._environment.clock(), Work()
+        for place in places:
+            if place.turn.is_late and not await self._waiting.fill(place):
+                return False
             work += dropping_work(place, now)
-        if not await self._commit_surely(work + self.queue.changed()):
-            return ()  # the server stops: they stay stored for the next start
-        return tuple(place.message.message_id for place in stored)
+        return await self._commit_surely(work + self.queue.changed())
 
     def suspend(self, ending: Ending) -> None:
         """Stops the running turn and starts no other. It continues at the next start, or else ends with `ending`."""
@@ -224,8 +235,10 @@ class SessionTurns:
     def _note_stored(self, place: Place, storing: asyncio.Future[Committed]) -> None:
         if storing.cancelled() or storing.exception() is not None:
             self.queue.remove(place)
-        else:
-            self._interrupt(place)
+            return
+        self._interrupt(place)
+        if place in self.queue:
+            place.empty()
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
         """Runs a turn, then the queue."""
@@ -249,18 +262,19 @@ class SessionTurns:
 
     async def _next(self) -> Place | None:
         """Takes the next waiting message out of the queue. When there is none, announces that the session is idle."""
-        async with self.queue.changing:
-            is_idle = not self.queue
-        if is_idle and self._is_announced:
+        while True:
+            async with self.queue.changing:
+                place = await self._waiting.take_first()
+            if place is not None or self.queue or not self._is_announced:
+                return place
             self._is_announced = False
             await self._commit_surely(_IDLE)
-        async with self.queue.changing:
-            return self.queue.take_first() if self.queue and not self._stopping.is_set() else None
 
     async def _start(self, place: Place, run: TurnRun) -> bool:
         """Makes a message part of the conversation. Returns False when it could not be stored."""
         durable = await place.settled()
         if place.turn.status is TurnStatus.RUNNING:  # it never waited
+            place.empty()
             self._is_announced = self._is_announced and durable
             return durable
         if not durable:
@@ -274,6 +288,7 @@ class SessionTurns:
             (PutTurn(place.turn), PutMessage(message, ())),
             self._start_events(place.turn),
         )
+        place.empty()
         return await self._commit_surely(work + self.queue.changed())
 
     async def _start_again(self, place: Place, run: TurnRun) -> bool:
@@ -298,7 +313,8 @@ class SessionTurns:
             announced = self._is_announced
             work += Work((PutTurn(turn),), self._start_events(turn)) + self.queue.changed()
             if await self._commit_surely(work):
-                place.turn = run.turn = turn
+                run.turn = turn
+                place.empty()
                 return True
             self._is_announced = announced
         return False

@@ -42,7 +42,6 @@ from turnwire.domain.errors import (
     TurnNotRunning,
 )
 from turnwire.ports.commit import Committed
-from turnwire.ports.pages import Page
 from turnwire.ports.store import TenantStore
 
 
@@ -169,9 +168,10 @@ class Turns:
     async def recover(self) -> None:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.
 
-        Called once, before serving.
+        Of those that wait behind another one, only outlines are read. Called once, before serving.
         """
-        unfinished = await self._environment.store.unfinished_turns()
+        store = self._environment.store
+        unfinished = await store.unfinished_turns()
         running = [turn for turn in unfinished if turn.status is TurnStatus.RUNNING]
         waiting = {turn.turn_id: turn for turn in unfinished if turn.status is TurnStatus.QUEUED}
         newest = {turn.session_id: turn.turn_id for turn in running}
@@ -180,18 +180,20 @@ class Turns:
         for turn in running:
             is_newest = newest[turn.session_id] == turn.turn_id
             interrupted_by = ended_by.get(turn.turn_id, "")
+            whole = await store.of(turn.tenant).turn(turn.session_id, turn.turn_id)
             resumption = await resume_or_end(
-                self._environment, turn, is_newest=is_newest, interrupted_by=interrupted_by
+                self._environment, whole, is_newest=is_newest, interrupted_by=interrupted_by
             )
             if resumption is not None:
                 self._owner(turn.tenant, turn.session_id).resume(resumption)
         for tenant, session_id in dict.fromkeys((turn.tenant, turn.session_id) for turn in waiting.values()):
-            for message in (await self._environment.store.of(tenant).queue(session_id, Page())).messages:
-                if message.turn_id in waiting:
-                    self._owner(tenant, session_id).queue.append(Place(waiting[message.turn_id], message))
+            for entry in (await store.of(tenant).queue_entries(session_id)).entries:
+                if entry.turn_id in waiting:
+                    place = Place.waiting(waiting[entry.turn_id], entry.message_id)
+                    self._owner(tenant, session_id).queue.append(place)
         for owner in list(self._owners.values()):
             if owner.run is None:
-                owner.start_next()
+                await owner.start_next()
 
     async def aclose(self) -> LeftTurns:
         """Stops all turns and returns when all their content is durable. Waiting messages stay stored.

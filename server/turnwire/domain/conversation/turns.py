@@ -9,6 +9,7 @@ from msgspec import Struct
 from turnwire.domain.conversation.messages import Failure, FinishReason, ModelRef
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.domain.text import utf8_bytes
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -18,6 +19,11 @@ class ToolDefinition(Struct, frozen=True):
     description: str
     input_schema_json: str
     """JSON Schema of the arguments; "" means an object without properties."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its texts."""
+        return sum(map(utf8_bytes, (self.name, self.description, self.input_schema_json)))
 
 
 MAX_TOOLS = 128
@@ -130,3 +136,7 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sequence of its first event after its message; 0 before it starts. Assigned by the store."""
     end_sequence: int = 0
     """Sequence of its last event; 0 before it ends. Assigned by the store."""
+
+    def outline(self) -> "Turn":
+        """Returns the turn without what may be large: tools and system prompt."""
+        return msgspec.structs.replace(self, tools=(), system=None)

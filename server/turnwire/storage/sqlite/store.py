@@ -177,7 +177,7 @@ class SqliteStore:
         return await run(self._reading, staged_sessions)
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
-        """Returns the turns that have not ended."""
+        """Returns outlines of the turns that have not ended."""
         return await run(self._reading, queries.unfinished_turns)
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
@@ -17,7 +18,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition, TurnStatus
 from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutTurn
@@ -60,6 +61,26 @@ async def test_the_first_message_starts_and_the_next_ones_wait() -> None:
     assert [event.kind for event in third.work.events] == [
         QueueChanged((QueueEntry("msg_b", "trn_b"), QueueEntry("msg_c", "trn_c")))
     ]
+    await turns.aclose()
+
+
+async def test_a_message_is_left_on_disk_as_soon_as_it_is_stored() -> None:
+    """Its place keeps neither its content nor its tools, whether it waits or its turn runs."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    places = []
+    for name in "ab":
+        tools = (ToolDefinition("look", "x" * 10_000, ""),)
+        turn = make_turn(f"trn_{name}", user_message_id=f"msg_{name}", tools=tools, system="x" * 10_000)
+        with turns.reserve(turn, make_message(f"msg_{name}", "x" * 10_000), BusyPolicy.QUEUE) as place:
+            turns.start(place, Work((PutTurn(place.turn),)) + place.work)
+        places.append(place)
+    assert all(place.turn.tools for place in places)
+    for future in store.futures:
+        future.set_result(Committed(0, 1))
+    store.automatic = True
+    await settled()
+    assert all(len(msgspec.json.encode((place.turn, place.message, place.work))) < 2000 for place in places)
     await turns.aclose()
 
 

@@ -1,6 +1,7 @@
 """What a dead process left running goes on at the next start, or is ended."""
 
 import asyncio
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
@@ -18,6 +19,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionStatusChanged, TurnEnded
 from turnwire.domain.conversation.messages import (
     FinishReason,
+    Message,
     MessageStatus,
     MessageType,
     ModelRun,
@@ -25,7 +27,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, Turn, TurnStatus
 from turnwire.domain.errors import StorageError, ToolCallAlreadySettled, ToolCallNotFound, ToolCallNotReady
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
@@ -107,6 +109,59 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
     await turns.aclose()
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
+
+
+@dataclass
+class Counting(FakeStore):
+    """Notes which turns and messages are read whole."""
+
+    read: list[str] = field(default_factory=list)
+
+    async def turn(self, session_id: str, turn_id: str) -> Turn:
+        """Notes it."""
+        self.read.append(turn_id)
+        return await super().turn(session_id, turn_id)
+
+    async def message(self, session_id: str, message_id: str) -> Message:
+        """Notes it."""
+        self.read.append(message_id)
+        return await super().message(session_id, message_id)
+
+
+async def test_a_full_queue_stays_on_disk() -> None:
+    """A start reads outlines of what waits, and whole messages one after the other as their turns begin."""
+    tools = (ToolDefinition("read", "x" * 100_000, ""),)
+    running = make_turn(tools=tools)
+    names = [f"q{number}" for number in range(50)]
+    waiting = [make_turn(f"trn_{n}", user_message_id=f"msg_{n}", status=TurnStatus.QUEUED, tools=tools) for n in names]
+    store = Counting(
+        conversation=(
+            make_message("msg_user", turn_id="trn_1"),
+            make_answer("msg_1", CALL, finish_reason=FinishReason.TOOL_USE),
+        ),
+        unfinished=(running, *waiting),
+        waiting=tuple(
+            make_message(turn.user_message_id, "x" * 100_000, turn_id=turn.turn_id, status=MessageStatus.QUEUED)
+            for turn in waiting
+        ),
+        sessions_by_id={"ses_1": make_session()},
+    )
+    turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
+    await turns.recover()
+    await settled()
+    assert store.read == ["trn_1"]
+    queue = turns._owners["ses_1"].queue
+    assert sum(len(msgspec.json.encode((place.turn, place.message))) for place in queue) < 50 * 1000
+    await turns.abort("ses_1", "", keep_queue=True)
+    await settled()
+    assert store.read == ["trn_1", "trn_q0", "msg_q0"]
+    stored = [change.turn for commit in store.commits for change in commit.changes if isinstance(change, PutTurn)]
+    assert (stored[-1].turn_id, stored[-1].status, stored[-1].tools) == ("trn_q0", TurnStatus.RUNNING, tools)
+    assert len(queue) == 49
+    dropped = await turns.abort("ses_1", "", keep_queue=False)
+    assert len(dropped.dropped_message_ids) == 49
+    assert store.read == ["trn_1", "trn_q0", "msg_q0"]
+    await turns.aclose()
 
 
 async def test_of_two_turns_that_were_left_running_only_the_newer_goes_on() -> None:

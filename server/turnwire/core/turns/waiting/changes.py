@@ -18,10 +18,13 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageReplaced
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
-from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.errors import InvalidRequest, MessageNotWaiting
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 log = structlog.get_logger()
+
+MAX_JOINING_BYTES = 8 * 2**20
+"""Of the messages that join a turn in one commit; one alone may be larger."""
 
 Reserve = Callable[[Message], AbstractContextManager[Reservation]]
 
@@ -99,25 +102,32 @@ class QueueChanges:
             The new message, and the revision of the queue.
         """
         async with self._queue.changing:
-            place = self._queue.find(edit.message_id)
-            before = place.turn, place.message
-            work = edit.apply_to(place, self._aim_of, self._environment)
-            former = self._queue.remove(place)
-            if edit.policy in (None, BusyPolicy.QUEUE):
-                self._queue.put_back(place, former)
-            else:
-                self._queue.add(place)
+            place = await self._filled(edit.message_id)
             try:
-                with reserve(place.message) as reserved:
-                    storing = self._commit(work + self._queue.ordered() + further)
-                    reserved.until(storing)
-                committed = await storing
-            except Exception:
-                place.turn, place.message = before
-                self._take_back(place, former)
-                raise
-            self._interrupt(place)
-            return place.message, committed.queue_revision
+                return await self._edit(place, edit, reserve, further)
+            finally:
+                if place in self._queue:
+                    place.empty()
+
+    async def _edit(self, place: Place, edit: MessageEdit, reserve: Reserve, further: Work) -> tuple[Message, int]:
+        before = place.turn, place.message
+        work = edit.apply_to(place, self._aim_of, self._environment)
+        former = self._queue.remove(place)
+        if edit.policy in (None, BusyPolicy.QUEUE):
+            self._queue.put_back(place, former)
+        else:
+            self._queue.add(place)
+        try:
+            with reserve(place.message) as reserved:
+                storing = self._commit(work + self._queue.ordered() + further)
+                reserved.until(storing)
+            committed = await storing
+        except Exception:
+            place.turn, place.message = before
+            self._take_back(place, former)
+            raise
+        self._interrupt(place)
+        return place.message, committed.queue_revision
 
     async def move(self, message_id: str, before_message_id: str, further: Work) -> tuple[tuple[QueueEntry, ...], int]:
         """Moves a message before another one; "" moves it to the end. Returns the queue and its revision."""
@@ -137,6 +147,8 @@ class QueueChanges:
         """Removes a message and ends its turn. Returns the revision of the queue."""
         async with self._queue.changing:
             place = self._queue.find(message_id)
+            if place.turn.is_late:  # its message goes back into the conversation
+                place = await self._filled(message_id)
             former = self._queue.remove(place)
             work = dropping_work(place, self._environment.clock())
             storing = self._commit(work + further)
@@ -144,6 +156,7 @@ class QueueChanges:
                 revision = (await storing).queue_revision
             except Exception:
                 self._queue.put_back(place, former)
+                place.empty()
                 raise
             self._report_ended(work)
             return revision
@@ -151,27 +164,53 @@ class QueueChanges:
     async def join(self, turn_id: str, takes_messages: Callable[[], bool]) -> None:
         """Lets the messages that are aimed at the running turn join it; returns when that is durable.
 
-        When it cannot be stored, they wait on: for the next step, or for their own turns.
+        Those that are large together join in several commits, so that few of them are in memory. When it cannot be
+        stored, they wait on: for the next step, or for their own turns.
 
         Args:
             turn_id: The turn.
             takes_messages: Returns False once the turn is to end.
         """
         async with self._queue.changing:
-            places = self._queue.joining(turn_id)
-            if not places or not takes_messages():
-                return
-            now = self._environment.clock()
-            former = [self._queue.remove(place) for place in places]
-            work = sum((joining_work(place, turn_id, now) for place in places), Work())
             try:
-                await self._commit(work)
+                while takes_messages() and (places := await self._joining(turn_id)) and takes_messages():
+                    await self._join(places, turn_id)
             except Exception as error:
-                for place, one in zip(reversed(places), reversed(former), strict=True):
-                    self._queue.put_back(place, one)
                 log.warning("turn_not_steered", session_id=self._session_id, error=type(error).__name__)
-            else:
-                self._report_ended(work)
+            finally:
+                for place in self._queue.joining(turn_id):
+                    place.empty()
+
+    async def _joining(self, turn_id: str) -> list[Place]:
+        """Returns the next messages that are to join a turn, as many as fit into memory together."""
+        places, size = list[Place](), 0
+        for place in self._queue.joining(turn_id):
+            await place.fill(self._environment.store)
+            places.append(place)
+            size += place.text_bytes
+            if size > MAX_JOINING_BYTES:
+                break
+        return [place for place in places if place in self._queue]
+
+    async def _join(self, places: list[Place], turn_id: str) -> None:
+        now = self._environment.clock()
+        former = [self._queue.remove(place) for place in places]
+        work = sum((joining_work(place, turn_id, now) for place in places), Work())
+        try:
+            await self._commit(work)
+        except BaseException:
+            for place, one in zip(reversed(places), reversed(former), strict=True):
+                self._queue.put_back(place, one)
+            raise
+        self._report_ended(work)
+
+    async def _filled(self, message_id: str) -> Place:
+        """Returns a place with all that is stored of its message. Raises MessageNotWaiting."""
+        place = self._queue.find(message_id)
+        await place.fill(self._environment.store)
+        if place not in self._queue:  # an abort took it meanwhile
+            raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
+        return place
 
     def _report_ended(self, work: Work) -> None:
         for turn in ended_turns(work):

@@ -16,16 +16,20 @@ from turnwire.domain.conversation.events import (
     MessageReplaced,
     TurnSteered,
 )
-from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus
+from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType, Text
 from turnwire.domain.conversation.turns import QueueEntry, Turn
+from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import Committed, NewEvent, PathEnd, PutMessage, RemoveMessage, SelectPath
+from turnwire.ports.store import Store
 
 
 @dataclass(eq=False)
 class Place:
     """The place of a message in its session: its turn starts at once, or waits behind others.
 
-    It is reserved before the message is stored, so that the response and the stored work can contain it.
+    It is reserved before the message is stored, so that the response and the stored work can contain it. From when it
+    is stored until its turn starts, it is an outline: it has neither the content of the message nor the tools and the
+    system prompt of the turn, however many wait. `fill` reads them.
     """
 
     turn: Turn
@@ -39,6 +43,12 @@ class Place:
     """What is stored and told about the place; it follows the message's own."""
     durable: asyncio.Future[Committed] | None = None
     """The commit that stores the message; None before `start`, and when an earlier process stored it."""
+    is_outline: bool = False
+
+    @classmethod
+    def waiting(cls, turn: Turn, message_id: str) -> "Place":
+        """Returns the place of a stored message that waits, as an outline."""
+        return cls(turn.outline(), _outline(turn, message_id), is_outline=True)
 
     @property
     def entry(self) -> QueueEntry:
@@ -49,6 +59,32 @@ class Place:
     def is_stored(self) -> bool:
         """True once its message is durable."""
         return self.durable is None or (self.durable.done() and self.durable.exception() is None)
+
+    @property
+    def text_bytes(self) -> int:
+        """The texts of the message; 0 of an outline."""
+        texts = (part.content.text for part in self.message.parts if isinstance(part.content, Text))
+        return sum(map(utf8_bytes, texts))
+
+    def empty(self) -> None:
+        """Leaves out what may be large; call it once the message is stored."""
+        self.turn = self.turn.outline()
+        self.message = _outline(self.turn, self.message.message_id)
+        self.work, self.is_outline = Work(), True
+
+    async def fill(self, store: Store) -> None:
+        """Reads what was left out. Does nothing when nothing was. Safe to cancel.
+
+        Raises:
+            SessionNotFound, TurnNotFound, MessageNotFound: they are gone.
+            StorageError: they could not be read.
+        """
+        if not self.is_outline:
+            return
+        reads, session_id = store.of(self.turn.tenant), self.turn.session_id
+        turn = await reads.turn(session_id, self.turn.turn_id)
+        message = await reads.message(session_id, self.message.message_id)
+        self.turn, self.message, self.is_outline = turn, message, False
 
     async def settled(self) -> bool:
         """Returns whether its message is stored, once that is known. Safe to cancel."""
@@ -79,9 +115,26 @@ def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = 
     return Work((RemoveMessage(stands_in),), (NewEvent(MessageRemoved(stands_in), turn.turn_id),)) + work
 
 
+def _outline(turn: Turn, message_id: str) -> Message:
+    return Message(
+        message_id=message_id,
+        session_id=turn.session_id,
+        type=MessageType.USER,
+        status=MessageStatus.QUEUED,
+        created_at=turn.created_at,
+        updated_at=turn.created_at,
+        turn_id=turn.turn_id,
+    )
+
+
 def dropping_work(place: Place, now: datetime) -> Work:
-    """Returns the work that takes a message out of the queue and ends its turn, which never ran."""
-    return _leaving_work(place) + end_turn(place.turn, (), Ending(FinishReason.ABORTED), now)
+    """Returns the work that takes a message out of the queue and ends its turn, which never ran.
+
+    The place may be an outline unless the turn is late: then the message goes back into the conversation.
+    """
+    return _leaving_work(place) + end_turn(
+        place.turn, (), Ending(FinishReason.ABORTED), now, is_outline=place.is_outline
+    )
 
 
 def joining_work(place: Place, turn_id: str, now: datetime) -> Work:

@@ -85,9 +85,10 @@ class SessionQueue:
         self.remove(place)
         self._places.insert(self._places.index(former) + 1 if former in self._places else 0, place)
 
-    def take_first(self) -> Place:
-        """Removes the place that is next, and returns it. Raises IndexError when nothing waits."""
-        return self._places.pop(0)
+    @property
+    def first(self) -> Place | None:
+        """The place that is next; None when nothing waits."""
+        return self._places[0] if self._places else None
 
     def take_all(self) -> list[Place]:
         """Removes all places, and returns them."""

@@ -21,6 +21,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.principal import Principal
+from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import RequireQueueRevision
 from turnwire.ports.pages import Page, QueuePage
 from turnwire.ports.store import TenantStore
@@ -84,7 +85,7 @@ class WaitingMessages:
         made = await self._once(principal, edit, partial(self._move, principal, edit))
         if made is not None:
             return made
-        queue = await self._of(principal).queue(edit.session_id, Page())
+        queue = await self._of(principal).queue_entries(edit.session_id)
         return OrderedQueue(queue.entries, queue.revision)
 
     async def remove(self, principal: Principal, edit: QueueEdit) -> int:
@@ -103,7 +104,7 @@ class WaitingMessages:
         contents = None
         if edit.parts:
             limits, readable = environment.settings.limits, readable_files(environment, session)
-            contents = await load_contents(edit.parts, readable, limits, len(message.metadata_json))
+            contents = await load_contents(edit.parts, readable, limits, utf8_bytes(message.metadata_json))
         files = contents.changes(environment.clock()) if contents is not None else ()
 
         def reserve(changed: Message) -> AbstractContextManager[Reservation]:

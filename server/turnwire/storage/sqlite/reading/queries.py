@@ -34,6 +34,9 @@ _usage = msgspec.json.Decoder(Usage).decode
 
 _TURN_COLUMNS = "body, start_sequence, end_sequence"
 
+_TURN_OUTLINE = "json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence"
+"""See `Turn.outline`: what is left out may be a megabyte a turn, and never leaves SQLite."""
+
 
 def session(db: sqlite3.Connection, tenant: str, session_id: str) -> Session:
     """Returns a session; see `TenantStore.session`."""
@@ -90,8 +93,7 @@ def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conver
     try:
         found = session(db, tenant, session_id)
         turns = db.execute(
-            "SELECT json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence FROM turns"
-            " WHERE session = ? AND json_extract(body, '$.status') <> ? ORDER BY id",
+            f"SELECT {_TURN_OUTLINE} FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? ORDER BY id",
             (session_row(db, tenant, session_id), TurnStatus.QUEUED),
         )
         return Conversation(found, history(db, tenant, session_id), tuple(_turn_of(*row) for row in turns))
@@ -169,7 +171,7 @@ def turns(
         parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
     rows = db.execute(
-        f"SELECT {_TURN_COLUMNS}, turn_id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
+        f"SELECT {_TURN_OUTLINE}, turn_id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
     ).fetchall()
     rows, more = cut(rows, page)
@@ -179,7 +181,7 @@ def turns(
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
     """Returns turns that have not ended; see `Store.unfinished_turns`."""
-    rows = db.execute(f"SELECT {_TURN_COLUMNS} FROM turns WHERE ended = 0 ORDER BY id")
+    rows = db.execute(f"SELECT {_TURN_OUTLINE} FROM turns WHERE ended = 0 ORDER BY id")
     return tuple(_turn_of(*row) for row in rows)
 
 

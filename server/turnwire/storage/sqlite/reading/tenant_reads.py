@@ -176,6 +176,10 @@ class TenantReads:
         """Returns waiting messages."""
         return await run(self._reads.connection, waiting.queue, self._tenant, session_id, page)
 
+    async def queue_entries(self, session_id: str) -> QueuePage:
+        """Returns what waits, without content."""
+        return await run(self._reads.connection, waiting.queue_entries, self._tenant, session_id)
+
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns have used."""
         return await run(self._reads.connection, queries.spent, self._tenant, session_id)

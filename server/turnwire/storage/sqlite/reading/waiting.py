@@ -41,6 +41,18 @@ def queue(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> Q
     return QueuePage(tuple(entries), messages, revision, encode_token(listing, rows[-1][1]) if more else "")
 
 
+def queue_entries(db: sqlite3.Connection, tenant: str, session_id: str) -> QueuePage:
+    """Returns all waiting messages without content; see `TenantStore.queue_entries`."""
+    rows = db.execute(  # one statement, so that all of it is of the same moment
+        "SELECT queue_revision, message_id, messages.turn_id, json_extract(turns.body, '$.busy_policy') FROM sessions"
+        " LEFT JOIN messages ON messages.session = sessions.id AND hidden = 0 AND queued = 1"
+        " LEFT JOIN turns ON turns.turn_id = messages.turn_id WHERE sessions.id = ? ORDER BY place",
+        (session_row(db, tenant, session_id),),
+    ).fetchall()
+    waiting = ((message, turn, BusyPolicy(policy or BusyPolicy.QUEUE)) for _, message, turn, policy in rows if message)
+    return QueuePage(tuple(QueueEntry(*one) for one in waiting), (), rows[0][0], "")
+
+
 def question(db: sqlite3.Connection, tenant: str, session_id: str, question_id: str) -> Question:
     """Returns a question; see `TenantStore.question`."""
     row = db.execute(

@@ -148,8 +148,8 @@ class CommitWriter:
                 put_message(unit, change, self._codec)
             case HideMessages() | ShowMessages() | SelectPath():
                 self._change_path(unit, change)
-            case PutTurn(turn):
-                put_turn(unit, turn)
+            case PutTurn():
+                put_turn(unit, change)
             case PutSession(value):
                 _put_session(unit, value)
             case RemoveMessage(message_id):

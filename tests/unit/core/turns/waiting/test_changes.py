@@ -5,21 +5,23 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.loop import settled
 from tests.support.fakes.waiting import make_place, names
 from turnwire.core.intake.contents import Contents
+from turnwire.core.turns.waiting import changes
 from turnwire.core.turns.waiting.changes import MessageEdit, QueueChanges
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.turns.waiting.queue import SessionQueue
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, TurnEnded, TurnSteered
-from turnwire.domain.conversation.messages import FinishReason, Message, Text
-from turnwire.domain.conversation.turns import BusyPolicy
+from turnwire.domain.conversation.messages import FinishReason, Message, Part, Text
+from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition
 from turnwire.domain.errors import MessageNotWaiting, QuotaExceeded, StorageBusy
-from turnwire.ports.commit import Committed, OrderQueue
+from turnwire.ports.commit import Committed, OrderQueue, PutMessage, PutTurn
 
 
 class Held:
@@ -39,7 +41,7 @@ class World:
         self.queue = SessionQueue()
         self.interrupted: list[str] = []
         for name in waiting:
-            self.queue.append(make_place(name))
+            self.wait(make_place(name))
         self.changes = QueueChanges(
             make_environment(self.store, observer=self.observer),
             "ses_1",
@@ -48,6 +50,12 @@ class World:
             self._interrupt,
         )
         self.refusal: Exception | None = None
+
+    def wait(self, whole: Place) -> None:
+        """Adds a message that is stored: the queue has its outline."""
+        self.store.unfinished += (whole.turn,)
+        self.store.waiting += (whole.message,)
+        self.queue.append(Place.waiting(whole.turn, whole.message.message_id))
 
     def _interrupt(self, place: Place) -> None:
         if place.turn.busy_policy is BusyPolicy.INTERRUPT:
@@ -128,6 +136,89 @@ async def test_changes_wait_for_each_other() -> None:
     with pytest.raises(MessageNotWaiting):
         await second
     assert [(what, turn.finish_reason) for what, turn in world.observer.turns] == [("ended", FinishReason.ABORTED)]
+
+
+LONG = "x" * 1_000_000
+TOOLS = (ToolDefinition("look", LONG, ""),)
+
+
+def make_large_place(name: str, **settings: object) -> Place:
+    """Returns the place of a message of a megabyte with tools of another one."""
+    place = make_place(name)
+    parts = (Part(part_id=f"prt_{name}", index=0, content=Text(LONG)),)
+    place.message = msgspec.structs.replace(place.message, parts=parts)
+    place.turn = msgspec.structs.replace(place.turn, tools=TOOLS, system=LONG, **settings)
+    return place
+
+
+def held_bytes(queue: SessionQueue) -> int:
+    """Returns what the places of a queue hold."""
+    return sum(len(msgspec.json.encode((place.turn, place.message))) for place in queue)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda world: world.edit("q2", "new words"),
+        lambda world: world.edit("q2", policy=BusyPolicy.STEER),
+        lambda world: world.changes.move("msg_q2", "msg_q1", Work()),
+        lambda world: world.changes.remove("msg_q1", Work()),
+    ],
+)
+async def test_a_change_holds_nothing_of_what_waits(change: Callable[[World], Coroutine[Any, Any, Any]]) -> None:
+    """Neither when it is stored nor when it fails."""
+    for ends in (World.succeed, World.fail):
+        world = World()
+        for name in ("q1", "q2"):
+            world.wait(make_large_place(name))
+        assert held_bytes(world.queue) < 2000
+        changing = asyncio.create_task(change(world))
+        await settled()
+        ends(world)
+        await asyncio.wait((changing,))
+        assert held_bytes(world.queue) < 2000
+
+
+async def test_a_change_loses_nothing_of_what_waits() -> None:
+    """An edit of the words keeps the tools, one of the policy the words; a removal keeps what is stored of the turn."""
+    world = World()
+    for name in ("q1", "q2"):
+        world.wait(make_large_place(name))
+    world.store.automatic = True
+    message, _ = await world.edit("q1", policy=BusyPolicy.STEER)
+    assert message.parts[0].content == Text(LONG)
+    await world.edit("q1", "new words")
+    stored = await world.store.turn("ses_1", "trn_q1")
+    assert (stored.tools, stored.system, stored.busy_policy) == (TOOLS, LONG, BusyPolicy.STEER)
+    await world.changes.remove("msg_q2", Work())
+    [dropped] = [change for change in world.store.commits[-1].changes if isinstance(change, PutTurn)]
+    assert (dropped.keeps_settings, dropped.turn.tools) == (True, ())
+
+
+async def test_a_late_message_goes_back_whole() -> None:
+    """It is read for that."""
+    world = World()
+    world.wait(make_large_place("q1", is_late=True))
+    world.store.automatic = True
+    await world.changes.remove("msg_q1", Work())
+    [back] = [change.message for change in world.store.commits[-1].changes if isinstance(change, PutMessage)]
+    assert back.parts[0].content == Text(LONG)
+
+
+async def test_large_messages_join_in_several_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order; no more of them are in memory than fit."""
+    monkeypatch.setattr(changes, "MAX_JOINING_BYTES", 1_500_000)
+    world = World()
+    for name in ("s1", "s2", "s3"):
+        world.wait(make_large_place(name))
+    world.store.automatic = True
+    await world.changes.join("trn_1", lambda: True)
+    joined = [
+        [event.kind.user_message_id for event in commit.events if isinstance(event.kind, TurnSteered)]
+        for commit in world.store.commits
+    ]
+    assert joined == [["msg_s1", "msg_s2"], ["msg_s3"]]
+    assert len(world.queue) == 0
 
 
 async def test_a_policy_acts_once_it_is_stored() -> None:

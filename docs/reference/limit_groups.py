@@ -37,6 +37,8 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_tenant_exports": BUSY,
     "max_imports": BUSY,
     "max_message_bytes": LARGE,
+    "max_tools_bytes": LARGE,
+    "max_schema_steps": INVALID,
     "max_answer_bytes": ANSWER_ENDS,
     "max_answer_state_bytes": ANSWER_ENDS,
     "max_answer_parts": ANSWER_ENDS,
@@ -146,6 +148,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LABELS": INVALID,
             "MAX_LABEL_CHARACTERS": INVALID,
         },
+        "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES},
         "core.use_cases.rewriting.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
         "core.use_cases.titling.titles": {
             "MAX_AT_ONCE": WAITS,
@@ -156,13 +159,18 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Tools and schemas": {
         "domain.conversation.turns": {"MAX_TOOLS": INVALID},
         "domain.conversation.limits": {"MAX_SESSION_TOOLS_BYTES": INVALID},
-        "core.tools.schemas": {
-            "MAX_STEPS": "the arguments, or the schema, are refused",
+        "core.schemas.compiled": {
+            "MAX_STEPS": "the schema is refused; the arguments are not checked",
+            "MAX_LEVELS": INVALID,
             "MAX_PROBLEMS": LEFT_OUT,
             "MAX_PROBLEM_CHARS": CUT,
-            "_CACHED_SCHEMAS": FORGOTTEN,
         },
-        "core.tools.patterns": {"_MAX_COST": "the pattern is not checked"},
+        "core.schemas.steps": {"MAX_DEPTH": "the arguments, or the schema, are refused"},
+        "core.schemas.checks": {"MAX_VALUE_CHARS": "the arguments are not checked", "MAX_KEPT_NODES": FORGOTTEN},
+        "core.schemas.patterns": {
+            "MAX_COST": "the pattern is not checked",
+            "MAX_PATTERN_CHARS": "the pattern is not checked",
+        },
         "tools.mcp.tool_list": {
             "MAX_TOOLS": LEFT_OUT,
             "MAX_PAGES": LEFT_OUT,
@@ -283,6 +291,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
         "api.bounds.receiving": {"MAX_SLOW": BUSY},
+        "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",
             "PROMPT_PER_SECOND": "the refusal is answered later",
@@ -305,6 +314,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_TENANTS": "further ones are `other`",
         },
         "telemetry.log_lines": {"MAX_NAME_CHARS": CUT},
+        "telemetry.log_output": {"MAX_WAITING_BYTES": "further lines are lost, and counted"},
         "telemetry.loop_watch": {
             "MAX_FRAMES": LEFT_OUT,
             "_MAX_DELAYS": FORGOTTEN,
@@ -388,6 +398,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "api.web.http.http1": {"_MAX_UPGRADES": CLOSED, "_MAX_WAITING": CLOSED},
         "api.web.http.http2": {
+            "MAX_IDLE_FRAMES": CLOSED,
             "MAX_STREAMS": "the stream is refused",
             "MAX_RESETS": CLOSED,
             "STREAM_WINDOW_BYTES": "the client waits",

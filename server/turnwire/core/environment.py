@@ -6,6 +6,7 @@ from datetime import datetime
 
 from turnwire.core.keeping import KeptSessions
 from turnwire.core.open_questions import OpenQuestions
+from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.slices import Slices
 from turnwire.core.work import Work
@@ -38,6 +39,7 @@ class Environment:
     observer: Observer = NoObserver()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
     slices: Slices = field(default_factory=Slices)
+    schemas: SchemaChecks = field(default_factory=SchemaChecks)
     kept: KeptSessions = field(default_factory=KeptSessions)
     open_questions: OpenQuestions = field(default_factory=OpenQuestions)
     """Of the turns that run; shared by them."""

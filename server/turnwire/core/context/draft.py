@@ -67,7 +67,7 @@ async def draft_request(environment: Environment, turn: Turn, history: Sequence[
         history: The session's messages in order, without queued ones.
     """
     settings = environment.settings
-    toolbox = await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
+    toolbox = await open_toolbox(turn.tools, settings, turn.agent, environment.tools, environment.schemas)
     async with environment.kept.use(turn.session_id) as kept:
         memory = kept.part(DraftMemory)
         work = _draft(memory, tuple(history), turn, _system_prompt(settings, turn), toolbox)

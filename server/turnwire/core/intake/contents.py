@@ -12,6 +12,7 @@ from turnwire.domain.conversation.messages import Content, Part, Text
 from turnwire.domain.errors import MessageTooLarge
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.limits import Limits
+from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import FileChange
 
 
@@ -40,8 +41,8 @@ async def load_contents(
     Args:
         parts: The parts.
         readable: Which paths may be read.
-        limits: Their `max_message_bytes` applies to the whole message.
-        other_bytes: Size of the rest of the message, which also counts towards the limit.
+        limits: Their `max_message_bytes` applies to the whole request.
+        other_bytes: Size of the rest of the request, such as its tools, which also counts towards the limit.
         field: The field of the request that has the parts, for errors.
 
     Raises:
@@ -50,10 +51,12 @@ async def load_contents(
         MessageTooLarge: a file, or the whole message, is over its limit.
     """
     contents, files, size = list[Content](), list[LoadedFile](), other_bytes
+    if size > limits.max_message_bytes:
+        raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, field, size)
     for index, part in enumerate(parts):
         if isinstance(part, NewText):
             contents.append(Text(part.text))
-            size += len(part.text.encode())
+            size += utf8_bytes(part.text)
         elif isinstance(part, NewFile):
             loaded = await load_file(part, f"{field}[{index}].file", readable)
             contents.append(loaded.reference)
@@ -61,7 +64,7 @@ async def load_contents(
             size += loaded.reference.size_bytes
         else:
             contents.append(part)
-            size += len(part.output.encode())
+            size += utf8_bytes(part.output)
         if size > limits.max_message_bytes:
             raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, field, size)
     return Contents(tuple(contents), tuple(files))

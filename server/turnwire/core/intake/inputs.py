@@ -11,6 +11,7 @@ from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolRes
 from turnwire.domain.conversation.questions import QuestionAnswer
 from turnwire.domain.conversation.sessions import Session, SessionSettings
 from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, ToolDefinition
+from turnwire.domain.text import utf8_bytes
 
 
 class NewText(Struct, frozen=True):
@@ -52,6 +53,11 @@ class NewMessage(NamedRequest, frozen=True, kw_only=True):
     sender: str = ""
     sender_name: str = ""
 
+    @property
+    def other_bytes(self) -> int:
+        """The bytes of all texts but those of the parts."""
+        return sum(map(utf8_bytes, (self.metadata_json, self.sender, self.sender_name)))
+
 
 class NewTurn(Struct, frozen=True, kw_only=True):
     """How a message is to be answered."""
@@ -67,6 +73,12 @@ class NewTurn(Struct, frozen=True, kw_only=True):
     when_busy: BusyPolicy = BusyPolicy.QUEUE
     expected_turn_id: str = ""
     """The only turn to interrupt or to join; "" for whichever runs."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the system prompt, the tools and the stop sequences."""
+        texts = (self.system or "", *self.options.stop_sequences)
+        return sum(map(utf8_bytes, texts)) + sum(tool.size_bytes for tool in self.tools)
 
 
 class Regeneration(NamedRequest, frozen=True, kw_only=True):

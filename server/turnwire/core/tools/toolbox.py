@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable
 
 import structlog
 
+from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.permission_requests import denial
-from turnwire.core.tools.schemas import problem_of_arguments, problem_of_schema
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
@@ -43,18 +43,28 @@ class Toolbox:
         """The offered tools: the client's in their order, then the server's."""
         return tuple(self._by_name.values())
 
-    async def problem(self, call: ToolUse) -> str:
-        """Returns why a complete call cannot run: unknown tool, denied tool or invalid arguments. "" when it can."""
+    async def problem(self, call: ToolUse, checks: SchemaChecks, tenant: str) -> str:
+        """Returns why a complete call cannot run: unknown tool, denied tool or invalid arguments. "" when it can.
+
+        Args:
+            call: The call.
+            checks: Checks its arguments.
+            tenant: Whose call it is.
+        """
         if call.name in self._denied:
             return denial(call.name)
         tool = self._by_name.get(call.name)
         if tool is None:
             return f"there is no tool named {call.name!r}"
-        return await problem_of_arguments(tool.input_schema_json, call.input_json)
+        return await checks.problem_of_arguments(tenant, tool.input_schema_json, call.input_json)
 
 
 async def open_toolbox(
-    client_tools: Iterable[ToolDefinition], settings: CoreSettings, agent_name: str, server_tools: ServerTools
+    client_tools: Iterable[ToolDefinition],
+    settings: CoreSettings,
+    agent_name: str,
+    server_tools: ServerTools,
+    checks: SchemaChecks,
 ) -> Toolbox:
     """Returns the tools for the next step, after waiting for the discovery of the server's tools. Safe to cancel.
 
@@ -66,6 +76,7 @@ async def open_toolbox(
         settings: The agents and permissions.
         agent_name: The agent of the turn; "" for the default one.
         server_tools: Tools that the server runs.
+        checks: Checks the schemas of these.
     """
     agent = settings.agent(agent_name)
     if agent.tools != ():  # an agent without server tools need not wait for them
@@ -74,11 +85,11 @@ async def open_toolbox(
     from_server = tuple(tool for tool in server_tools.tools() if agent.may_use(tool.name))
     names = {tool.name for tool in from_client} | {tool.name for tool in from_server}
     denied = {name for name in names if settings.permission(agent_name, name) is PermissionAction.DENY}
+    permitted = [tool for tool in from_server if tool.name not in denied]
+    problems = await checks.problems("", [tool.input_schema_json for tool in permitted])
     usable = []
-    for tool in from_server:
-        if tool.name in denied:
-            continue
-        if problem := await problem_of_schema(tool.input_schema_json):
+    for tool, problem in zip(permitted, problems, strict=True):
+        if problem:
             log.debug("server_tool_hidden", tool=tool.name, reason=f"its schema {problem}")
         else:
             usable.append(tool)

@@ -20,6 +20,7 @@ from turnwire.core.context.next_request import StepRequest, StepRequests
 from turnwire.core.ending.closing import close_message
 from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment
+from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions, opening_work
 from turnwire.core.turns.verdict import step_ending
@@ -67,12 +68,14 @@ class StepEnd(Struct, frozen=True):
 class _Asked:
     """What the model is asked; a shorter request may replace the first."""
 
-    def __init__(self, request: StepRequest) -> None:
+    def __init__(self, request: StepRequest, checks: SchemaChecks, tenant: str) -> None:
         self.request = request
+        self._checks = checks
+        self._tenant = tenant
 
     async def problem_of(self, call: ToolUse) -> str:
         """Checks a call against the tools of the current request."""
-        return await self.request.toolbox.problem(call)
+        return await self.request.toolbox.problem(call, self._checks, self._tenant)
 
 
 class Step:
@@ -101,7 +104,7 @@ class Step:
         """
         self._environment = environment
         self._turn = turn
-        self._asked = _Asked(request)
+        self._asked = _Asked(request, environment.schemas, turn.tenant)
         self._publish = partial(environment.publish, turn)
         self._call: ModelCall | None = None
         self._on_output = on_output

@@ -10,7 +10,6 @@ from turnwire import __version__
 from turnwire.core.environment import Environment
 from turnwire.core.features import FEATURES
 from turnwire.core.settings import Agent, PermissionRule
-from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT
@@ -121,8 +120,8 @@ class Catalog:
             agent = settings.agent(agent_name)
         usable = (tool for tool in environment.tools.tools() if agent.may_use(tool.name))
         tools, next_token = page_of(usable, lambda tool: tool.name, f"tools of {session_id}", size=size, token=token)
-        problems = {tool.name: await problem_of_schema(tool.input_schema_json) for tool in tools}
-        problems = {name: f"its schema {problem}" for name, problem in problems.items() if problem}
+        found = await environment.schemas.problems("", [tool.input_schema_json for tool in tools])
+        problems = {tool.name: f"its schema {problem}" for tool, problem in zip(tools, found, strict=True) if problem}
         permissions = {tool.name: settings.permission(agent_name, tool.name) for tool in tools}
         return ToolList(tools, environment.tools.sources(), problems, permissions, next_token)
 

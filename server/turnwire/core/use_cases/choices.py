@@ -1,7 +1,7 @@
 """Chooses model, agent and tools of a turn; refuses unknown and unusable ones before anything is stored."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -12,12 +12,12 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import NewTurn, SessionChange
 from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.quotas.checks import spending_exceeded
+from turnwire.core.schemas.checks import SchemasTooCostlyError
 from turnwire.core.settings import CoreSettings
-from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition, Turn, TurnStatus
-from turnwire.domain.errors import FieldViolation, InvalidRequest
+from turnwire.domain.errors import FieldViolation, InvalidRequest, MessageTooLarge, limit_facts
 from turnwire.domain.principal import Principal
 from turnwire.ports.provider import Providers
 from turnwire.ports.telemetry.tracing import current_span
@@ -48,7 +48,7 @@ async def check_settings(environment: Environment, change: SessionChange, tenant
     """
     with settings_in(change.settings_field):
         if "tools" in change.paths:
-            await check_schemas(change.settings.tools)
+            await check_tools(environment, tenant, change.settings.tools)
         if "directory" in change.paths and change.settings.directory != directory:
             await check_allowed_directory(change.settings.directory, environment.settings.roots(tenant))
 
@@ -187,13 +187,37 @@ async def check_allowed_directory(directory: str, roots: tuple[Path, ...]) -> No
         raise InvalidRequest.of("directory", problem, "PATH_NOT_ALLOWED")
 
 
-async def check_schemas(tools: Iterable[ToolDefinition], field: str = "tools") -> None:
-    """Checks the schemas of declared tools. `field` is their path in the request, for errors.
+async def check_tools(
+    environment: Environment, tenant: str, tools: Sequence[ToolDefinition], field: str = "tools"
+) -> None:
+    """Checks the tools that a request declares.
+
+    Args:
+        environment: Ports and settings.
+        tenant: Who declares them.
+        tools: The tools.
+        field: Their path in the request, for errors.
 
     Raises:
-        InvalidRequest: a schema is not valid; has one violation for each of these tools.
+        InvalidRequest: a schema is not valid; has one violation for each of these tools. Or all schemas together are
+            too costly to check.
+        MessageTooLarge: they are over the limit together.
     """
-    problems = [await problem_of_schema(tool.input_schema_json) for tool in tools]
+    limits = environment.settings.limits
+    size = sum(tool.size_bytes for tool in tools)
+    if size > limits.max_tools_bytes:
+        raise MessageTooLarge.over("limits.max_tools_bytes", limits.max_tools_bytes, field, size)
+    schemas = [tool.input_schema_json for tool in tools]
+    try:
+        problems = await environment.schemas.problems(tenant, schemas, limits.max_schema_steps)
+    except SchemasTooCostlyError as error:
+        raise InvalidRequest.of(
+            f"{field}[{error.index}].input_schema_json",
+            f"with the schemas before it, it takes more than {limits.max_schema_steps} steps to check: send fewer or"
+            " simpler ones, or those that were accepted before",
+            "TOO_LARGE",
+            **limit_facts("limits.max_schema_steps", limits.max_schema_steps),
+        ) from None
     violations = [
         FieldViolation(f"{field}[{index}].input_schema_json", problem, "BAD_SCHEMA")
         for index, problem in enumerate(problems)

@@ -11,7 +11,7 @@ from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.use_cases.choices import (
-    check_schemas,
+    check_tools,
     choose_agent,
     choose_model,
     choose_system,
@@ -75,9 +75,10 @@ class ContextExplainer:
         with settings_in("settings"):
             agent = choose_agent(environment.settings, request.turn.agent, session)
             model = choose_model(environment.settings, environment.providers, request.turn.model, agent, session)
-            await check_schemas(request.turn.tools)
+            await check_tools(environment, session.tenant, request.turn.tools)
             turn = self._turn(request.turn, session, agent, model)
-        contents = await load_contents(request.parts, readable_files(environment, session), environment.settings.limits)
+        readable, limits = readable_files(environment, session), environment.settings.limits
+        contents = await load_contents(request.parts, readable, limits, request.turn.size_bytes)
         history = await environment.store.of(session.tenant).history(session.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))

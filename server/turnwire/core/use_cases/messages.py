@@ -16,7 +16,7 @@ from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
+from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
@@ -123,8 +123,8 @@ class Conversations:
         check_spending(environment, principal.tenant, now)
         message_id = environment.new_id("msg")
         turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
-        await check_schemas(answer.tools)
-        contents = await self._contents(new, session)
+        await check_tools(environment, principal.tenant, answer.tools)
+        contents = await self._contents(new, session, answer.size_bytes)
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
         files = contents.changes(now)
@@ -201,10 +201,10 @@ class Conversations:
         session = Session(session_id=session_id, tenant=principal.tenant, created_at=now, updated_at=now)
         return session, Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
 
-    async def _contents(self, new: NewMessage, session: Session) -> Contents:
+    async def _contents(self, new: NewMessage, session: Session, turn_bytes: int = 0) -> Contents:
         readable = readable_files(self._environment, session)
         limits = self._environment.settings.limits
-        return await load_contents(new.parts, readable, limits, len(new.metadata_json))
+        return await load_contents(new.parts, readable, limits, new.other_bytes + turn_bytes)
 
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime

@@ -228,7 +228,7 @@ class Questions:
     ) -> list[_Asked]:
         """Opens questions in one commit. Raises QuestionRefused and StorageError, and opens none of them then."""
         for one in new:
-            if problem := await problem_of_question(one):
+            if problem := await problem_of_question(one, self._environment.schemas, self._turn.tenant):
                 raise QuestionRefused(problem)
         if problem := self._problem(index, len(new), state):
             raise QuestionRefused(problem)

@@ -67,7 +67,8 @@ class Questions:
         session = await self._environment.session(principal, new.session_id)
         stored = await self._environment.store.of(session.tenant).asked_question(session.session_id, new.question_id)
         is_filled = new.answer.action is QuestionAction.ACCEPT and stored.answer is None
-        if is_filled and (problem := await problem_of_content(stored, new.content_json)):
+        checks = self._environment.schemas
+        if is_filled and (problem := await problem_of_content(stored, new.content_json, checks, session.tenant)):
             raise InvalidRequest.of("content_json", problem)
         calls = self._turns.calls(session.session_id)
         if calls is not None and calls.questions.has_question(new.question_id):

@@ -14,7 +14,7 @@ from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
+from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
 from turnwire.domain.conversation.messages import MessageStatus, MessageType
@@ -83,7 +83,7 @@ class LateTurns:
     ) -> LateTurn:
         environment = self._environment
         session = await environment.session(principal, session_id)
-        await check_schemas(answer.tools)
+        await check_tools(environment, principal.tenant, answer.tools, "settings.tools")
         for _ in range(MAX_ATTEMPTS):
             question = await environment.store.of(principal.tenant).question(session_id, message_id)
             _check(question)
@@ -117,8 +117,9 @@ class LateTurns:
             storing = self._turns.start(place, work + _moving(question, place))
             reserved.until(storing)
         note_accepted(turn)
+        turn = place.turn  # before it is stored: see `Place`
         committed = await asyncio.shield(storing)
-        return LateTurn(place.turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
+        return LateTurn(turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
 
 
 def _check(question: StoredQuestion) -> None:

@@ -16,7 +16,7 @@ from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.waiting.places import Place, leading_work
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.core.use_cases.choices import check_schemas, check_spending, choose_turn
+from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.rewriting.late_turns import MAX_ATTEMPTS, LateTurn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded
@@ -25,6 +25,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, Turn
 from turnwire.domain.errors import InvalidRequest, StaleVersion, TurnExists
 from turnwire.domain.principal import Principal
+from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import FileChange, NewEvent, PutMessage, PutTurn, RequireHead
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
@@ -92,13 +93,13 @@ class Regenerations:
     async def _regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
         environment = self._environment
         session = await environment.session(principal, asked.session_id)
-        await check_schemas(answer.tools)
+        await check_tools(environment, principal.tenant, answer.tools, "settings.tools")
         contents: Contents | None = None
         for _ in range(MAX_ATTEMPTS):
             question = await self._question(principal, asked)
             if asked.parts and contents is None:
                 readable, limits = readable_files(environment, session), environment.settings.limits
-                others = len(question.message.metadata_json)
+                others = utf8_bytes(question.message.metadata_json) + answer.size_bytes
                 contents = await load_contents(asked.parts, readable, limits, others, "new_parts")
             check_spending(environment, principal.tenant, environment.clock())
             answering = self._answering(principal, session, answer, question, contents)
@@ -180,8 +181,9 @@ class Regenerations:
             storing = self._turns.start(place, work + _beginning(answering.question, place))
             reserved.until(storing)
         note_accepted(turn)
+        turn = place.turn  # before it is stored: see `Place`
         committed = await asyncio.shield(storing)
-        return LateTurn(place.turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
+        return LateTurn(turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
 
 
 def _beginning(question: _Question, place: Place) -> Work:

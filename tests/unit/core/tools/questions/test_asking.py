@@ -12,13 +12,13 @@ from turnwire.core.open_questions import MAX_OPEN_OF_CALL
 from turnwire.core.tools.questions import asking
 from turnwire.core.tools.questions.asking import MAX_QUESTIONS_OF_CALL, Questions
 from turnwire.core.tools.results import StoredCalls
-from turnwire.core.tools.schemas import problem_of_schema
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
 from turnwire.domain.errors import QuestionAlreadyAnswered, QuestionNotFound, StorageBusy
 from turnwire.domain.limits import Limits
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Committed, PutQuestion
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 
@@ -44,7 +44,7 @@ class Asker:
 
     async def ask(self, index: int = 0, new: NewQuestion = NEW) -> "asyncio.Task[QuestionReply]":
         """Asks, and returns when that waits for something."""
-        await problem_of_schema(FORM)  # the first time is in a thread
+        await self.environment.schemas.problems(DEFAULT_TENANT, (FORM,))  # the first time is on a thread
         asked = asyncio.create_task(self.questions.ask(index, new))
         await settled()
         return asked
@@ -215,7 +215,7 @@ async def test_a_call_asks_a_bounded_number_of_questions() -> None:
 async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
     """What it needs is stored until the commit that lets it go on, and not longer."""
     asker = Asker()
-    await problem_of_schema(FORM)
+    await asker.environment.schemas.problems(DEFAULT_TENANT, (FORM,))
     paused = asyncio.create_task(asker.questions.pause(0, ToolPause(questions=(("a", NEW), ("b", NEW)), state="s")))
     await settled()
     assert asker.questions.is_paused(0)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from turnwire.core.tools.patterns import regex_matches
+from turnwire.core.schemas.patterns import regex_matches
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,10 @@ def test_ordinary_patterns_are_run(pattern: str, text: str, found: bool) -> None
         "(?:a+)+$",
         "((a+)b?)*$",
         ".*.*.*b",
+        "a{2000}b",
+        "(a{100}){40}b",
+        r"(a*)\1b",
+        "[" + "a-z" * 400 + "]",
     ],
 )
 def test_dangerous_patterns_cost_nothing(pattern: str) -> None:

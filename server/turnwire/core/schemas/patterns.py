@@ -1,0 +1,106 @@
+"""Regular expressions with bounded cost: Python's engine backtracks and cannot be interrupted."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+MAX_COST = 4_000_000
+"""Most characters that one match compares: some ten milliseconds, in which nothing else runs."""
+
+MAX_PATTERN_CHARS = 1000
+"""A longer pattern is not tried: compiling it would take long."""
+
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\(\?[#=!<:P]?[=!]?|.", re.DOTALL)
+_COUNTS = re.compile(r"\{(\d*)(,?)(\d*)\}")
+
+
+class Pattern(NamedTuple):
+    """A pattern that can be tried, and what that costs."""
+
+    compiled: re.Pattern[str]
+    choices: int
+    """Places that allow a choice: with n of them, a text of length m needs about m to the power of n + 1 attempts."""
+    width: int
+    """Characters that one attempt compares at most, beside those that the choices add."""
+
+    def cost(self, text: str) -> int:
+        """Returns how many characters are compared at most."""
+        length = len(text) + 1
+        return int(length ** (self.choices + 1)) * min(self.width, length)
+
+
+def regex_matches(pattern: str, text: str) -> bool:
+    """Returns whether the pattern occurs in the text; also True when it is invalid or might take too long."""
+    known = known_pattern(pattern)
+    return known is None or known.cost(text) > MAX_COST or known.compiled.search(text) is not None
+
+
+@lru_cache(maxsize=1024)
+def known_pattern(pattern: str) -> Pattern | None:
+    """Returns a pattern with its cost; None when choices are nested, when it does not compile or is too long."""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return None
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return None
+    measure = _Measure()
+    for token in _TOKEN.findall(pattern):
+        if not measure.add(token):
+            return None
+    return Pattern(compiled, measure.choices, measure.width)
+
+
+class _Measure:
+    """Counts choices and widths, token by token. The lists have a number for each open group, the innermost last."""
+
+    def __init__(self) -> None:
+        self.choices = 0
+        self._inner, self._widths = [0], [0]
+        self._last_choices, self._last_width = 0, 0  # of the token or group before a quantifier
+
+    @property
+    def width(self) -> int:
+        return self._widths[0] + self._last_width
+
+    def add(self, token: str) -> bool:
+        """Returns False when choices are nested."""
+        if token[0] == "(":
+            self._end_token()
+            self._inner.append(0)
+            self._widths.append(0)
+        elif token == ")":
+            self._end_token()
+            self._last_choices, self._last_width = self._inner.pop(), self._widths.pop()
+            self._inner[-1] += self._last_choices
+        elif token == "|":
+            self._end_token()
+            self._add_choice()
+        elif token in ("*", "+", "?") or (token[0] == "{" and len(token) > 1):
+            return self._repeat(token)
+        else:
+            self._end_token()
+            self._last_width = 1
+            if token[0] == "\\" and token[1].isdigit():  # what a group has matched may be long
+                self._add_choice()
+        return True
+
+    def _repeat(self, token: str) -> bool:
+        counts = _COUNTS.fullmatch(token)
+        least = int(counts[1] or 0) if counts else 0
+        is_fixed = counts is not None and not counts[2]
+        if self._last_choices and not (is_fixed and least < 2):
+            return False
+        self._last_width *= max(least, 1)
+        if not is_fixed:
+            self._add_choice()
+            self._last_choices = 1
+        return True
+
+    def _end_token(self) -> None:
+        self._widths[-1] += self._last_width
+        self._last_choices, self._last_width = 0, 0
+
+    def _add_choice(self) -> None:
+        self._inner[-1] += 1
+        self.choices += 1

@@ -128,11 +128,15 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Requests": {
         "api.grpc.health": {"MAX_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
         "api.grpc.server": {"MAX_METADATA_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
-        "api.registry": {
-            "MAX_WATCH_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason",
-            "MAX_OPEN_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason",
+        "api.request_sizes": {
+            "MAX_SMALL_REQUEST_BYTES": INVALID,
+            "MAX_OPEN_REQUEST_BYTES": INVALID,
+            "MAX_SETTINGS_REQUEST_BYTES": INVALID,
+            "MAX_PIECE_REQUEST_BYTES": INVALID,
         },
-        "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID},
+        "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},
+        "api.wire.requests.sessions": {"MAX_MASK_PATHS": INVALID},
+        "api.wire.requests.watches": {"MAX_KINDS": INVALID},
         "api.wire.requests.tools": {"MAX_ID_CHARACTERS": INVALID, "MAX_SECONDS": INVALID},
         "api.wire.status": {"MAX_VIOLATIONS": LEFT_OUT, "MAX_TEXT": CUT, "MAX_DETAIL_BYTES": LEFT_OUT},
         "domain.conversation.limits": {"MAX_NUMBER": INVALID},
@@ -145,6 +149,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_SESSION_SYSTEM_CHARACTERS": INVALID,
             "MAX_PROMPT_CHARACTERS": INVALID,
             "MAX_STOP_SEQUENCES": INVALID,
+            "MAX_STOP_CHARACTERS": INVALID,
             "MAX_LABELS": INVALID,
             "MAX_LABEL_CHARACTERS": INVALID,
         },

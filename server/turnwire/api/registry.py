@@ -20,6 +20,7 @@ from opencode.transfer import transfer_pb2
 from opencode.turn import turn_service_pb2
 from opencode.usage import usage_pb2
 from turnwire.api.gate import StreamingMethod, UnaryMethod
+from turnwire.api.request_sizes import max_request_bytes
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.services.accounts.usage import UsageService
 from turnwire.api.services.asking.questions import QuestionService
@@ -34,13 +35,6 @@ from turnwire.api.services.tools import PermissionService, ToolService
 from turnwire.api.services.turns import TurnService
 from turnwire.core.use_cases import UseCases
 from turnwire.domain.principal import Role
-
-MAX_WATCH_REQUEST_BYTES = 131_072
-"""Of streams that only read: twice the names of as many sessions as one of them may watch. gRPC keeps the bytes of a
-request as long as its stream, so without a bound thousands of watches of one caller would fill the memory."""
-
-MAX_OPEN_REQUEST_BYTES = 65_536
-"""Of methods that are open to everybody: their requests say nearly nothing, and reading a long one takes time."""
 
 
 class Service(NamedTuple):
@@ -60,11 +54,9 @@ class Service(NamedTuple):
     def _method(self, method: MethodDescriptor) -> UnaryMethod | StreamingMethod:
         name, least_role = method.full_name, LEAST_ROLE[method.full_name]
         parse, run = GetMessageClass(method.input_type).FromString, getattr(self.servicer, method.name)
-        if not method.server_streaming:
-            is_open = least_role is Role.NOBODY
-            return UnaryMethod(name, least_role, parse, run, MAX_OPEN_REQUEST_BYTES if is_open else None)
-        only_reads = least_role is Role.READER
-        return StreamingMethod(name, least_role, parse, run, MAX_WATCH_REQUEST_BYTES if only_reads else None)
+        kind = StreamingMethod if method.server_streaming else UnaryMethod
+        size = max_request_bytes(name, is_open=least_role is Role.NOBODY)
+        return kind(name, least_role, parse, run, size)
 
 
 def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, ...]:

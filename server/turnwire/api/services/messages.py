@@ -1,15 +1,14 @@
 """opencode.message.MessageService."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator
 
 from opencode.message import message_pb2 as pb
 from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.answers import explanations, messages
 from turnwire.api.wire.codec import end_of_list
 from turnwire.api.wire.long_lists import framed
+from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
@@ -19,9 +18,6 @@ from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
-
-R = TypeVar("R", pb.SendMessageRequest, pb.AppendMessageRequest)
-T = TypeVar("T")
 
 
 class MessageService:
@@ -35,7 +31,7 @@ class MessageService:
 
     async def SendMessage(self, principal: Principal, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
         """Accepts a message."""
-        message, turn = await _converted(send_request, request)
+        message, turn = await converted(send_request, request)
         return self._accepted(principal, await self._conversations.send(principal, message, turn))
 
     async def StreamMessage(
@@ -43,7 +39,7 @@ class MessageService:
     ) -> AsyncGenerator[pb.StreamMessageResponse | bytes]:
         """Accepts a message and yields the events of its turn."""
         try:
-            message, turn = await _converted(send_request, request.message)
+            message, turn = await converted(send_request, request.message)
             receipt = await self._conversations.send(principal, message, turn)
         except InvalidRequest as error:
             raise error.within("message") from error
@@ -92,7 +88,7 @@ class MessageService:
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""
-        receipt = await self._conversations.append(principal, await _converted(append_request, request))
+        receipt = await self._conversations.append(principal, await converted(append_request, request))
         return pb.AppendMessageResponse(
             message_id=receipt.message_id, sequence=receipt.sequence, resume_token=self._token(principal, receipt)
         )
@@ -101,7 +97,9 @@ class MessageService:
         self, principal: Principal, request: pb.ExplainContextRequest
     ) -> pb.ExplainContextResponse:
         """Returns what a model would be sent."""
-        return explanations.explanation(await self._explainer.explain(principal, explain_request(request)))
+        return explanations.explanation(
+            await self._explainer.explain(principal, await converted(explain_request, request))
+        )
 
     def _token(self, principal: Principal, receipt: Receipt) -> str:
         return self._watches.tokens.give(principal.tenant, receipt.session_id, receipt.sequence)
@@ -116,10 +114,3 @@ class MessageService:
             sequence=receipt.sequence,
             resume_token=self._token(principal, receipt),
         )
-
-
-async def _converted(convert: Callable[[R], T], request: R) -> T:
-    """Returns the values of a request: on a thread when a digest of files is made, because the request is named."""
-    if request.request_id and any(part.HasField("file") for part in request.parts):
-        return await asyncio.to_thread(convert, request)
-    return convert(request)

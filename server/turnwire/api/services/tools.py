@@ -2,6 +2,7 @@
 
 from opencode.tool import tool_pb2 as pb
 from turnwire.api.wire.answers import tools
+from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.tools import (
     claim_request,
@@ -33,7 +34,7 @@ class ToolService:
         self, principal: Principal, request: pb.SubmitToolResultRequest
     ) -> pb.SubmitToolResultResponse:
         """Stores a result."""
-        session_id, call_id, result = tool_result_request(request)
+        session_id, call_id, result = await converted(tool_result_request, request)
         part, sequence = await self._tool_results.submit(principal, session_id, call_id, result)
         return pb.SubmitToolResultResponse(
             tool_call=tools.tool_call_of(part),

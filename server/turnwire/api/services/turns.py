@@ -7,6 +7,7 @@ from opencode.turn import turn_service_pb2 as pb
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.answers import messages, turns
+from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.turns import (
@@ -74,7 +75,7 @@ class TurnService:
 
     async def StartTurn(self, principal: Principal, request: pb.StartTurnRequest) -> pb.StartTurnResponse:
         """Answers a stored message."""
-        named, answer = start_turn_request(request)
+        named, answer = await converted(start_turn_request, request)
         started = await self._late_turns.start(principal, request.session_id, request.user_message_id, named, answer)
         receipt = started.receipt
         return pb.StartTurnResponse(
@@ -101,7 +102,7 @@ class TurnService:
         self, principal: Principal, request: pb.EditQueuedMessageRequest
     ) -> pb.EditQueuedMessageResponse:
         """Replaces what a waiting message says."""
-        edited = await self._waiting.edit(principal, edit_request(request))
+        edited = await self._waiting.edit(principal, await converted(edit_request, request))
         return pb.EditQueuedMessageResponse(message=messages.message(edited.message), revision=edited.revision)
 
     async def MoveQueuedMessage(
@@ -121,7 +122,7 @@ class TurnService:
         self, principal: Principal, request: pb.RegenerateMessageRequest
     ) -> pb.RegenerateMessageResponse:
         """Answers a message again."""
-        made = await self._regenerations.regenerate(principal, *regenerate_request(request))
+        made = await self._regenerations.regenerate(principal, *await converted(regenerate_request, request))
         receipt = made.receipt
         return pb.RegenerateMessageResponse(
             turn=turns.turn(made.turn),

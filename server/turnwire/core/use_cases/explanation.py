@@ -1,5 +1,9 @@
 """Explains what a model would be sent: makes a step's request as a turn would, and does not send it."""
 
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
 from msgspec import Struct
 
 from turnwire.core.answer.preparing import prepare_request
@@ -21,6 +25,7 @@ from turnwire.core.use_cases.choices import (
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.incremental.fairness import OneAtATime
 from turnwire.domain.principal import Principal
 from turnwire.domain.repairs import Repair
 
@@ -56,11 +61,14 @@ class ContextExplainer:
     """Explains requests without sending or storing anything."""
 
     def __init__(self, environment: Environment) -> None:
-        """Takes the ports and settings."""
+        """Takes the ports and settings. `_turns` lets one request be made at a time, for it may be large."""
         self._environment = environment
+        self._turns = OneAtATime()
 
     async def explain(self, principal: Principal, request: ExplainRequest) -> ContextExplanation:
         """Returns what a model would be sent if a turn of the session began now. Safe to cancel.
+
+        One request is made at a time, and tenants take turns: it may be as large as the conversation.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -79,7 +87,11 @@ class ContextExplainer:
             turn = self._turn(request.turn, session, agent, model)
         readable, limits = readable_files(environment, session), environment.settings.limits
         contents = await load_contents(request.parts, readable, limits, request.turn.size_bytes)
-        history = await environment.store.of(session.tenant).history(session.session_id)
+        return await self._turns.run(session.tenant, partial(self._explanation, principal, turn, contents))
+
+    async def _explanation(self, principal: Principal, turn: Turn, contents: Contents) -> ContextExplanation:
+        environment, model = self._environment, turn.model
+        history = await environment.store.of(turn.tenant).history(turn.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))
         draft = await draft_request(environment, turn, history)
@@ -92,7 +104,7 @@ class ContextExplainer:
         return ContextExplanation(
             model=model,
             api=provider.api,
-            request_json=b"".join(prepared.pieces).decode(),
+            request_json=await asyncio.to_thread(_joined, prepared.pieces),
             estimated_tokens=draft.tokens,
             context_window_tokens=environment.providers.context_window_tokens(model),
             would_compact=plan is not None,
@@ -134,3 +146,7 @@ class ContextExplainer:
             parts=contents.parts(self._environment.new_id),
             turn_id=turn.turn_id,
         )
+
+
+def _joined(pieces: Iterable[bytes]) -> str:
+    return b"".join(pieces).decode()

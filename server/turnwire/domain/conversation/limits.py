@@ -28,6 +28,8 @@ MIN_LEASE = timedelta(seconds=1)
 MAX_LEASE = timedelta(hours=1)
 """A holder that died keeps a call from others for so long at most."""
 DEFAULT_LEASE = timedelta(minutes=1)
+MAX_STOP_CHARACTERS = 1024
+"""Of one stop sequence."""
 MAX_STOP_SEQUENCES = 4
 """Of one turn: what every model API takes."""
 MAX_LABELS = 64

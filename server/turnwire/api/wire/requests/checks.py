@@ -1,6 +1,6 @@
 """Checking the form of requests: collects every field that is wrong, so that one answer names them all."""
 
-from collections.abc import Container
+from collections.abc import Container, Sized
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,6 +11,12 @@ from turnwire.domain.errors import FieldViolation, InvalidRequest
 
 MAX_PAGE_SIZE = 1000
 """Messages or sessions in one page: about what a client can show, and below gRPC's default limit for an answer."""
+
+MAX_NOTED = 100
+"""Violations of one request that are noted; an answer tells fewer."""
+
+MAX_NAME_CHARACTERS = 1024
+"""Of an id or a name that a request must have. Those that exist are shorter."""
 
 _json_decode = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -31,13 +37,20 @@ class Checks:
 
     def fail(self, field: str, description: str, reason: str = "INVALID", limit: int | None = None) -> None:
         """Notes a violation; `limit` is what the value is over, if that is wrong."""
-        self._violations.append(FieldViolation(self._prefix + field, description, reason, limit))
+        if len(self._violations) < MAX_NOTED:
+            self._violations.append(FieldViolation(self._prefix + field, description, reason, limit))
 
     def required(self, field: str, value: str) -> str:
-        """Notes a violation unless the text is not empty. Returns it."""
+        """Notes a violation unless the text is not empty, and no longer than names are. Returns it."""
         if not value:
             self.fail(field, "is required", "REQUIRED")
-        return value
+        return self.at_most(field, value, MAX_NAME_CHARACTERS)
+
+    def few(self, field: str, values: Sized, most: int, what: str) -> bool:
+        """Notes a violation when there are more. Returns whether there are few enough to look at each."""
+        if len(values) > most:
+            self.fail(field, f"more than {most} {what}", "TOO_MANY", most)
+        return len(values) <= most
 
     def at_most(self, field: str, value: str, characters: int) -> str:
         """Notes a violation when the text is longer. Returns it."""

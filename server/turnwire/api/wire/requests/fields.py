@@ -18,6 +18,7 @@ from turnwire.domain.conversation.limits import (
     MAX_PARTS,
     MAX_PROMPT_CHARACTERS,
     MAX_SESSION_TOOLS_BYTES,
+    MAX_STOP_CHARACTERS,
     MAX_STOP_SEQUENCES,
     REASONING_EFFORTS,
 )
@@ -113,8 +114,8 @@ def tools(
     checks: Checks, declared: Sequence[tool_pb2.ToolDefinition], field: str = "tools"
 ) -> tuple[ToolDefinition, ...]:
     """Returns the tools of a client, which stand in a field of the request. Their schemas are not looked into."""
-    if len(declared) > MAX_TOOLS:
-        checks.fail(field, f"more than {MAX_TOOLS} tools", "TOO_MANY", MAX_TOOLS)
+    if not checks.few(field, declared, MAX_TOOLS, "tools"):
+        return ()
     names = set[str]()
     for index, tool in enumerate(declared):
         name = checks.tool_name(f"{field}[{index}].name", tool.name)
@@ -130,7 +131,7 @@ def session_tools(
     checks: Checks, declared: Sequence[tool_pb2.ToolDefinition], field: str
 ) -> tuple[ToolDefinition, ...]:
     """Returns the tools to keep on a session."""
-    size = sum(tool.ByteSize() for tool in declared)
+    size = sum(tool.ByteSize() for tool in declared[: MAX_TOOLS + 1])
     if size > MAX_SESSION_TOOLS_BYTES:
         checks.fail(field, f"more than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG", MAX_SESSION_TOOLS_BYTES)
     return tools(checks, declared, field)
@@ -144,15 +145,17 @@ def options(checks: Checks, sent: turn_pb2.GenerationOptions) -> GenerationOptio
         checks.fail("options.temperature", "is not from 0 to 2", "OUT_OF_RANGE")
     if top_p is not None and (math.isnan(top_p) or not 0 < top_p <= 1):
         checks.fail("options.top_p", "is not above 0 and up to 1", "OUT_OF_RANGE")
-    if len(sent.stop_sequences) > MAX_STOP_SEQUENCES or "" in sent.stop_sequences:
+    stops = sent.stop_sequences[: MAX_STOP_SEQUENCES + 1]
+    if len(stops) > MAX_STOP_SEQUENCES or "" in stops:
         checks.fail("options.stop_sequences", f"more than {MAX_STOP_SEQUENCES} stop sequences, or an empty one")
-    effort = checks.one_of(
-        "options.reasoning_effort", sent.reasoning_effort, REASONING_EFFORTS, ", ".join(REASONING_EFFORTS[1:])
-    )
+    for index, stop in enumerate(stops):
+        checks.at_most(f"options.stop_sequences[{index}]", stop, MAX_STOP_CHARACTERS)
+    effort = checks.at_most("options.reasoning_effort", sent.reasoning_effort, 64)
+    checks.one_of("options.reasoning_effort", effort, REASONING_EFFORTS, ", ".join(REASONING_EFFORTS[1:]))
     return GenerationOptions(
         temperature=temperature,
         top_p=top_p,
-        stop_sequences=tuple(sent.stop_sequences),
+        stop_sequences=tuple(stops),
         reasoning_effort=effort,
         **{name: _at_least_one(checks, "options", sent, name) for name in _COUNTS},
     )

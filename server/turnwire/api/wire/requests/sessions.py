@@ -30,6 +30,9 @@ _ORDERS = {
     session_pb2.SESSION_ORDER_CREATED: SessionOrder.CREATED,
     session_pb2.SESSION_ORDER_TITLE: SessionOrder.TITLE,
 }
+MAX_MASK_PATHS = 100
+"""Of a mask; SessionSettings has a third of that."""
+
 MAX_LISTED_LABELS = 8
 """Of a filter; each costs a look at every session that the others let pass."""
 
@@ -116,8 +119,7 @@ def archive_request(request: session_pb2.ArchiveSessionRequest | session_pb2.Una
 def session_filter(request: session_pb2.ListSessionsRequest) -> SessionFilter:
     """Returns which sessions to list. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
-    if len(request.labels) > MAX_LISTED_LABELS:
-        checks.fail("labels", f"more than {MAX_LISTED_LABELS} labels", "TOO_MANY", MAX_LISTED_LABELS)
+    checks.few("labels", request.labels, MAX_LISTED_LABELS, "labels")
     if request.order not in _ORDERS:
         checks.fail("order", "is not an order of this server")
     wanted = SessionFilter(
@@ -159,6 +161,8 @@ def _paths(checks: Checks, sent: session_pb2.SessionSettings, mask: FieldMask, f
 
     Every path is checked, also beside "*".
     """
+    if not checks.few(field, mask.paths, MAX_MASK_PATHS, "paths"):
+        return frozenset()
     named = frozenset(mask.paths)
     if not named:
         return frozenset(setting.name for setting, _ in sent.ListFields())
@@ -195,8 +199,8 @@ def _settings(checks: Checks, sent: session_pb2.SessionSettings) -> SessionSetti
 
 
 def _labels(checks: Checks, sent: session_pb2.SessionSettings | session_pb2.ListSessionsRequest) -> dict[str, str]:
-    if len(sent.labels) > MAX_LABELS:
-        checks.fail("labels", f"more than {MAX_LABELS} labels", "TOO_MANY", MAX_LABELS)
+    if not checks.few("labels", sent.labels, MAX_LABELS, "labels"):
+        return {}
     for key, value in sorted(sent.labels.items()):
         if not LABEL_KEY.fullmatch(key):
             checks.fail("labels", "have a key that is not 1 to 63 of the characters a-z 0-9 . _ - /")

@@ -168,6 +168,8 @@ def new_turn(checks: Checks, sent: message_pb2.SendMessageRequest | turn_pb2.Tur
 def turn_statuses(asked: Sequence[turn_pb2.TurnStatus.ValueType]) -> frozenset[TurnStatus]:
     """Returns the statuses of a filter; all of them when it is empty."""
     checks = Checks()
+    if not checks.few("statuses", asked, 16, "statuses"):
+        checks.done()
     for index, number in enumerate(asked):
         if number not in _TURN_STATUSES:
             checks.fail(f"statuses[{index}]", "is not a status of this server")

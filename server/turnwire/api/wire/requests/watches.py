@@ -15,6 +15,9 @@ KIND_NAMES = {
 MAX_TOKEN_CHARACTERS = 512
 """What the contract promises of resume tokens."""
 
+MAX_KINDS = 100
+"""Of a filter; there are fewer kinds."""
+
 _DELTA_MODES = event_pb2.DeltaMode.values()
 
 
@@ -27,18 +30,19 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
         checks.fail("from_beginning", "is false: set it to true or leave it out")
     if request.HasField("resume_token"):
         checks.required("resume_token", checks.at_most("resume_token", request.resume_token, MAX_TOKEN_CHARACTERS))
-    for index, kind in enumerate(request.kinds):
+    kinds = request.kinds[:] if checks.few("kinds", request.kinds, MAX_KINDS, "kinds") else []
+    for index, kind in enumerate(kinds):
         if kind not in KIND_NAMES:
             checks.fail(f"kinds[{index}]", "is not a kind that this server knows")
     if request.delta_mode not in _DELTA_MODES:
         checks.fail("delta_mode", "is not a mode of this server")
     checks.done()
-    kinds = frozenset(KIND_NAMES[kind] for kind in request.kinds)
+    names = frozenset(KIND_NAMES[kind] for kind in kinds)
     return WatchRequest(
         session_id=request.session_id or None,
         after=request.after_sequence if request.WhichOneof("start") in ("after_sequence", "from_beginning") else None,
         resume_token=request.resume_token,
         include_deltas=request.delta_mode != event_pb2.DELTA_MODE_NONE,
-        kinds=kinds | UNFILTERED_KINDS if kinds else None,
+        kinds=names | UNFILTERED_KINDS if names else None,
         fail_if_compacted=request.fail_if_compacted,
     )

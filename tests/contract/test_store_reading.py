@@ -21,12 +21,12 @@ from tests.support.fakes.domain_values import (
     make_session,
 )
 from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
-from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
 from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import Commit, NewEvent, PutMessage, PutSession
+from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutSession
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries
@@ -69,6 +69,47 @@ async def _display_pages(opened: OpenedStore, size: int, newest_first: bool) -> 
         token = page.next_token
         if not token:
             return pages
+
+
+async def test_the_messages_that_call_are_found_without_the_others(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the id of a part or by the provider's id; not those that are hidden, wait, or are of another session."""
+    monkeypatch.setattr(queries, "MAX_CALLERS", 2)
+    reads = opened.store.of(DEFAULT_TENANT)
+    for session_id in ("ses_1", "ses_2"):
+        await opened.store.commit(creating(session_id))
+    messages = {
+        name: make_answer(f"msg_{name}", ToolUse(name="read", call_id=call_id, input_json="{}"), session_id=session_id)
+        for name, call_id, session_id in (
+            ("a", "c1", "ses_1"), ("b", "same", "ses_1"), ("c", "same", "ses_1"), ("d", "same", "ses_1"),
+            ("e", "c1", "ses_2"),
+        )
+    }  # fmt: skip
+    for name, message in messages.items():
+        part = msgspec.structs.replace(message.parts[0], part_id=f"prt_{name}")
+        messages[name] = msgspec.structs.replace(message, parts=(part,))
+        await opened.store.commit(adding(messages[name]))
+
+    async def names(part_ids: str = "", call_ids: str = "", session_id: str = "ses_1") -> str:
+        parts = frozenset(f"prt_{name}" for name in part_ids)
+        found = await reads.callers(session_id, parts, frozenset(call_ids.split()))
+        return " ".join(message.message_id.removeprefix("msg_") for message in found)
+
+    read = [
+        await names("a"), await names("e"), await names("", "c1"), await names("b", "c1"), await names("", "same"),
+        await names("", "none"), await names("", "c1", "ses_2"), await names(),
+    ]  # fmt: skip
+    assert read == ["a", "", "a", "a b", "c d", "", "e", ""]
+    await opened.store.commit(
+        Commit(
+            session_id="ses_1",
+            at=NOW,
+            changes=(HideMessages("msg_d"),),
+            events=(NewEvent(ConversationChanged(ConversationChange.REVERTED, None)),),
+        )
+    )
+    assert [await names("", "same"), await names("d")] == ["b c", ""]
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

@@ -151,6 +151,10 @@ class TenantStore(ArchivableStore, Protocol):
         """
         ...
 
+    async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
+        """Returns the messages of the conversation with a call of one of these ids: the newest 100, oldest first."""
+        ...
+
     async def messages(self, session_id: str, page: Page) -> MessagePage:
         """Returns messages in conversation order, queued ones last. Raises InvalidRequest on a bad page token."""
         ...
@@ -292,11 +296,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:
-        """Returns the questions of a session that are open or whose call has yet to go on, oldest first.
-
-        Raises:
-            SessionNotFound: the tenant has no such session.
-        """
+        """Returns the questions of a session that are open or whose call has yet to go on, oldest first."""
         ...
 
     async def session_file(self, session_id: str, sha256: str) -> bytes | None:
@@ -328,7 +328,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
-        """Returns a page of the events of all the tenant's sessions after a position; otherwise as `session_events`."""
+        """Returns a page of the events of all the tenant's sessions after a position; else as `session_events`."""
         ...
 
 
@@ -374,10 +374,7 @@ class Store(StagingStore, Protocol):
         ...
 
     def moment(self, tenant: str) -> Moment:
-        """Returns a moment by which all of the tenant's that is published by now had happened.
-
-        It stays the same while only other tenants do something.
-        """
+        """Returns a moment by which all that is published of the tenant had happened. Others do not move it."""
         ...
 
     async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:

@@ -147,6 +147,14 @@ class FakeStore:
         """Returns the conversation."""
         return self.conversation
 
+    async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
+        """Returns those of the conversation that have such calls."""
+        return tuple(
+            message
+            for message in self.conversation
+            if any(part.part_id in part_ids or call.call_id in call_ids for part, call in message.tool_calls())
+        )
+
     async def message_of_call(self, session_id: str, part_id: str) -> Message:
         """Returns a message of the conversation."""
         for message in self.conversation:

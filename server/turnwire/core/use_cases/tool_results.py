@@ -24,7 +24,8 @@ class ToolResults:
         """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
-        self._folding = asyncio.Lock()  # held from reading calls to storing results; rare, so one for all sessions
+        self._folding: dict[str, tuple[asyncio.Lock, int]] = {}
+        """A lock for each session, held from reading calls to storing results, and how many have or want it."""
 
     async def submit(self, principal: Principal, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn continues when all calls of its step have one.
@@ -62,11 +63,27 @@ class ToolResults:
             ToolCallNotFound: a result names a call that the conversation does not have.
             InvalidRequest: a result is for a call that the running turn waits for, or two different calls.
         """
-        async with self._folding:
+        async with self._alone(message.session_id):
             changing = self._refuse_awaited(message)
-            history = await self._environment.store.of(principal.tenant).history(message.session_id)
-            ended = [stored for stored in history if stored.turn_id not in changing]
-            yield fold_results(name_calls(message, history), ended, now)
+            results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
+            part_ids = frozenset(result.tool_call_id for result in results if result.tool_call_id)
+            call_ids = frozenset(result.call_id for result in results if result.call_id and not result.tool_call_id)
+            reads = self._environment.store.of(principal.tenant)
+            callers = await reads.callers(message.session_id, part_ids, call_ids)
+            ended = [stored for stored in callers if stored.turn_id not in changing]
+            yield fold_results(name_calls(message, callers), ended, now)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, session_id: str) -> AsyncIterator[None]:
+        lock, users = self._folding.get(session_id, (asyncio.Lock(), 0))
+        self._folding[session_id] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._folding.pop(session_id)
+            if users > 1:
+                self._folding[session_id] = lock, users - 1
 
     def _refuse_awaited(self, message: Message) -> frozenset[str]:
         """Returns the ids of turns whose messages may still change; no result is folded into these messages.

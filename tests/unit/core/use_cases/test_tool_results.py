@@ -50,3 +50,18 @@ async def test_results_are_folded_one_after_the_other() -> None:
         store.conversation = (change.message,)  # type: ignore[union-attr]
     assert message.answers_message_id == "msg_1"
     assert await second == Work()
+
+
+async def test_results_of_one_session_keep_no_other_waiting() -> None:
+    """Nor does a session keep anything when all its results are stored."""
+    store = FakeStore(sessions_by_id={"ses_1": make_session(), "ses_2": make_session("ses_2")})
+    environment = make_environment(store)
+    results = ToolResults(environment, Turns(environment))
+    other = msgspec.structs.replace(APPENDED, session_id="ses_2")
+    async with (
+        results.folding(BUILT_IN, APPENDED, NOW),
+        asyncio.timeout(5),
+        results.folding(BUILT_IN, other, NOW) as (message, work),
+    ):
+        assert (message, work) == (other, Work())
+    assert results._folding == {}

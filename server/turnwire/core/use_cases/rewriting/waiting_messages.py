@@ -1,7 +1,7 @@
 """Waiting messages: the queue of a session as callers read and change it."""
 
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import QueueEntry
+from turnwire.domain.errors import MessageNotWaiting
 from turnwire.domain.principal import Principal
 from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import RequireQueueRevision
@@ -115,16 +116,26 @@ class WaitingMessages:
         return EditedMessage(*await changes.edit(change, reserve, _further(principal, edit)))
 
     async def _move(self, principal: Principal, edit: QueueEdit) -> OrderedQueue:
-        for message_id in filter(None, (edit.message_id, edit.before_message_id)):
-            await self._of(principal).message(edit.session_id, message_id)
-        changes = self._turns.queue_changes(edit.session_id, edit.message_id)
-        moved = await changes.move(edit.message_id, edit.before_message_id, _further(principal, edit))
+        async with self._waiting(principal, edit, edit.message_id, edit.before_message_id):
+            changes = self._turns.queue_changes(edit.session_id, edit.message_id)
+            moved = await changes.move(edit.message_id, edit.before_message_id, _further(principal, edit))
         return OrderedQueue(*moved)
 
     async def _remove(self, principal: Principal, edit: QueueEdit) -> int:
-        await self._of(principal).message(edit.session_id, edit.message_id)
-        changes = self._turns.queue_changes(edit.session_id, edit.message_id)
-        return await changes.remove(edit.message_id, _further(principal, edit))
+        async with self._waiting(principal, edit, edit.message_id):
+            changes = self._turns.queue_changes(edit.session_id, edit.message_id)
+            return await changes.remove(edit.message_id, _further(principal, edit))
+
+    @asynccontextmanager
+    async def _waiting(self, principal: Principal, edit: QueueEdit, *message_ids: str) -> AsyncIterator[None]:
+        """Tells a session or a message that there is not from one that does not wait. Reads no message that waits."""
+        await self._environment.session(principal, edit.session_id)
+        try:
+            yield
+        except MessageNotWaiting:
+            for message_id in filter(None, message_ids):
+                await self._of(principal).message(edit.session_id, message_id)
+            raise
 
     async def _once(
         self, principal: Principal, edit: QueueEdit, carry_out: Callable[[], Coroutine[Any, Any, T]]

@@ -34,6 +34,9 @@ _usage = msgspec.json.Decoder(Usage).decode
 
 _TURN_COLUMNS = "body, start_sequence, end_sequence"
 
+MAX_CALLERS = 100
+"""Messages that call something of one name: some APIs name the calls of each answer alike."""
+
 _TURN_OUTLINE = "json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence"
 """See `Turn.outline`: what is left out may be a megabyte a turn, and never leaves SQLite."""
 
@@ -64,6 +67,27 @@ def message_of_call(db: sqlite3.Connection, tenant: str, session_id: str, part_i
     if not found:
         raise ToolCallNotFound(part_id)
     return found[0]
+
+
+def callers(
+    db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
+) -> tuple[Message, ...]:
+    """Returns the messages that call; see `TenantStore.callers`. Reads the others no further than their calls."""
+    row = session_row(db, tenant, session_id)
+    shown = "session = ? AND hidden = 0 AND queued = 0"
+    named = msgspec.json.encode(part_ids).decode(), msgspec.json.encode(call_ids).decode()
+    by_part = f"SELECT message FROM parts WHERE tool_call_id IN (SELECT value FROM json_each(?)) LIMIT {MAX_CALLERS}"
+    by_call = (
+        f"SELECT id FROM messages WHERE {shown} AND EXISTS (SELECT 1 FROM parts WHERE message = messages.id"
+        " AND tool_call_id IS NOT NULL"
+        " AND json_extract(body, '$.content.call_id') IN (SELECT value FROM json_each(?)))"
+        f" ORDER BY place DESC LIMIT {MAX_CALLERS}"
+    )
+    found = [id for (id,) in db.execute(by_part, named[:1])] if part_ids else []
+    if call_ids:
+        found += [id for (id,) in db.execute(by_call, (row, named[1]))]
+    where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND hidden = 0 AND queued = 0"
+    return read_messages(db, where, (row,), "place")[-MAX_CALLERS:]
 
 
 def messages(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> MessagePage:

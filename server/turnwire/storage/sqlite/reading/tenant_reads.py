@@ -135,6 +135,10 @@ class TenantReads:
         """Returns the message of a tool call."""
         return await run(self._reads.connection, queries.message_of_call, self._tenant, session_id, part_id)
 
+    async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
+        """Returns the messages that call."""
+        return await self._by_length(queries.callers, session_id, part_ids, call_ids)
+
     async def messages(self, session_id: str, page: Page) -> MessagePage:
         """Returns a page of messages."""
         return await run(self._reads.connection, queries.messages, self._tenant, session_id, page)

@@ -6,6 +6,7 @@ import itertools
 import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import grpc
 
@@ -38,15 +39,15 @@ class Caller:
     async def new_session(self, **settings: object) -> str:
         """Returns the id of a new session."""
         settings_ = session_pb2.SessionSettings(**settings)  # type: ignore[arg-type]
-        made = await self.sessions.CreateSession(session_pb2.CreateSessionRequest(settings=settings_))
-        return str(made.id)
+        request = session_pb2.CreateSessionRequest(settings=settings_)
+        return str((await surely(lambda: self.sessions.CreateSession(request))).id)
 
     async def fill(self, session_id: str, messages: int) -> None:
         """Appends messages of 400 characters to a session."""
         part = message_pb2.MessagePart(text=message_pb2.TextPart(text="words " * 66))
         append = message_pb2.AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
         for _ in range(messages // 100):
-            await asyncio.gather(*(self.messages.AppendMessage(append) for _ in range(100)))
+            await asyncio.gather(*(surely(lambda: self.messages.AppendMessage(append)) for _ in range(100)))
 
 
 @contextlib.asynccontextmanager
@@ -54,6 +55,15 @@ async def caller(target: Target) -> AsyncIterator[Caller]:
     """Opens a connection."""
     async with grpc.aio.insecure_channel(target.address, options=_OPTIONS) as channel:
         yield Caller(channel)
+
+
+async def surely(work: Callable[[], Awaitable[Any]]) -> Any:
+    """Calls until there is an answer, and returns it."""
+    while True:
+        try:
+            return await work()
+        except grpc.aio.AioRpcError:
+            await asyncio.sleep(0.05)
 
 
 async def again(work: Callable[[], Awaitable[object]]) -> None:
@@ -134,7 +144,8 @@ async def _whole_lists(target: Target) -> None:
     """Lists without pages, whole conversations and unknown calls, many at once."""
     async with caller(target) as one:
         long = await one.new_session()
-        await asyncio.gather(*(one.new_session(title="x" * 1000, labels={"a": "b"}) for _ in range(2000)))
+        for _ in range(40):
+            await asyncio.gather(*(one.new_session(title="x" * 1000, labels={"a": "b"}) for _ in range(50)))
         await one.fill(long, 10_000)
         settings = TurnSettings(model=_NAME)
         result = message_pb2.MessagePart(tool_result=ToolResultContent(call_id="unknown", output="x"))

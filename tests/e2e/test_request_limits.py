@@ -1,5 +1,7 @@
 """What one request may bring, all of it together."""
 
+import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,12 +9,19 @@ from pathlib import Path
 import grpc
 import pytest
 
-from opencode.message.message_pb2 import ExplainContextRequest, SendMessageRequest
+from opencode.message.message_pb2 import (
+    DISPOSITION_DUPLICATE,
+    AbortSessionRequest,
+    ExplainContextRequest,
+    GetMessageRequest,
+    SendMessageRequest,
+)
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import TurnSettings
-from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, StartTurnRequest
-from tests.support.clients.conversation import ask, model, refused, talk, text
+from opencode.turn.turn_service_pb2 import GetTurnRequest, RegenerateMessageRequest, StartTurnRequest
+from tests.support.clients.conversation import FOREVER, ask, model, refused, talk, text, watching
+from tests.support.clients.tool_calls import LOOK
 from tests.support.servers.running import Client, connect, running_server
 
 LIMITS = """
@@ -97,3 +106,35 @@ async def test_a_schema_that_no_check_of_ends_is_refused(client: Client) -> None
     request = SendMessageRequest(parts=[text("hello")], tools=[tool(1, '{"not":{"$ref":"#"}}')])
     refusal = await refused(client.messages.SendMessage(request))
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["tools[0].input_schema_json"])
+
+
+async def test_what_waits_keeps_its_tools_over_a_restart(tmp_path: Path) -> None:
+    """They are on disk; the turn has all of them when it begins."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        first = await client.messages.SendMessage(ask(FOREVER))
+        tools = [tool(1000, '{"type":"object"}', "look")]
+        words = LOOK + "\n" + "y" * 5000
+        waiting = await client.messages.SendMessage(ask(words, first.session_id, tools=tools, system="be brief"))
+        assert waiting.queue_position == 1
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        asked = GetTurnRequest(session_id=first.session_id, turn_id=waiting.turn_id)
+        settings = (await client.turns.GetTurn(asked)).turn.settings
+        assert (list(settings.tools), settings.system) == (tools, "be brief")
+        await client.messages.AbortSession(AbortSessionRequest(session_id=first.session_id, keep_queue=True))
+        async with watching(client, first.session_id, after_sequence=0) as watch:
+            await watch.until_kind("tool_call_updated")
+        question = GetMessageRequest(session_id=first.session_id, message_id=waiting.message_id)
+        assert (await client.messages.GetMessage(question)).message.parts[0].text.text == words
+        settings = (await client.turns.GetTurn(asked)).turn.settings
+        assert (list(settings.tools), settings.system) == (tools, "be brief")
+
+
+async def test_a_storm_of_one_name_counts_once(tmp_path: Path) -> None:
+    """From 64 connections at one moment: one message, and every caller gets its id."""
+    async with running_server(tmp_path) as server, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(server.address)) for _ in range(64)]
+        request = ask("hello", request_id="storm")
+        answers = await asyncio.gather(*(client.messages.SendMessage(request) for client in clients))
+        assert len({(answer.session_id, answer.message_id, answer.turn_id) for answer in answers}) == 1
+        assert sum(answer.disposition != DISPOSITION_DUPLICATE for answer in answers) == 1
+        assert len((await clients[0].sessions.ListSessions(ListSessionsRequest())).sessions) == 1

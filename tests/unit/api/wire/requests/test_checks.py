@@ -64,4 +64,4 @@ def test_ids_are_short() -> None:
     """A long one would be looked up, and told in the error."""
     with pytest.raises(InvalidRequest) as error:
         required_ids(session_id="x" * 5000)
-    assert error.value.violations == (FieldViolation("session_id", "is longer than 1024 characters", "TOO_LONG"),)
+    assert error.value.violations == (FieldViolation("session_id", "is longer than 1024 characters", "TOO_LONG", 1024),)

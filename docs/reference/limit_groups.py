@@ -154,6 +154,9 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LABEL_CHARACTERS": INVALID,
         },
         "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES},
+        "core.intake.attachments": {"MAX_HEAD_CHARS": INVALID},
+        "core.disk.threads": {"MAX_FILE_READS": WAITS},
+        "cli.serve": {"MAX_SHARED_THREADS": WAITS},
         "core.use_cases.rewriting.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
         "core.use_cases.titling.titles": {
             "MAX_AT_ONCE": WAITS,

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from turnwire.telemetry.memory.freed import FreedMemory
 from turnwire.telemetry.memory.process import this_process
 from turnwire.telemetry.quiet_thread import SWITCH_SECONDS
 from turnwire.telemetry.readings import Readings
+
+MAX_SHARED_THREADS = 32
+"""For what blocks and has no threads of its own: name look-ups, spools, conversions of large requests."""
 
 log = structlog.get_logger()
 
@@ -61,6 +65,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) -> int:
     stop = _stop_signal()
+    widen_shared_threads(asyncio.get_running_loop())
     async with AsyncExitStack() as running:
         try:
             server = await running.enter_async_context(create_server(config, environ))
@@ -112,6 +117,15 @@ def _calm_garbage_collection() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def widen_shared_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Gives the event loop more threads for what blocks than Python does, which is six on two processors.
+
+    Names are looked up there, and a name server that does not answer holds a thread for half a minute. What is long or
+    foreign has threads of its own: schemas, and files that callers name.
+    """
+    loop.set_default_executor(ThreadPoolExecutor(MAX_SHARED_THREADS, thread_name_prefix="shared"))
 
 
 def share_interpreter() -> None:

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 import msgspec
 from msgspec import Struct
 
+from turnwire.core.disk.threads import on_file_thread
 from turnwire.core.intake.languages import language_of
 from turnwire.core.intake.readable_files import ReadableFiles, too_large
 from turnwire.domain.conversation.limits import MIME
@@ -28,6 +29,9 @@ UNKNOWN_MIME = "application/octet-stream"
 
 KNOWN_AFTER_USE = timedelta(hours=1)
 """How long a result that names an upload may be sent again: far longer than clients try."""
+
+MAX_HEAD_CHARS = 1024
+"""Of what a data URI has before its data: a media type with parameters."""
 
 LARGE_BYTES = 256 * 1024
 """A larger file is decoded and hashed on a thread: a few of these at a time take well under a millisecond."""
@@ -97,7 +101,7 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
             raise InvalidRequest.of(f"{field}.url", "the data URI's media type is not one such as image/png")
         name = new.filename
     else:
-        content = await asyncio.to_thread(readable.read, new.path, f"{field}.path")
+        content = await on_file_thread(readable.read, new.path, f"{field}.path")
         mime, name = "", new.filename or PurePosixPath(new.path).name
     name = _shown_name(name)
     mime = new.mime or mime or mimetypes.guess_type(name)[0] or UNKNOWN_MIME
@@ -146,7 +150,7 @@ def decode_data_uri(url: str, field: str, max_bytes: int) -> tuple[str, bytes]:
         InvalidRequest: the text is not a data URI, not base64, or its base64 is malformed.
         MessageTooLarge: the content is larger than max_bytes.
     """
-    match = _DATA_URI.match(url)
+    match = _DATA_URI.match(url, 0, url.find(",", 0, MAX_HEAD_CHARS) + 1)
     if match is None:
         raise InvalidRequest.of(field, "is not a data URI (data:MIME;base64,DATA)")
     if match["base64"] is None:

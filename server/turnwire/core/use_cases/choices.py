@@ -1,6 +1,5 @@
 """Chooses model, agent and tools of a turn; refuses unknown and unusable ones before anything is stored."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -8,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from turnwire.core.disk.threads import on_file_thread
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import NewTurn, SessionChange
 from turnwire.core.intake.readable_files import is_allowed_directory
@@ -178,7 +178,7 @@ async def check_allowed_directory(directory: str, roots: tuple[Path, ...]) -> No
     Raises:
         InvalidRequest: it is not an absolute path, or not below a root.
     """
-    if check_directory(directory) and not await asyncio.to_thread(is_allowed_directory, directory, roots):
+    if check_directory(directory) and not await on_file_thread(is_allowed_directory, directory, roots):
         problem = (
             "is not below a folder that the server may read"
             if roots

@@ -120,6 +120,8 @@ def test_data_uris_are_read_as_rfc_2397_says(url: str, expected: tuple[str, byte
         ("file:///etc/passwd", "INVALID"),
         ("data:text/plain;base64", "INVALID"),
         (" data:;base64,aGk=", "INVALID"),
+        ("data:" + ";" * 30_000_000, "INVALID"),
+        ("data:text/plain;" + "a=b;" * 300 + "base64,aGk=", "INVALID"),
         ("data:text/plain,hi", "BAD_BASE64"),
         ("data:text/plain;base64,aGk", "BAD_BASE64"),
         ("data:text/plain;base64,aGk==", "BAD_BASE64"),

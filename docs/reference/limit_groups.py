@@ -334,7 +334,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.keeping": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": NOT_KEPT},
         "core.answer.preparing": {"_MAX_WRITERS": NOT_KEPT},
         "core.quotas.rates": {"MAX_BUCKETS": FORGOTTEN},
-        "storage.histories": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": NOT_KEPT, "_MAX_CHANGED": NOT_KEPT},
+        "storage.histories": {
+            "MAX_CONVERSATION_BYTES": "`ANSWER_TOO_LARGE`",
+            "MAX_KEPT_BYTES": NOT_KEPT,
+            "IDLE_SECONDS": NOT_KEPT,
+            "_MAX_CHANGED": NOT_KEPT,
+        },
         "storage.cache": {"MAX_SESSIONS": NOT_KEPT},
         "api.wire.display": {"MAX_KEPT": NOT_KEPT},
         "feed.memory.live_feed": {

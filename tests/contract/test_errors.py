@@ -70,6 +70,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.SearchTooCostly: (code_pb2.RESOURCE_EXHAUSTED, "SEARCH_TOO_COSTLY", ""),
     e.QuotaExceeded: (code_pb2.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", "QuotaFailure"),
     e.AnswerTooLarge: (code_pb2.RESOURCE_EXHAUSTED, "ANSWER_TOO_LARGE", ""),
+    e.ConversationTooLarge: (code_pb2.RESOURCE_EXHAUSTED, "ANSWER_TOO_LARGE", ""),
     e.ProviderRateLimited: (code_pb2.RESOURCE_EXHAUSTED, "PROVIDER_RATE_LIMITED", "RetryInfo"),
     e.ProviderUnavailable: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),
     e.ProviderTimeout: (code_pb2.UNAVAILABLE, "PROVIDER_UNAVAILABLE", "RetryInfo"),

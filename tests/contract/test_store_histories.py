@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from tests.support.fakes.domain_values import NOW, adding, creating, make_messag
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, Text
-from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import (
     Change,
@@ -26,6 +27,7 @@ from turnwire.ports.commit import (
     SelectPath,
     ShowMessages,
 )
+from turnwire.storage import histories
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.histories import reading as conversations
 from turnwire.storage.sqlite.reading import queries
@@ -158,3 +160,29 @@ async def test_a_kept_conversation_is_what_is_stored(opened: OpenedStore) -> Non
         commit.exception()
         await meanwhile
         assert await kept(opened) == await stored(opened)
+
+
+async def test_a_conversation_that_is_too_large_is_not_read(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither whole nor more of it than fits; it is read when it has become smaller."""
+    monkeypatch.setattr(histories, "MAX_CONVERSATION_BYTES", 2_000_000)
+    reads, read_messages = opened.store.of(DEFAULT_TENANT), list[int]()
+    for number in range(8):
+        await opened.store.commit(adding(make_message(f"msg_large_{number}", "x" * 600_000)))
+    page = conversations._page
+
+    def counted(*args: Any) -> Any:
+        found = page(*args)
+        read_messages.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(conversations, "_page", counted)
+    for read in (reads.history, reads.conversation, reads.history):
+        with pytest.raises(ConversationTooLarge) as error:
+            await read("ses_1")
+        assert error.value.metadata["maxBytes"] == "2000000"
+    assert sum(read_messages) < 2 * 308
+    hiding = Commit(session_id="ses_1", at=NOW, changes=(HideMessages("msg_large_1"),), events=(TOLD,))
+    await opened.store.commit(hiding)
+    assert (await reads.history("ses_1"))[-1].message_id == "msg_large_0"

@@ -162,12 +162,12 @@ class TenantStore(ArchivableStore, Protocol):
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns all messages of the conversation in order, without queued ones, as of one moment.
 
-        Those that are the same as in an earlier call are mostly the same objects, and are not read again.
+        Those that are the same as in an earlier call are mostly the same objects. Raises ConversationTooLarge.
         """
         ...
 
     async def conversation(self, session_id: str) -> Conversation:
-        """Returns a session with its whole conversation."""
+        """Returns a session with its whole conversation. Raises ConversationTooLarge."""
         ...
 
     async def question(self, session_id: str, message_id: str) -> StoredQuestion:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from turnwire.domain.conversation.messages import Message, ToolUse
+from turnwire.domain.errors import ConversationTooLarge
 from turnwire.ports.commit import (
     AddSpending,
     Commit,
@@ -25,6 +26,10 @@ from turnwire.ports.commit import (
 
 MAX_KEPT_BYTES = 128 * 2**20
 """For all sessions together: about 100,000 messages of 400 characters. A session that needs more alone is not kept."""
+
+MAX_CONVERSATION_BYTES = 256 * 2**20
+"""Of one conversation that is read for a request to a model or for a copy: more than twice what the largest context
+windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
 
 IDLE_SECONDS = 600.0
 """Longer than a person mostly thinks between two messages."""
@@ -169,3 +174,9 @@ def message_bytes(message: Message) -> int:
         texts = (call.input_json, call.output, call.error) if call else (getattr(part.content, "text", ""),)
         size += sum(len(text or "") for text in (*texts, part.provider_state))
     return size
+
+
+def check_conversation(size_bytes: int) -> None:
+    """Raises ConversationTooLarge when a conversation of so many bytes is not to be read."""
+    if size_bytes > MAX_CONVERSATION_BYTES:
+        raise ConversationTooLarge(size_bytes, MAX_CONVERSATION_BYTES)

@@ -25,6 +25,7 @@
     +-- SearchTooCostly
     +-- QuotaExceeded
     +-- AnswerTooLarge
+    |   +-- ConversationTooLarge
     +-- ProviderError
     |   +-- ProviderRateLimited  ProviderUnavailable  ProviderTimeout  ProviderCredentialsRejected
     |   +-- ProviderRefusedRequest  ProviderContextFull  ProviderStreamCut
@@ -70,6 +71,7 @@ from turnwire.domain.errors.providers import (
 from turnwire.domain.errors.requests import (
     AnswerTooLarge,
     ArchiveInvalid,
+    ConversationTooLarge,
     EventsCompacted,
     ExportChanged,
     ImportRunning,
@@ -114,6 +116,7 @@ from turnwire.domain.errors.storage import (
 __all__ = [
     "AnswerTooLarge",
     "ArchiveInvalid",
+    "ConversationTooLarge",
     "DomainError",
     "EventsCompacted",
     "ExportChanged",

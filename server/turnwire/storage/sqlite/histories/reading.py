@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import aiosqlite
 
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.errors import SessionNotFound
-from turnwire.storage.histories import History, HistoryCache
+from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
+from turnwire.storage.histories import History, HistoryCache, check_conversation, message_bytes
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.long_reads import LongReads
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
@@ -50,6 +50,7 @@ class Conversations:
         try:
             async with history.lock:
                 if history.tenant in ("", tenant) and await self._follow(history, tenant, session_id):
+                    check_conversation(history.size_bytes)
                     return tuple(history.messages)
         finally:
             self._kept.release(session_id, history)
@@ -74,12 +75,15 @@ class Conversations:
         known = {message.message_id: message for message in history.messages}
         try:
             found, is_last = await run(self._connection, _page, tenant, session_id, 0, known)
+            size = _size_of(found)
             while not is_last:
                 page, is_last = await self._long.read(_page, tenant, session_id, found[-1][1], known)
                 found += page
+                size += _size_of(page)
+                check_conversation(size)
         except BaseException as error:
             history.is_rewritten = True
-            if isinstance(error, SessionNotFound):
+            if isinstance(error, SessionNotFound | ConversationTooLarge):
                 history.begin("", ())
             raise
         history.begin(tenant, found)
@@ -94,6 +98,10 @@ class Conversations:
             history.changed.update(dict.fromkeys(ids))
             raise
         history.take(ids, found)
+
+
+def _size_of(page: _Placed) -> int:
+    return sum(message_bytes(message) for message, _ in page)
 
 
 def _page(

@@ -22,6 +22,7 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
+from turnwire.storage.histories import check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
@@ -106,9 +107,10 @@ def messages(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -
 
 def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Message, ...]:
     """Returns the conversation; see `TenantStore.history`."""
-    return read_messages(
-        db, "session = ? AND hidden = 0 AND queued = 0", (session_row(db, tenant, session_id),), "place"
-    )
+    shown, row = "session = ? AND hidden = 0 AND queued = 0", session_row(db, tenant, session_id)
+    (size,) = db.execute(f"SELECT coalesce(sum(display_bytes), 0) FROM messages WHERE {shown}", (row,)).fetchone()
+    check_conversation(size)
+    return read_messages(db, shown, (row,), "place")
 
 
 def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conversation:

@@ -298,7 +298,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
-        "api.bounds.receiving": {"MAX_SLOW": BUSY},
+        "api.bounds.receiving": {"MAX_SLOW": BUSY, "QUICK_SECONDS": "others go before it", "RECEIVE_SECONDS": BUSY},
         "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",
@@ -408,12 +408,13 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_TARGET_BYTES": "HTTP 431",
             "HEAD_SECONDS": CLOSED,
             "IDLE_SECONDS": CLOSED,
+            "STALL_SECONDS": CLOSED,
         },
         "api.web.http.http1": {"_MAX_UPGRADES": CLOSED, "_MAX_WAITING": CLOSED},
         "api.web.http.http2": {
-            "MAX_IDLE_FRAMES": CLOSED,
             "MAX_STREAMS": "the stream is refused",
             "MAX_RESETS": CLOSED,
+            "MAX_IDLE_FRAMES": CLOSED,
             "STREAM_WINDOW_BYTES": "the client waits",
             "CONNECTION_WINDOW_BYTES": "the client waits",
             "HEADER_TABLE_BYTES": FORGOTTEN,

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -117,6 +118,9 @@ class Gate:
         """
         self._admission = Admission(authenticator)
         self._load = load
+        # one thread of their own: more of them would only take the interpreter from the event loop, and requests must
+        # not hold up what else is done beside it
+        self._beside = ThreadPoolExecutor(1, "requests")
         self._refusals = Refusals()
         self._count = count
         self._observer = observer
@@ -197,7 +201,7 @@ class Gate:
         principal = await self._admit(method.name, method.least_role, caller, call)
         connection, resets = caller.connection(), self._load.resets
         try:
-            request = await self._load.receiving.read(connection, receive, partial(_parsed, method))
+            request = await self._load.receiving.read(connection, receive, partial(self._parsed, method))
         except (asyncio.CancelledError, CallerGone):
             call.is_reset = True
             resets.note(connection)
@@ -205,6 +209,17 @@ class Gate:
         resets.forgive(connection)
         call.note_session(request)
         return principal, request
+
+    async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
+        if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
+            limit = str(method.max_request_bytes)
+            raise InvalidRequest.of("request", f"is larger than {limit} bytes", "TOO_LONG", limitValue=limit)
+        try:
+            if method.beside_bytes is not None and len(data) >= method.beside_bytes:
+                return await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)
+            return method.parse(data)
+        except DecodeError:
+            raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
 
     async def admit(self, name: str, least_role: Role, caller: Caller) -> None:
         """Lets a caller use what is no service of the contract, such as reflection.
@@ -242,18 +257,6 @@ class Gate:
 
 class _Refused(CallFailed):
     """The caller was not identified, or sends too much; that is logged already, within a limit."""
-
-
-async def _parsed(method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
-    if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
-        limit = str(method.max_request_bytes)
-        raise InvalidRequest.of("request", f"is larger than {limit} bytes", "TOO_LONG", limitValue=limit)
-    try:
-        if method.beside_bytes is not None and len(data) >= method.beside_bytes:
-            return await asyncio.to_thread(method.parse, data)
-        return method.parse(data)
-    except DecodeError:
-        raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
 
 
 class _Call:

@@ -19,6 +19,7 @@ from opencode.tool import tool_pb2
 from opencode.transfer import transfer_pb2
 from opencode.turn import turn_service_pb2
 from opencode.usage import usage_pb2
+from turnwire.api.bounds.values import counted
 from turnwire.api.gate import StreamingMethod, UnaryMethod
 from turnwire.api.request_sizes import max_request_bytes
 from turnwire.api.rights import LEAST_ROLE
@@ -37,6 +38,10 @@ from turnwire.core.use_cases import UseCases
 from turnwire.domain.principal import Role
 
 
+BESIDE_BYTES = 65_536
+"""Requests from this size on are counted and parsed beside the event loop."""
+
+
 class Service(NamedTuple):
     """A service. Its servicer has a method of the name of each method of the contract.
 
@@ -53,10 +58,10 @@ class Service(NamedTuple):
 
     def _method(self, method: MethodDescriptor) -> UnaryMethod | StreamingMethod:
         name, least_role = method.full_name, LEAST_ROLE[method.full_name]
-        parse, run = GetMessageClass(method.input_type).FromString, getattr(self.servicer, method.name)
+        parse, run = counted(GetMessageClass(method.input_type)), getattr(self.servicer, method.name)
         kind = StreamingMethod if method.server_streaming else UnaryMethod
         size = max_request_bytes(name, is_open=least_role is Role.NOBODY)
-        return kind(name, least_role, parse, run, size)
+        return kind(name, least_role, parse, run, size, BESIDE_BYTES)
 
 
 def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, ...]:

@@ -11,7 +11,7 @@ from turnwire.api.web.encoding.codecs import routes_of
 from turnwire.domain.principal import Principal, Role
 
 WRITER = Principal(tenant="acme", subject="eve", role=Role.WRITER)
-PARTS = 100_000
+PARTS = 5_000
 LONGEST_WAIT_SECONDS = 0.1
 
 

@@ -102,6 +102,9 @@ class ConformanceGate:
         async for answer in getattr(service, method.name.rpartition(".")[2])(ANONYMOUS, request):
             await outlet.send(answer)
 
+    def refused(self, code: str, cause: str, address: str) -> None:
+        """Nobody reads it."""
+
 
 def _parsed(method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
     try:

@@ -146,7 +146,8 @@ class Server:
         """Returns how much the server has to do now; nothing before the start."""
         turns = TurnCounts(0, 0, 0) if self._turns is None else self._turns.counts()
         watchers = 0 if self._feed is None else self._feed.open_watchers
-        return Readings(turns.running, turns.waiting, turns.queued, watchers)
+        load = (self.load.calls, self.load.receiving.slow, self.load.is_memory_short)
+        return Readings(turns.running, turns.waiting, turns.queued, watchers, *load)
 
     async def _stop_turns(self, turns: Turns) -> None:
         self.left = await turns.aclose()

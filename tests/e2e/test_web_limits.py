@@ -276,3 +276,20 @@ async def test_uvicorn_is_silent(server: Server, caplog: pytest.LogCaptureFixtur
         assert b" 400 " in await reader.read()
         writer.transport.abort()
     assert caplog.records == []
+
+
+async def test_calls_that_reach_no_method_are_told_within_a_limit(server: Server) -> None:
+    """Of anybody who asks for what is not there, or in another way, a few lines say so and nothing that was sent."""
+    wrong = [
+        (f"{SESSIONS}/secret-Nothing", {"content_type": "application/json"}),
+        (f"{SESSIONS}/CreateSession", {"content_type": "text/plain"}),
+        (f"{SESSIONS}/CreateSession", {**JSON, "origin": "https://secret.example"}),
+    ]
+    with capture_logs() as lines:
+        async with web_client(server.web_address) as web:
+            for path, headers in wrong * 10:
+                await web.send(path, b"{}", **headers)
+    told = [line for line in lines if line["event"] == "caller_refused"]
+    assert {line["code"] for line in told} == {"UNIMPLEMENTED", "PERMISSION_DENIED"}
+    assert {line["method"] for line in told} == {"none"} and "secret" not in str(told)
+    assert len(told) < 30

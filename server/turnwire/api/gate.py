@@ -37,6 +37,9 @@ from turnwire.domain.principal import ANONYMOUS, Principal, Role
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 from turnwire.ports.telemetry.observer import NoObserver, Observer
 
+NO_METHOD = "none"
+"""What logs and metrics have as the method of a call that reaches none."""
+
 log = structlog.get_logger()
 
 
@@ -231,6 +234,18 @@ class Gate:
             await self._admit(name, least_role, caller)
         except DomainError as error:
             raise CallFailed(status_of(error)) from error
+
+    def refused(self, code: str, cause: str, address: str) -> None:
+        """Logs and counts a call that reaches no method.
+
+        Args:
+            code: The name of its status.
+            cause: Why it was refused; nothing that the caller wrote.
+            address: Where it came from.
+        """
+        self._refusals.log(NO_METHOD, code, cause, address)
+        self._observer.call_started(NO_METHOD)
+        self._observer.call_ended(NO_METHOD, code, 0.0)
 
     async def _admit(self, name: str, least_role: Role, caller: Caller, call: "_Call | None" = None) -> Principal:
         try:

@@ -7,6 +7,7 @@ import structlog
 from google.rpc import code_pb2
 
 from turnwire.api.gate import CallerGone, StreamingMethod
+from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import Route
 from turnwire.api.web.encoding.statuses import simple_status
@@ -71,13 +72,19 @@ class WebApplication:
             return
         exchange.extra_headers = (*self._origins.headers(exchange), ("x-content-type-options", "nosniff"))
         if problem := self._origins.problem(exchange):
+            self._note("PERMISSION_DENIED", "a page or a name that may not call", exchange)
             await _refuse(exchange, code_pb2.PERMISSION_DENIED, problem)
         elif self._serving is None:
             await _refuse(exchange, code_pb2.UNAVAILABLE, "the server is starting")
         elif route is None:
+            self._note("UNIMPLEMENTED", "no such method", exchange)
             await _refuse(exchange, code_pb2.UNIMPLEMENTED, f"there is no method {exchange.path:.100}", http_status=404)
-        else:
-            await _call(self._serving, route, exchange)
+        elif not await _call(self._serving, route, exchange):
+            self._note("UNIMPLEMENTED", "a verb or content type that the method does not take", exchange)
+
+    def _note(self, code: str, cause: str, exchange: Exchange) -> None:
+        if self._serving is not None:
+            self._serving.gate.refused(code, cause, WebCaller(exchange).address())
 
     async def _answer_file(self, exchange: Exchange) -> None:
         if exchange.method in ("GET", "HEAD"):
@@ -88,16 +95,17 @@ class WebApplication:
             )
 
 
-async def _call(serving: Serving, route: Route, exchange: Exchange) -> None:
+async def _call(serving: Serving, route: Route, exchange: Exchange) -> bool:
+    """Answers a call. Returns False, after an answer too, if the method is not called so."""
     is_stream = isinstance(route.proto, StreamingMethod)
     takes_get = route.only_reads and not is_stream
     if exchange.method == "GET" and takes_get:
         await connect_unary.serve_get(serving, route, exchange)
-        return
+        return True
     if exchange.method != "POST":
         allowed = "GET, POST" if takes_get else "POST"
         await _tell(exchange, 405, ("allow", allowed), f"this method is called by {allowed.replace(', ', ' or ')}")
-        return
+        return False
     content_type = _content_type(exchange)
     if content_type in grpc_web.CONTENT_TYPES:
         await grpc_web.serve(serving, route, content_type, exchange)
@@ -108,6 +116,8 @@ async def _call(serving: Serving, route: Route, exchange: Exchange) -> None:
     else:
         types = ", ".join(_STREAM_TYPES if is_stream else _UNARY_TYPES)
         await _tell(exchange, 415, ("accept-post", types), f"the content-type of this method is one of {types}")
+        return False
+    return True
 
 
 async def _tell(exchange: Exchange, status: int, header: tuple[str, str], problem: str) -> None:

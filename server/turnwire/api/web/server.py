@@ -26,6 +26,9 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 _BACKLOG = 1024
 
+STOP_SECONDS = 5.0
+"""How long the end of cancelled requests is waited for; they end at once."""
+
 
 class WebSettings(NamedTuple):
     """What the listener takes."""
@@ -141,7 +144,7 @@ class WebServer:
         for task in running:
             task.cancel()
         if running:
-            await asyncio.wait(running)
+            await asyncio.wait(running, timeout=STOP_SECONDS)
         self._connections.abort()
 
     def _close_socket(self) -> None:

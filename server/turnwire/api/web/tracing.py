@@ -32,6 +32,10 @@ class TracedGate:
         with self._span(method, caller):
             await self._gate.stream(method, receive, caller, outlet)
 
+    def refused(self, code: str, cause: str, address: str) -> None:
+        """See `Gate.refused`."""
+        self._gate.refused(code, cause, address)
+
     @contextmanager
     def _span(self, method: UnaryMethod | StreamingMethod, caller: WebCaller) -> Iterator[None]:
         service, _, short = method.name.rpartition(".")

@@ -73,6 +73,9 @@ class Exposition:
         instruments.turns_waiting.set(readings.waiting)
         instruments.messages_queued.set(readings.queued)
         instruments.watchers.set(readings.watchers)
+        instruments.calls.set(readings.calls)
+        instruments.slow_requests.set(readings.slow_requests)
+        instruments.memory_short.set(readings.is_memory_short)
 
     def _take_sizes(self) -> None:
         wal = self._database.with_name(f"{self._database.name}-wal")

@@ -54,6 +54,8 @@ class Instruments:
         )
         self.rpc_in_flight = self._gauge("rpc_in_flight", "Calls that run, open streams included.", "method")
         self.watchers = self._gauge("watchers", "Event streams that are open.")
+        self.calls = self._gauge("calls", "Calls that run, of all listeners, open streams included.")
+        self.slow_requests = self._gauge("slow_requests", "Requests of these calls that take long to come.")
         self.watcher_lags = self._counter(
             "watcher_lags", "Times that a watcher read too slowly and was given stored events instead of live ones."
         )
@@ -139,6 +141,7 @@ class Instruments:
             "How late a timer of the event loop runs; measured at least 10 times a second.",
             buckets=_DELAYS,
         )
+        self.memory_short = self._gauge("memory_short", "1 while new work is refused for want of memory, else 0.")
         info = self._gauge("build_info", "Always 1; the labels have the versions.", "version", "python")
         info.labels(turnwire.__version__, platform.python_version()).set(1)
         ProcessCollector(registry=self.registry)

@@ -38,6 +38,10 @@ class Gatekeeper(Protocol):
         """See `Gate.stream`."""
         ...
 
+    def refused(self, code: str, cause: str, address: str) -> None:
+        """See `Gate.refused`."""
+        ...
+
 
 class Serving(NamedTuple):
     """What calls are carried out with."""

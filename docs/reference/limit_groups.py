@@ -324,7 +324,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "telemetry.log_lines": {"MAX_NAME_CHARS": CUT},
         "telemetry.log_output": {"MAX_WAITING_BYTES": "further lines are lost, and counted"},
-        "telemetry.loop_watch": {
+        "telemetry.watches.loop_watch": {
             "MAX_FRAMES": LEFT_OUT,
             "_MAX_DELAYS": FORGOTTEN,
             "LOG_INTERVAL_SECONDS": "no line in the log",

@@ -12,10 +12,10 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.providers.settings import address_of
 from turnwire.telemetry.log_lines import LogLines
-from turnwire.telemetry.loop_watch import LoopWatch
-from turnwire.telemetry.memory_watch import MemoryWatch
 from turnwire.telemetry.observers import Observers
 from turnwire.telemetry.readings import Readings
+from turnwire.telemetry.watches.loop_watch import LoopWatch
+from turnwire.telemetry.watches.memory_watch import MemoryWatch
 
 if TYPE_CHECKING:
     from turnwire.telemetry.metrics.server import MetricsServer

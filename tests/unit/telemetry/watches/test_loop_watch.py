@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from structlog.testing import capture_logs
 
-from turnwire.telemetry.loop_watch import MAX_FRAMES, LoopWatch, where
+from turnwire.telemetry.watches.loop_watch import MAX_FRAMES, LoopWatch, where
 
 STUCK_SECONDS = 0.02
 PATIENCE_SECONDS = 20.0
@@ -39,7 +39,7 @@ async def test_a_held_loop_is_logged_with_the_place_that_holds_it() -> None:
         finally:
             watch.stop()
     line = _stuck(lines)[0]
-    assert "telemetry/test_loop_watch.py:" in line["where"] and "_hold_until" in line["where"]
+    assert "telemetry/watches/test_loop_watch.py:" in line["where"] and "_hold_until" in line["where"]
     assert line["milliseconds"] >= STUCK_SECONDS * 1000
     assert max(delays) >= STUCK_SECONDS
 

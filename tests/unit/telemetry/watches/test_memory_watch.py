@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from turnwire.telemetry import memory_watch
-from turnwire.telemetry.memory_watch import MemoryWatch, cgroup_bytes, own_bytes, trim
+from turnwire.telemetry.watches import memory_watch
+from turnwire.telemetry.watches.memory_watch import MemoryWatch, cgroup_bytes, own_bytes, trim
 
 
 class Memory:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.identity.token_book import TokenRecord
-from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, translate
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, FAILURES, translate
 
 _SCHEMA_VERSION = 1
 
@@ -158,7 +158,7 @@ class TokenFile:
             self._connection = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
             )
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise StorageError(f"cannot open the tokens {self._path}: {error}", {"path": str(self._path)}) from error
         try:
             self._run(_prepare)
@@ -171,7 +171,7 @@ class TokenFile:
             raise StorageError(f"the tokens {self._path} are closed", {"path": str(self._path)})
         try:
             return function(self._connection)
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise translate(error) from error
 
 

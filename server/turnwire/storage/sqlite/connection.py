@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 import aiosqlite
+import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
@@ -26,6 +27,12 @@ BUSY_TIMEOUT_SECONDS = 2.0
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
+
+_UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
+"""What a row whose bytes were changed leads to, and a message of SQLite that quotes such a row."""
+
+FAILURES: tuple[type[Exception], ...] = (sqlite3.Error, *_UNREADABLE)
+"""How a database fails, as far as Python tells it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +56,7 @@ async def run(
     call = _Call(functools.partial(function, connection._conn, *args, **kwargs))
     try:
         await connection._execute(call)  # type: ignore[no-untyped-call]
-    except sqlite3.Error as error:
+    except FAILURES as error:
         raise translate(error) from error
     except ValueError as error:
         if connection._connection is None:  # how aiosqlite reports a closed connection
@@ -92,8 +99,12 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def translate(error: sqlite3.Error) -> StorageError:
-    """Returns the storage error for what SQLite reported."""
+def translate(error: Exception) -> StorageError:
+    """Returns the storage error for one of FAILURES. Its text has nothing of what is stored."""
+    if isinstance(error, _UNREADABLE):
+        return StorageCorrupt(
+            "the database file is damaged: a text in it cannot be read", {"detail": type(error).__name__}
+        )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StorageBusy("another process holds the database")

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from turnwire.domain.errors import StorageCorrupt, StorageError
-from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, translate
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, FAILURES, translate
 from turnwire.storage.sqlite.schema import migrations
 
 
@@ -43,7 +43,7 @@ def translated(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.Error as error:
+    except FAILURES as error:
         found = translate(error)
         raise type(found)(f"{path}: {found.message}", {**found.metadata, "path": str(path)}) from error
 

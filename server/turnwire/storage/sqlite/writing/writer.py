@@ -23,7 +23,7 @@ from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import add_to_totals
-from turnwire.storage.sqlite.connection import run, translate
+from turnwire.storage.sqlite.connection import FAILURES, run, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.searching.upkeep import any_work
 from turnwire.storage.sqlite.writing.changes import CommitWriter
@@ -320,7 +320,7 @@ class GroupWriter:
             del self._changes.index_rows[rows:]
             db.execute("ROLLBACK TO unit")
             db.execute("RELEASE unit")
-            return translate(error) if isinstance(error, sqlite3.Error) else error, []
+            return translate(error) if isinstance(error, FAILURES) else error, []
         db.execute("RELEASE unit")
         return result
 

@@ -31,12 +31,12 @@ _PROBE_BYTES = 2**20
 _LOOKED_AT = 10_000
 """Files of a folder, at most, among which other names of the database are looked for."""
 
-_LOG_HEADER_BYTES = 32
-"""A log that is longer holds something."""
+HEADER_BYTES = 32
+"""Of the log; one that is longer holds something."""
 
-_FRAME_HEADER_BYTES = 24
+FRAME_HEADER_BYTES = 24
 
-_INDEX_BYTES = 48
+INDEX_BYTES = 48
 """The header of the index of the log."""
 
 
@@ -79,7 +79,7 @@ class DatabaseFiles:
     def _refuse_log_alone(self) -> None:
         log = self.beside("-wal")
         with contextlib.suppress(OSError):
-            if log.stat().st_size <= _LOG_HEADER_BYTES:
+            if log.stat().st_size <= HEADER_BYTES:
                 return
             with contextlib.suppress(FileNotFoundError):
                 if self._database.stat().st_size:
@@ -103,7 +103,7 @@ class DatabaseFiles:
             with contextlib.suppress(OSError):
                 if other == self._database or FileIdentity.of(other.lstat()) != identity:
                     continue
-                if (log := other.with_name(f"{other.name}-wal")).stat().st_size <= _LOG_HEADER_BYTES:
+                if (log := other.with_name(f"{other.name}-wal")).stat().st_size <= HEADER_BYTES:
                     continue
                 raise StorageCorrupt(
                     f"{self._database} is the same file as {other}, whose log {log} has what was stored last; start"
@@ -136,6 +136,7 @@ class DatabaseFiles:
         live = self._present(_LIVE_SUFFIXES)
         self._live = {str(path): (identity.device, identity.inode) for path, identity in live.items()}
         self._has_content = self._database.stat().st_size > 0
+
         with contextlib.suppress(OSError):
             self._index = os.open(self.beside("-shm"), os.O_RDONLY | os.O_CLOEXEC)
 
@@ -187,12 +188,12 @@ class DatabaseFiles:
             return self._has_content and not size_bytes
         if path != self._log or self._index is None:
             return False
-        index = os.pread(self._index, _INDEX_BYTES, 0)
+        index = os.pread(self._index, INDEX_BYTES, 0)
         if size_bytes >= _log_bytes(index):
             return False
         # others may have emptied or lengthened the log through SQLite meanwhile: one moment must have both
         size_bytes = os.stat(path).st_size  # noqa: PTH116
-        return size_bytes < _log_bytes(index) and os.pread(self._index, _INDEX_BYTES, 0) == index
+        return size_bytes < _log_bytes(index) and os.pread(self._index, INDEX_BYTES, 0) == index
 
     def unsynced(self) -> StorageError:
         """Returns the error for a disk that failed to keep what was written, while the kernel may take it for kept.
@@ -229,16 +230,19 @@ class DatabaseFiles:
         return found
 
 
-def _log_bytes(index: bytes) -> int:
-    """Returns how long the log must be, by SQLite's index of it: a header, and the committed frames.
+def log_frames(index: bytes) -> int:
+    """Returns how many frames of the log SQLite reads, by the beginning of its index: the committed ones.
 
-    The beginning of the index is part of SQLite's file format ("WAL-Index File Format").
+    The index is part of SQLite's file format ("WAL-Index File Format").
     """
-    if len(index) < _INDEX_BYTES:
-        return 0
-    page_bytes: int
     frames: int
-    page_bytes, frames = struct.unpack_from("=HI", index, 14)
-    if not frames:  # it begins anew with the next commit
+    (frames,) = struct.unpack_from("=I", index.ljust(INDEX_BYTES, b"\0"), 16)
+    return frames
+
+
+def _log_bytes(index: bytes) -> int:
+    """Returns how long the log must be: a header, and the committed frames."""
+    if not (frames := log_frames(index)):  # it begins anew with the next commit
         return 0
-    return _LOG_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + (65536 if page_bytes == 1 else page_bytes))
+    (page_bytes,) = struct.unpack_from("=H", index, 14)
+    return HEADER_BYTES + frames * (FRAME_HEADER_BYTES + (65536 if page_bytes == 1 else page_bytes))

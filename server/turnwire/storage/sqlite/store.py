@@ -27,6 +27,7 @@ from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
+from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
 from turnwire.storage.sqlite.care.file_watch import FileWatch
 from turnwire.storage.sqlite.care.shrinking import rewrite_if_small, shrinking
 from turnwire.storage.sqlite.connection import ProcessLock, empty_log, open_connection, run
@@ -237,6 +238,11 @@ def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
     files = DatabaseFiles(path)
     lock = ProcessLock(files)
     lock.acquire(create=True)
+    try:
+        refuse_damaged_log(files.beside(""))
+    except BaseException:
+        lock.release()
+        raise
     return files, lock
 
 

@@ -20,6 +20,9 @@ from tests.support.servers.process import ServerProcess, server_process
 _RULE = struct.Struct("=iiiiiiiIII24s")
 _RULES = 16
 
+KILL = 9999
+"""The error of a call that its process does not survive: SIGKILL instead of it."""
+
 
 class Call(IntEnum):
     """What a process asks of its disk."""
@@ -106,7 +109,7 @@ class Disk:
 
         Args:
             call: Which calls.
-            error: The errno that they end with; 0 lets them through, later or in part.
+            error: The errno that they end with; 0 lets them through, later or in part. KILL kills the process.
             suffix: How the path of their file ends; "unnamed" for a file without a name.
             after: So many of them go through first.
             count: Then so many fail; -1 for all.

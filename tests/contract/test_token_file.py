@@ -139,3 +139,18 @@ def test_a_file_that_is_no_database_is_refused(path: Path, tmp_path: Path) -> No
     for wrong in (tmp_path, path / "tokens.db"):
         with pytest.raises(StorageError):
             TokenFile.open(wrong)
+
+
+@pytest.mark.parametrize("do", ["emptied", "overwritten"])
+def test_a_file_that_was_damaged_while_it_is_open_is_an_error(path: Path, do: str) -> None:
+    """Who follows it keeps the tokens that it knows, and tells it."""
+    file = TokenFile.open(path)
+    file.add(record(1))
+    before = path.read_bytes()
+    assert file.all() == (record(1),)
+    path.write_bytes(b"" if do == "emptied" else b"x" * len(before))
+    with pytest.raises(StorageError):
+        assert not file.changed() or file.all()
+    file.close()
+    path.write_bytes(before)
+    assert TokenFile.open(path).all() == (record(1),)

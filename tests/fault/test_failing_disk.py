@@ -296,3 +296,35 @@ async def test_tokens_stay_valid_while_their_file_cannot_be_read(disk: Disk) -> 
                 break
         assert await server.terminate() == 0
         assert len(lines(server, "tokens_not_read")) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "is_served"),
+    [
+        (Call.WRITE, "ENOSPC", True),
+        (Call.WRITE, "EROFS", False),
+        (Call.WRITE, "EDQUOT", False),
+        (Call.READ, "EIO", False),
+        (Call.SYNC, "EIO", False),
+        (Call.OPEN, "EACCES", False),
+    ],
+)
+async def test_a_start_on_a_failing_disk(disk: Disk, call: Call, error: str, is_served: bool) -> None:
+    """On a full disk what is stored can be read; else one line says why there is no start. Nothing is lost by it."""
+    ledger = Ledger()
+    async with server_process(disk.folder) as server, connect(server.address) as client:
+        session_id = await ledger.begin(client)
+        await ledger.say(client, session_id, "before")
+        await server.kill()
+    for suffix in ("turnwire.db", "-wal"):
+        disk.fail(call, ERRORS[error], suffix=suffix)
+    try:
+        async with disk.server() as server, connect(server.address) as client:
+            assert is_served
+            assert len(await messages_of(client, session_id)) == 2
+            assert (await refused(client.messages.AppendMessage(note(session_id)))).reason == "STORAGE_FULL"
+    except RuntimeError as failed:
+        assert not is_served, failed
+        [line] = str(failed).splitlines()
+        assert line.startswith("turnwire: cannot start: ")
+    await check_after(disk, ledger)

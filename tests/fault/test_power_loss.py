@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.disk.failing import ERRORS, Call, Disk
 from tests.support.oracles.ledger import Ledger, problems
+from tests.support.servers.commands import start_command
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
@@ -84,3 +85,29 @@ async def test_a_sync_that_failed_is_not_trusted_after_a_restart(
     end = recorded_disk.recorded_bytes()
     for number in range(6):
         await check_cut(recorded_disk, ledger, end, chance, tmp_path / f"cut-{number}")
+
+
+@pytest.mark.fault_long
+@pytest.mark.timeout(120)
+async def test_a_backup_that_was_reported_survives_a_power_cut(
+    recorded_disk: Disk, tmp_path: Path, chance: random.Random
+) -> None:
+    """The copy has its name and is whole; cut before, there is none, or a whole one."""
+    async with recorded_disk.server() as server, connect(server.address) as client:
+        ledger = Ledger()
+        await ledger.say(client, await ledger.begin(client), "/words 3000")
+        assert await server.terminate() == 0
+    began = recorded_disk.recorded_bytes()
+    command = ("backup", str(recorded_disk.database), str(recorded_disk.folder / "backup.db"))
+    environ = {**os.environ, **recorded_disk.environ}
+    process = await start_command(*command, cwd=recorded_disk.folder, environ=environ, forked=False)
+    assert await process.wait() == 0
+    recording = recorded_disk.recording()
+    moments = recording.moments(began)
+    for number in range(ROUNDS):
+        at = moments[-1] if number < 4 else chance.choice(moments)
+        target = tmp_path / f"cut-{number}"
+        recording.write(at, chance, target)
+        copy = target / "backup.db"
+        assert copy.exists() or number >= 4
+        assert not copy.exists() or problems(copy) == []

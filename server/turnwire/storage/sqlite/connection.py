@@ -136,8 +136,9 @@ async def open_connection(path: Path, *, read_only: bool) -> aiosqlite.Connectio
 
 
 def _configure(connection: sqlite3.Connection, read_only: bool) -> None:
-    connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
-    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # counts in new files alone, before their first table
+    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # they count in new files alone
+        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # writes, in every file
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")

@@ -28,7 +28,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_queued_messages": BUSY,
     "max_watchers": BUSY,
     "max_calls": BUSY,
-    "max_pending_calls": BUSY,
+    "max_pending_calls": "RESOURCE_EXHAUSTED, without a reason",
     "max_streams_per_connection": WAITS,
     "max_metadata_bytes": BUSY,
     "max_receiving_bytes": WAITS,
@@ -65,6 +65,7 @@ LIMITS_KEYS: Mapping[str, str] = {
 KEYS: Mapping[str, Mapping[str, str]] = {
     "Requests": {
         "server.max_message_bytes": "RESOURCE_EXHAUSTED, without a reason",
+        "server.max_connections": CLOSED,
         "server.max_list_bytes": "older entries are left out; one alone: `ANSWER_TOO_LARGE`",
         "quotas.max_requests_per_second": QUOTA,
         "quotas.max_request_burst": QUOTA,

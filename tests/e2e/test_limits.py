@@ -116,6 +116,11 @@ ENDS = {
 """Limits that end a turn: their value here, what reaches it, and how the turn ends."""
 
 ELSEWHERE = {
+    "max_calls": "e2e/test_costly_calls.py test_further_calls_are_refused",
+    "max_streams_per_connection": "e2e/test_costly_calls.py test_one_connection_has_a_bound_of_calls",
+    "max_metadata_bytes": "e2e/test_costly_calls.py test_metadata_of_all_calls_has_a_bound",
+    "max_receiving_bytes": "unit/api/bounds/test_receiving.py test_few_are_received_at_a_time",
+    "max_memory_bytes": "e2e/test_costly_calls.py test_new_work_is_refused_while_memory_is_short",
     "max_imports": "e2e/test_limits.py test_an_import_over_the_limit_is_refused",
     "client_tool_timeout_seconds": "e2e/test_limits.py test_a_client_that_does_not_answer_is_answered_for",
     "leased_tool_timeout_seconds": "unit/core/tools/leasing/test_call_leases.py"
@@ -131,10 +136,13 @@ ELSEWHERE = {
 }
 """Limits that need a world of their own to be reached: file and test."""
 
+OF_GRPC = ("max_pending_calls",)
+"""Limits that gRPC keeps to before a call reaches the event loop: `make bench ARGS=attacks` goes over them."""
+
 
 def test_every_limit_has_a_row() -> None:
     """One: it refuses, ends a turn, or has a test of its own."""
-    rows = sorted([*REFUSALS, *ENDS, *ELSEWHERE])
+    rows = sorted([*REFUSALS, *ENDS, *ELSEWHERE, *OF_GRPC])
     assert rows == sorted(field.encode_name for field in fields(Limits))
 
 

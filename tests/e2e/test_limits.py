@@ -112,10 +112,18 @@ ENDS = {
     "max_turn_tokens": End("1", ask(CALLS), FINISH_REASON_BUDGET, "BUDGET_EXHAUSTED", steps=1),
     "max_session_tokens": End("1", ask(CALLS), FINISH_REASON_BUDGET, "BUDGET_EXHAUSTED", steps=1),
     "max_answer_bytes": End("100", ask("/words 5000"), FINISH_REASON_ERROR, "PROVIDER_STREAM_FAILED"),
+    "max_answer_parts": End("3", ask("/reason a\nb\n" * 5), FINISH_REASON_ERROR, "PROVIDER_STREAM_FAILED"),
+    "max_answer_tool_calls": End("3", ask("/tool nowhere {}\n" * 5), FINISH_REASON_ERROR, "PROVIDER_STREAM_FAILED"),
 }
 """Limits that end a turn: their value here, what reaches it, and how the turn ends."""
 
 ELSEWHERE = {
+    "max_answer_state_bytes": "contract/test_hostile_models.py test_what_is_kept_for_the_provider_is_bounded",
+    "max_answer_events": "contract/test_hostile_models.py test_an_answer_that_never_ends",
+    "max_answer_event_bytes": "contract/test_hostile_models.py test_an_answer_that_never_ends",
+    "max_answer_received_bytes": "contract/test_hostile_models.py test_a_packed_stream_counts_as_what_it_unpacks_to",
+    "max_answer_seconds": "contract/test_hostile_models.py test_an_answer_has_its_time",
+    "max_answers_memory_bytes": "contract/test_hostile_models.py test_all_answers_together_have_a_limit",
     "max_calls": "e2e/test_costly_calls.py test_further_calls_are_refused",
     "max_streams_per_connection": "e2e/test_costly_calls.py test_one_connection_has_a_bound_of_calls",
     "max_metadata_bytes": "e2e/test_costly_calls.py test_metadata_of_all_calls_has_a_bound",
@@ -181,6 +189,8 @@ async def test_a_turn_ends_at_its_limit(key: str, tmp_path: Path) -> None:
         await client.messages.SendMessage(ask("again", accepted.session_id))
     assert (turn.finish_reason, turn.failure.reason) == (end.finish_reason, end.reason)
     assert end.steps in (None, turn.steps)
+    told = turn.failure.metadata
+    assert end.reason != "PROVIDER_STREAM_FAILED" or (told["limit"], told["limitValue"]) == (f"limits.{key}", end.value)
 
 
 async def test_a_client_that_does_not_answer_is_answered_for(tmp_path: Path) -> None:

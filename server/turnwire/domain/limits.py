@@ -72,6 +72,8 @@ class Limits(
     question_timeout_seconds: Seconds = 540.0
     """How long a question of a tool waits for its answer; then it expires. MCP servers commonly forget after ten
     minutes what they have asked."""
+    max_open_permissions: Count = 100
+    """Calls of one answer that wait until a person allows them; the model reads an error for further ones."""
     max_parallel_tool_calls: Count = 8
     """Calls of the server's tools that run at the same time in one turn."""
     max_tool_output_bytes: Count = 256 * 1024

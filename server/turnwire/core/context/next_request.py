@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from turnwire.core.context.compaction import Compactor, plan_after_refusal, plan_before_step
+from turnwire.core.context.compaction import Compactor, Plan, plan_after_refusal, plan_before_step
 from turnwire.core.context.draft import Draft, draft_request
 from turnwire.core.environment import Environment
 from turnwire.core.tools.toolbox import Toolbox
@@ -10,6 +10,10 @@ from turnwire.domain.conversation.events import CompactionStarted
 from turnwire.domain.conversation.messages import Message, SentContext
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.provider import ProviderRequest
+
+MAX_FAILED_SUMMARIES = 2
+"""Of one turn: a model that never writes a usable one would be paid at each step. Then requests go out as they are, and
+the provider refuses those that are too long."""
 
 
 class StepRequest(Struct, frozen=True):
@@ -38,6 +42,7 @@ class StepRequests:
         self._turn = turn
         self._compactor = Compactor(environment, turn)
         self._summaries = summaries
+        self._failed = 0
 
     def paid_summaries(self) -> tuple[Message, ...]:
         """Returns the summaries that this turn paid for, for its totals; includes summaries from before a restart."""
@@ -59,7 +64,7 @@ class StepRequests:
         """
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)
-        is_compacted = plan is not None and await self._compactor.compact(draft, plan)
+        is_compacted = plan is not None and await self._compact(draft, plan)
         return _step_request(await self._draft() if is_compacted else draft, is_compacted=is_compacted)
 
     async def shorter(self, refused: StepRequest) -> StepRequest | None:
@@ -71,9 +76,16 @@ class StepRequests:
         if refused.is_compacted:
             return None
         plan = await plan_after_refusal(self._environment, refused.draft)
-        if plan is None or not await self._compactor.compact(refused.draft, plan):
+        if plan is None or not await self._compact(refused.draft, plan):
             return None
         return _step_request(await self._draft(), is_compacted=True)
+
+    async def _compact(self, draft: Draft, plan: Plan) -> bool:
+        if self._failed >= MAX_FAILED_SUMMARIES:
+            return False
+        is_done = await self._compactor.compact(draft, plan)
+        self._failed += not is_done
+        return is_done
 
     async def _draft(self) -> Draft:
         history = await self._environment.store.of(self._turn.tenant).history(self._turn.session_id)

@@ -60,6 +60,8 @@ ROOM_FOR_REASONING = 3
 """Factor on the token limit of a model that wrote nothing within it; together with the input this still fits."""
 TOLERATED_LENGTH = 2
 """How many times its limit a summary may be long, by the estimate, before its middle is cut out."""
+MAX_CALLS = 100
+"""Model calls of one summary. A million tokens take 63 of a model with a window of 32,000."""
 MAX_SHRINKS = 3
 """How often a text that was too long for the model is halved."""
 
@@ -132,6 +134,8 @@ class Summariser:
 
     async def _answer(self, words: str, max_tokens: int) -> str:
         """Returns what the model writes; "" when it used all its tokens for something else."""
+        if len(self._answers) >= MAX_CALLS:
+            raise ProviderStreamFailed(f"the summary would take more than {MAX_CALLS} model calls")
         environment, model = self._environment, self._model
         request = ProviderRequest(
             model_id=model.model_id,

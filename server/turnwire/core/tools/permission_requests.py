@@ -34,7 +34,7 @@ MAX_ARGUMENTS_CHARS = 16 * 1024
 
 async def ask_permissions(
     environment: Environment, turn: Turn, message: Message
-) -> tuple[Message, tuple[PermissionRequest, ...]]:
+) -> tuple[Message, tuple[PermissionRequest, ...], dict[int, ToolUse]]:
     """Creates permission requests for the calls of a message that a person must allow.
 
     Args:
@@ -43,7 +43,8 @@ async def ask_permissions(
         message: The answer, before it is closed; calls that cannot run already have a result.
 
     Returns:
-        The message with the request ids in its calls, and the requests in the order of the calls.
+        The message with the request ids in its calls, the requests in the order of the calls, and by part index the
+        calls beyond the limit, with an error result.
     """
     settings = environment.settings
     asking = [
@@ -52,16 +53,16 @@ async def ask_permissions(
         if not call.status.settled and settings.permission(turn.agent, call.name) is PermissionAction.ASK
     ]
     if not asking:
-        return message, ()
+        return message, (), {}
     allowed = await environment.store.of(turn.tenant).always_allowed(turn.session_id)
-    permissions = tuple(
-        _request(environment, turn, message, part, call)
-        for part, call in asking
-        if not matches_glob(allowed, call.name)
-    )
+    waiting = [(part, call) for part, call in asking if not matches_glob(allowed, call.name)]
+    most, now = settings.limits.max_open_permissions, environment.clock()
+    refused = CallResult(output=f"the call was not run: {most} calls of the answer wait to be allowed", is_error=True)
+    beyond = {part.index: refused.apply_to(call, now) for part, call in waiting[most:]}
+    permissions = tuple(_request(environment, turn, message, part, call) for part, call in waiting[:most])
     by_index = {permission.part_index: permission.permission_id for permission in permissions}
     parts = tuple(_with_permission(part, by_index.get(part.index, "")) for part in message.parts)
-    return msgspec.structs.replace(message, parts=parts), permissions
+    return msgspec.structs.replace(message, parts=parts), permissions, beyond
 
 
 def opening_work(permissions: Iterable[PermissionRequest]) -> Work:

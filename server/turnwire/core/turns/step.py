@@ -17,7 +17,7 @@ from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
 from turnwire.core.answer.slots import Slot
 from turnwire.core.context.next_request import StepRequest, StepRequests
-from turnwire.core.ending.closing import close_message
+from turnwire.core.ending.closing import close_message, settle_calls
 from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment
 from turnwire.core.schemas.checks import SchemaChecks
@@ -161,11 +161,14 @@ class Step:
         await self._journal.finish()
         answer = self._priced(call)
         ending = step_ending(stream.finished, failure, answer)
-        permissions = tuple[PermissionRequest, ...]()
+        permissions, beyond = tuple[PermissionRequest, ...](), dict[int, ToolUse]()
         if ending.finish_reason is FinishReason.TOOL_USE:
-            answer, permissions = await ask_permissions(environment, turn, answer)
+            answer, permissions, beyond = await ask_permissions(environment, turn, answer)
         now = environment.clock()
         ended, closing = close_message(answer, ending, now)
+        if beyond:
+            ended, refusing = settle_calls(ended, beyond, now)
+            closing += refusing
         environment.observer.answer_ended(turn, ended, is_summary=False)
         work = self._journal.untold() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
         return StepEnd(ended, permissions, work=work)

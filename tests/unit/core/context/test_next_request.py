@@ -15,7 +15,7 @@ from turnwire.core.settings import CompactionSettings
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import File, FinishReason, MessageType, ModelRef
-from turnwire.domain.errors import ProviderContextFull, UnknownModel
+from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable, UnknownModel
 
 
 async def test_a_request_that_fits_is_not_compacted() -> None:
@@ -26,6 +26,17 @@ async def test_a_request_that_fits_is_not_compacted() -> None:
     assert (step.sent.message_count, step.sent.break_reason, step.is_compacted) == (5, "", False)
     assert step.sent.estimated_tokens > 4 * 400
     assert (world.provider.requests, world.store.commits) == ([], [])
+
+
+async def test_summaries_that_do_not_help_are_not_tried_for_ever() -> None:
+    """Two of a turn fail; then its requests go out as they are."""
+    world = World(*((ProviderUnavailable("down"),) for _ in range(9)))
+    for _ in range(4):
+        step = await world.requests.next()
+        assert not step.is_compacted
+    assert len(world.provider.requests) == 2
+    assert await world.requests.shorter(step) is None
+    assert len(world.provider.requests) == 2
 
 
 async def test_an_unknown_window_is_never_too_small() -> None:

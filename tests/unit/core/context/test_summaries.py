@@ -8,6 +8,7 @@ import pytest
 from tests.support.fakes.context import STOP, says
 from tests.support.fakes.context_world import OLD, USAGE, WORDS, World, words_in
 from tests.support.fakes.domain_values import make_answer, make_message, outcome
+from turnwire.core.context import summaries
 from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import File, FinishReason, ModelRef
@@ -111,6 +112,16 @@ async def test_a_text_that_is_too_long_for_the_summarising_model_is_asked_in_sma
     assert smaller
     assert max(smaller) < first
     assert len(world.store.summaries()) == 1
+
+
+async def test_a_summary_has_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small window, and a model that finds each piece too long at its end, would never come to one."""
+    monkeypatch.setattr(summaries, "MAX_CALLS", 3)
+    history = [make_message(f"u{number}", f"question-{number} {WORDS}", turn_id=f"t{number}") for number in range(20)]
+    world = World(*(says(f"part {n}") for n in range(40)), history=[*history, OLD[-1]], window=3500)
+    await world.requests.next()
+    assert len(world.provider.requests) == 3
+    assert world.store.summaries() == []
 
 
 async def test_pictures_are_not_loaded_for_a_summary() -> None:

@@ -196,7 +196,23 @@ async def test_always_allows_the_tool_that_was_asked_for_alone(name: str) -> Non
     """Whatever its name: an MCP server that names a tool like a pattern is not given the others with it."""
     environment = make_environment(settings={"permissions": (PermissionRule("*", PermissionAction.ASK),)})
     message = make_answer("msg_1", ToolUse(name=name, input_json="{}"))
-    _, (asked,) = await ask_permissions(environment, make_turn(), message)
+    _, (asked,), _ = await ask_permissions(environment, make_turn(), message)
     others = {"fs.read", "fs.load", "fs.x", "fs.*", "fs.[a-z]", "fs.??ad", "fs.[*]"} - {name}
     assert (asked.tool, matches_glob(asked.patterns, name)) == (name, True)
     assert [other for other in others if matches_glob(asked.patterns, other)] == []
+
+
+async def test_calls_beyond_the_limit_are_refused_at_once() -> None:
+    """A person is asked about the first ones; the model reads why the others were not run."""
+    rules = (PermissionRule("*", PermissionAction.ASK), PermissionRule("free", PermissionAction.ALLOW))
+    environment = make_environment(settings={"permissions": rules, "limits": Limits(max_open_permissions=2)})
+    names = ["one", "free", "two", "three", "four"]
+    message = make_answer("msg_1", *(ToolUse(name=name, input_json="{}") for name in names))
+    message, asked, beyond = await ask_permissions(environment, make_turn(), message)
+    assert [(request.tool, request.part_index) for request in asked] == [("one", 0), ("two", 2)]
+    assert [bool(call.permission_id) for _, call in message.tool_calls()] == [True, False, True, False, False]
+    why = "the call was not run: 2 calls of the answer wait to be allowed"
+    assert {index: (call.status, call.error) for index, call in beyond.items()} == {
+        3: (ToolStatus.ERROR, why),
+        4: (ToolStatus.ERROR, why),
+    }

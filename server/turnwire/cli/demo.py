@@ -25,7 +25,7 @@ from turnwire.cli.connection import CHANNEL_OPTIONS, describe
 from turnwire.cli.visible_text import visible
 from turnwire.config import load_config
 from turnwire.domain.errors import DomainError
-from turnwire.telemetry.logs import configure_logging
+from turnwire.telemetry.logs.setup import configure_logging
 
 if TYPE_CHECKING:
     from opencode.message.message_pb2_grpc import MessageServiceAsyncStub

@@ -17,8 +17,8 @@ import structlog
 from turnwire.app import create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import DomainError
-from turnwire.telemetry.log_output import LogOutput
-from turnwire.telemetry.logs import configure_logging
+from turnwire.telemetry.logs.output import LogOutput
+from turnwire.telemetry.logs.setup import configure_logging
 from turnwire.telemetry.memory.freed import FreedMemory
 from turnwire.telemetry.memory.process import this_process
 from turnwire.telemetry.quiet_thread import SWITCH_SECONDS

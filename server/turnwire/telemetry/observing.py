@@ -11,7 +11,7 @@ from turnwire.config.addresses import host_and_port, is_open
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.providers.settings import address_of
-from turnwire.telemetry.log_lines import LogLines
+from turnwire.telemetry.logs.lines import LogLines
 from turnwire.telemetry.observers import Observers
 from turnwire.telemetry.readings import Readings
 from turnwire.telemetry.watches.loop_watch import LoopWatch

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from turnwire.telemetry import log_output
-from turnwire.telemetry.log_output import LogOutput
+from turnwire.telemetry.logs import output as log_output
+from turnwire.telemetry.logs.output import LogOutput
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import structlog
 from structlog.typing import Processor
 
 from turnwire.ports.telemetry.tracing import current_span
-from turnwire.telemetry.log_output import LogOutput
+from turnwire.telemetry.logs.output import LogOutput
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from tests.support.fakes.traces import RecordedTracer
-from turnwire.telemetry.logs import configure_logging
+from turnwire.telemetry.logs.setup import configure_logging
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderRateLimited, ProviderUnavailable
 from turnwire.domain.money import Usage
 from turnwire.ports.telemetry.observer import ModelCallEnd
-from turnwire.telemetry.log_lines import MAX_NAME_CHARS, LogLines
+from turnwire.telemetry.logs.lines import MAX_NAME_CHARS, LogLines
 
 LINES = LogLines({"acme": "models.example:8443"})
 MODEL = ModelRef("acme", "big")

@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 
-from bench.attacks import costly_requests, json_requests, large_requests, many_calls, tiny_frames, uploaded_files
+from bench.attacks import (
+    costly_requests,
+    json_requests,
+    large_requests,
+    many_calls,
+    tiny_frames,
+    uploaded_files,
+    wild_tools,
+)
 from bench.attacks.attack import Attack
 
-_MODULES = (costly_requests, json_requests, large_requests, many_calls, tiny_frames, uploaded_files)
+_MODULES = (costly_requests, json_requests, large_requests, many_calls, tiny_frames, uploaded_files, wild_tools)
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for module in _MODULES for attack in module.ATTACKS}
 """By name."""

@@ -264,6 +264,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "tools.mcp.results": {
             "MAX_METADATA_BYTES": "it is left out",
+            "MAX_BLOCKS": LEFT_OUT,
+            "MAX_URI_CHARS": CUT,
             "MAX_FILES": LEFT_OUT,
             "MAX_FILES_BYTES": LEFT_OUT,
             "MAX_FILENAME_CHARS": CUT,
@@ -325,8 +327,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_MODELS": "further ones are `other`",
             "MAX_TENANTS": "further ones are `other`",
         },
-        "telemetry.log_lines": {"MAX_NAME_CHARS": CUT},
-        "telemetry.log_output": {"MAX_WAITING_BYTES": "further lines are lost, and counted"},
+        "telemetry.logs.lines": {"MAX_NAME_CHARS": CUT},
+        "telemetry.logs.output": {"MAX_WAITING_BYTES": "further lines are lost, and counted"},
         "telemetry.watches.loop_watch": {
             "MAX_FRAMES": LEFT_OUT,
             "_MAX_DELAYS": FORGOTTEN,
@@ -366,6 +368,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_WAITING": BUSY,
         },
         "storage.sqlite.listing.pages": {"MAX_STEPS": "the page is short, and has a next one"},
+        "storage.sqlite.reading.queries": {"MAX_CALLERS": "older ones are left out"},
         "storage.sqlite.reading.fitting": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
         "storage.sqlite.histories.reading": {"_MAX_ROUNDS": "it is read in one piece"},
         "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},

@@ -37,7 +37,6 @@ from turnwire.api.services.turns import TurnService
 from turnwire.core.use_cases import UseCases
 from turnwire.domain.principal import Role
 
-
 BESIDE_BYTES = 65_536
 """Requests from this size on are counted and parsed beside the event loop."""
 

@@ -27,6 +27,9 @@ _END_SECONDS = 0.5
 
 _READ_BYTES = 64 * 1024
 
+_LINES_OF_UNIT = 500
+"""Lines that are looked at and are no messages, and cost together what a message costs."""
+
 _LAST_WORDS_BYTES = 4096
 """Of what a child writes to its standard error at once, in which the last line is looked for."""
 
@@ -156,7 +159,7 @@ class _Child:
         assert pipe is not None
         waiting = bytearray()
         while data := await pipe.read(_READ_BYTES):
-            await pace.take(0, len(data))
+            await pace.take(data.count(b"\n") / _LINES_OF_UNIT, len(data))
             waiting += data
             if b"\n" in data:
                 *lines, rest = bytes(waiting).split(b"\n")

@@ -72,6 +72,10 @@ class ServerProcess:
             self._process.send_signal(signal.SIGKILL)
         await self.ended()
 
+    def send_signal(self, number: int) -> None:
+        """Sends a signal."""
+        self._process.send_signal(number)
+
     async def terminate(self) -> int:
         """Sends SIGTERM and returns the exit code."""
         self._process.send_signal(signal.SIGTERM)

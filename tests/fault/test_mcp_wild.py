@@ -76,6 +76,8 @@ async def test_an_answer_that_is_not_unicode_is_mended(client: Client, what: str
         ("list", "it is not a message of JSON-RPC"),
         ("deep", "it is not a message of JSON-RPC"),
         ("values", "more than 100000 values"),
+        ("wide", "more than 12582912 bytes that are not ASCII"),
+        ("escapes", "more than 1500000 escaped characters"),
     ],
 )
 async def test_an_answer_that_cannot_be_read_ends_its_call(client: Client, what: str, why: str) -> None:

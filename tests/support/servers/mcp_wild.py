@@ -121,7 +121,17 @@ def do(number: int, what: str, token: Any) -> None:
             answer(number, structuredContent={"a": "a" * 60 + "!"})
             return
         case "long":
-            answer(number, "é" * 5_000_000)
+            raw(begin(number) + b'{"content":[{"type":"text","text":"' + "é".encode() * 5_000_000 + b'"}]}}\n')
+            return
+        case "wide":
+            raw(begin(number) + b'{"content":[{"type":"text","text":"' + "é".encode() * 15_000_000 + b'"}]}}\n')
+            return
+        case "picture":
+            begins = b'{"content":[{"type":"image","mimeType":"image/png","data":"'
+            raw(begin(number) + begins + b"A" * 27_000_000 + b'"}]}}\n')
+            return
+        case "escapes":
+            raw(begin(number) + b'{"content":[{"type":"text","text":"' + b"\\u00e9" * 5_000_000 + b'"}]}}\n')
             return
         case "daemon":
             started(["sleep", "600"], "daemon")

@@ -14,7 +14,7 @@ MAX_METADATA_BYTES = 16 * 1024
 """Larger structured content is not kept besides the text: every page and event with its message includes it."""
 
 MAX_BLOCKS = 1_000
-"""Blocks of one result that are looked at."""
+"""Parts of one result that are taken."""
 
 MAX_URI_CHARS = 2048
 """Of the address of a resource in a line: what all browsers take."""
@@ -37,15 +37,12 @@ _UNKNOWN_MIME = "application/octet-stream"
 def outcome_of(result: Any) -> ToolOutcome:
     """Returns the outcome of a CallToolResult: its texts, its files, and a line for each block that is not text."""
     files = _Files()
-    blocks = result.content[:MAX_BLOCKS]
-    texts = [_text_of(block, files) for block in blocks]
-    if len(result.content) > len(blocks):
-        texts.append(f"[{len(result.content) - len(blocks)} further parts of the result are left out]")
+    texts = [_text_of(block, files) for block in result.content]
     structured = result.structured_content
     metadata = ""
     if structured is not None:
         as_json = json.dumps(structured, ensure_ascii=False, default=str)
-        if all(block.type != "text" for block in blocks):
+        if all(block.type != "text" for block in result.content):
             texts.append(as_json)  # there is no text form of it
         elif isinstance(structured, dict) and len(as_json.encode("utf-8", "surrogatepass")) <= MAX_METADATA_BYTES:
             metadata = json.dumps({"structuredContent": structured}, ensure_ascii=False, default=str)

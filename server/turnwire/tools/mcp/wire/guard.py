@@ -11,6 +11,7 @@ from contextvars import Context
 from types import TracebackType
 from typing import Any, Self
 
+from turnwire.tools.mcp.results import MAX_BLOCKS
 from turnwire.tools.mcp.tool_list import MAX_TOOLS
 
 MAX_ASKED = 1_024
@@ -99,7 +100,9 @@ class _Reader(_Stream):
     def _is_welcome(self, message: Any) -> bool:
         """Returns whether the session gets a message; cuts what is in it."""
         if not hasattr(message, "method"):
-            _cut_tools(getattr(message, "result", None))
+            result = getattr(message, "result", None)
+            _cut_tools(result)
+            _cut_parts(result)
             return True
         is_short = _is_short(message.params)
         if not hasattr(message, "id"):
@@ -126,6 +129,14 @@ def _cut_tools(result: Any) -> None:
         for tool in tools:
             if isinstance(tool, dict):
                 tool.pop("outputSchema", None)
+
+
+def _cut_parts(result: Any) -> None:
+    """Puts a line in place of the parts of a result beyond the limit: the SDK would make objects of all of them."""
+    parts = result.get("content") if isinstance(result, dict) else None
+    if isinstance(parts, list) and len(parts) > MAX_BLOCKS:
+        left_out = len(parts) - MAX_BLOCKS
+        parts[MAX_BLOCKS:] = [{"type": "text", "text": f"[{left_out} further parts of the result are left out]"}]
 
 
 def _is_short(value: Any) -> bool:

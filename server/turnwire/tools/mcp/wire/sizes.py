@@ -10,6 +10,12 @@ MAX_MESSAGE_BYTES = 32 * 2**20
 MAX_VALUES = 100_000
 """Values in one message: lists of hundreds of tools have some ten thousand."""
 
+MAX_ESCAPES = 1_500_000
+"""Escaped characters in one message, each of which costs as much as many others. 20 MB of text have half a million."""
+
+MAX_WIDE_BYTES = 12 * 2**20
+"""Of one message in pieces with other characters than ASCII, which take four times as long to read."""
+
 
 class TooLargeError(ValueError):
     """A message is larger than it may be; the text says in which way."""
@@ -25,6 +31,8 @@ class JsonSize:
         """Counts from nothing."""
         self._bytes = 0
         self._values = 0
+        self._escapes = 0
+        self._wide_bytes = 0
         self._is_in_string = False
         self._escape = b""
 
@@ -33,6 +41,12 @@ class JsonSize:
         self._bytes += len(piece)
         if self._bytes > MAX_MESSAGE_BYTES:
             raise TooLargeError(f"it sent a message larger than {MAX_MESSAGE_BYTES} bytes")
+        self._wide_bytes += 0 if piece.isascii() else len(piece)
+        if self._wide_bytes > MAX_WIDE_BYTES:
+            raise TooLargeError(f"it sent a message of more than {MAX_WIDE_BYTES} bytes that are not ASCII")
+        self._escapes += piece.count(b"\\")
+        if self._escapes > MAX_ESCAPES:
+            raise TooLargeError(f"it sent a message of more than {MAX_ESCAPES} escaped characters")
         text = self._escape + piece
         backslashes = len(text) - len(text.rstrip(b"\\"))
         self._escape = text[-1:] if backslashes % 2 else b""

@@ -162,9 +162,11 @@ class _Child:
             await pace.take(data.count(b"\n") / _LINES_OF_UNIT, len(data))
             waiting += data
             if b"\n" in data:
-                *lines, rest = bytes(waiting).split(b"\n")
-                waiting = bytearray(rest)
-                for line in lines:
+                end = waiting.rfind(b"\n")
+                with memoryview(waiting) as view:  # a message of 30 MB is copied once
+                    lines = bytes(view[:end])
+                del waiting[: end + 1]
+                for line in lines.split(b"\n"):
                     if line.lstrip().startswith(b"{"):
                         yield line
             if len(waiting) > MAX_MESSAGE_BYTES:

@@ -231,3 +231,22 @@ async def test_bad_answers_name_the_field(client: Client, fields: dict[str, str]
     good = {"session_id": "ses_1", "permission_id": "per_1", "response": "once"}
     refusal = await refused(client.permissions.RespondToPermission(PermissionResponse(**(good | fields))))
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, list(fields))
+
+
+async def test_a_person_is_asked_about_few_calls_at_once(client: Client) -> None:
+    """The model reads why the further ones of its answer were not run; everybody is told so, and the turn goes on."""
+    accepted, requests = await asked(client, "\n".join(["/tool look {}"] * 130), 100, tools=[tool("look")])
+    assert len(requests) == 100
+    calls = await calls_of(client, accepted)
+    assert [(call.status, bool(call.permission_id)) for call in calls] == [("pending", True)] * 100 + [
+        ("error", False)
+    ] * 30
+    assert calls[-1].error == "the call was not run: 100 calls of the answer wait to be allowed"
+    first, *_ = requests
+    await client.permissions.RespondToPermission(response(first, "always"))
+    for call in calls[:100]:
+        await client.tools.SubmitToolResult(
+            SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output="seen")
+        )
+    ended = await turn_ended(client, accepted)
+    assert ended.turn_ended.turn.finish_reason == FINISH_REASON_STOP

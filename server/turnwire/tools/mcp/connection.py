@@ -312,7 +312,7 @@ class McpConnection:
         with contextlib.suppress(Exception):  # not all servers tell
             async with self._client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._want_list()
+                    pass  # whoever connected is told first
 
     def _is_modern(self) -> bool:
         """Returns whether the server speaks a version without requests of its own: 2026-07-28 or newer."""
@@ -358,7 +358,8 @@ class McpConnection:
             mcp,
             self._settings,
             self._environ,
-            self._note_lost,
+            lost=self._note_lost,
+            changed=self._want_list,
             mode="legacy" if self._is_old else "auto",
             message_handler=self._handle,
             # without a callback the SDK does not offer elicitation
@@ -378,12 +379,10 @@ class McpConnection:
         self._wake.set()
 
     async def _handle(self, message: Any) -> None:
-        from mcp_types import ElicitCompleteNotification, ToolListChangedNotification  # noqa: PLC0415
+        from mcp_types import ElicitCompleteNotification  # noqa: PLC0415
 
         if isinstance(message, ElicitCompleteNotification):
             self._elicitations.complete(message.params.elicitation_id)
-        if isinstance(message, ToolListChangedNotification):
-            self._want_list()
 
 
 def _failed(why: str) -> ToolOutcome:

@@ -1,5 +1,6 @@
 """The client of the SDK for one MCP server, with the bounds of this package around it."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
@@ -16,7 +17,13 @@ class MissingVariableError(Exception):
 
 @contextlib.asynccontextmanager
 async def connected_client(
-    mcp: Any, settings: McpSettings, environ: Mapping[str, str], lost: Callable[[str], None], **options: Any
+    mcp: Any,
+    settings: McpSettings,
+    environ: Mapping[str, str],
+    *,
+    lost: Callable[[str], None],
+    changed: Callable[[], None],
+    **options: Any,
 ) -> AsyncGenerator[Any]:
     """Connects, and yields the client. On leaving it ends the connection and the child.
 
@@ -25,6 +32,7 @@ async def connected_client(
         settings: Of the server.
         environ: The environment for variables.
         lost: Called with the reason when the child ends by itself, or the server goes too far.
+        changed: Called when the server says that its list of tools has changed.
         **options: Of the client.
 
     Raises:
@@ -37,12 +45,18 @@ async def connected_client(
         else:
             from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - in the SDK
 
-            from turnwire.tools.mcp.wire.http import bounded_client  # noqa: PLC0415 - needs the SDK
-
-            http = await stack.enter_async_context(bounded_client(_headers(settings, environ)))
+            # certificates of all authorities are read each time, which takes some hundredths of a second
+            made = await asyncio.to_thread(_http_client, _headers(settings, environ))
+            http = await stack.enter_async_context(made)
             # the SDK's own limit is 1 MiB, and pictures are often larger
             transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
-        yield await stack.enter_async_context(mcp.Client(guarded(transport, lost), cache=None, **options))
+        yield await stack.enter_async_context(mcp.Client(guarded(transport, lost, changed), cache=None, **options))
+
+
+def _http_client(headers: Mapping[str, str]) -> Any:
+    from turnwire.tools.mcp.wire.http import bounded_client  # noqa: PLC0415 - needs the SDK
+
+    return bounded_client(headers)
 
 
 def _headers(settings: McpSettings, environ: Mapping[str, str]) -> dict[str, str]:

@@ -20,20 +20,26 @@ MAX_ASKED = 1_024
 MAX_PARAMS_CHARS = 64 * 1024
 """Text of one request or notification; questions and progress have far less. The SDK keeps it until it is answered."""
 
+_CHANGED = "notifications/tools/list_changed"
+
+_UNWANTED = ("notifications/message", "notifications/resources/", "notifications/prompts/", "notifications/roots/")
+"""Begins of the names of notifications that nobody here waits for."""
+
 
 @contextlib.asynccontextmanager
 async def guarded(
-    transport: AbstractAsyncContextManager[tuple[Any, Any]], lost: Callable[[str], None]
+    transport: AbstractAsyncContextManager[tuple[Any, Any]], lost: Callable[[str], None], changed: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Yields the streams of a transport of the SDK, from the server and to it.
 
     Args:
         transport: The transport.
         lost: Called with the reason when the server has gone too far; nothing is read of it after that.
+        changed: Called each time the server says that its list of tools has changed. The session is not told.
     """
     async with transport as (from_server, to_server):
         asked: set[Any] = set()
-        yield _Reader(from_server, asked, lost), _Writer(to_server, asked)
+        yield _Reader(from_server, asked, lost, changed), _Writer(to_server, asked)
 
 
 class _Stream:
@@ -65,9 +71,10 @@ class _Writer(_Stream):
 class _Reader(_Stream):
     """From the server."""
 
-    def __init__(self, inner: Any, asked: set[Any], lost: Callable[[str], None]) -> None:
+    def __init__(self, inner: Any, asked: set[Any], lost: Callable[[str], None], changed: Callable[[], None]) -> None:
         super().__init__(inner, asked)
         self._lost = lost
+        self._changed = changed
 
     @property
     def last_context(self) -> Context | None:
@@ -104,6 +111,11 @@ class _Reader(_Stream):
             _cut_tools(result)
             _cut_parts(result)
             return True
+        if message.method == _CHANGED:
+            self._changed()
+            return False
+        if message.method.startswith(_UNWANTED):
+            return False
         is_short = _is_short(message.params)
         if not hasattr(message, "id"):
             if message.method == "notifications/cancelled" and is_short:

@@ -2,13 +2,13 @@
 
 import asyncio
 
-PER_SECOND = 1_000
-"""Units of work, each of which costs up to a fifth of a millisecond: a message, or `UNIT_BYTES`."""
+PER_SECOND = 500
+"""Units of work, each of which costs up to a third of a millisecond: a message, or `UNIT_BYTES`."""
 
-AT_ONCE = 2_000
+AT_ONCE = 1_000
 """Units that are not spread over time: answers and progress come in bursts."""
 
-UNIT_BYTES = 32 * 1024
+UNIT_BYTES = 64 * 1024
 """At the pace above 32 MiB a second, and 64 MiB at once."""
 
 IN_A_ROW = 32

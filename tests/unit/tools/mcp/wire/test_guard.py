@@ -21,6 +21,7 @@ class Wire:
         self.say, self._heard = anyio.create_memory_object_stream[Any](100)
         self._write, self.written = anyio.create_memory_object_stream[Any](100)
         self.lost: list[str] = []
+        self.changes = 0
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -30,8 +31,17 @@ class Wire:
         async def transport() -> AsyncIterator[tuple[Any, Any]]:
             yield self._heard, self._write
 
-        async with self.say, self._heard, self._write, self.written, guarded(transport(), self.lost.append) as streams:
+        async with (
+            self.say,
+            self._heard,
+            self._write,
+            self.written,
+            guarded(transport(), self.lost.append, self._note_change) as streams,
+        ):
             yield streams
+
+    def _note_change(self) -> None:
+        self.changes += 1
 
     async def asks(self, number: int | str, **params: Any) -> None:
         """Has the server ask something."""
@@ -73,6 +83,16 @@ async def test_an_id_that_waits_is_not_taken_again() -> None:
         for number in (1, 1, 2):
             await wire.asks(number)
         assert [(await reader.receive()).message.id for _ in range(2)] == [1, 2]
+
+
+async def test_the_session_gets_few_notices() -> None:
+    """Changes of the list are told at once, and what nobody waits for is dropped."""
+    wire = Wire()
+    async with wire.session() as (reader, _):
+        for name in ("tools/list_changed", "message", "prompts/list_changed", "tools/list_changed", "progress"):
+            await wire.tells(f"notifications/{name}")
+        assert (await reader.receive()).message.method == "notifications/progress"
+    assert wire.changes == 2
 
 
 async def test_long_requests_lose_their_content_and_long_notices_are_dropped() -> None:

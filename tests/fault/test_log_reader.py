@@ -15,6 +15,8 @@ from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import own_port
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.fault_long
+
 TALKS = 150
 """With the lines of each: several times what a pipe holds."""
 

@@ -100,6 +100,7 @@ async def test_a_message_without_end_loses_the_server(client: Client) -> None:
     assert (call.status, "larger than 33554432 bytes" in call.error) == ("error", True), call.error
 
 
+@pytest.mark.fault_long
 async def test_a_server_that_reads_no_answers_is_lost(client: Client) -> None:
     """Each of its requests costs memory until its answer is written."""
     call = await called(client, "unread")

@@ -41,6 +41,7 @@ async def test_a_server_that_stood_goes_on(tmp_path: Path, seconds: float) -> No
     assert_sound(tmp_path / "turnwire.db")
 
 
+@pytest.mark.fault_long
 async def test_few_descriptors(tmp_path: Path) -> None:
     """Connections beyond them are not served; those that are there go on, and later ones come in again."""
     with own_port() as port:

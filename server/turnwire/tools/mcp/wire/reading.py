@@ -38,9 +38,9 @@ async def message_of(line: bytes) -> Any:
         await _check_size(line)
     except TooLargeError as error:
         return _refusal(line, str(error))
-    for text in (line, _mended(line)):
+    for form in (bytes, _mended):  # nothing is mended that can be read
         try:
-            return jsonrpc_message_adapter.validate_json(text, by_name=False)
+            return jsonrpc_message_adapter.validate_json(form(line), by_name=False)
         except ValueError:
             continue
     return _refusal(line, "it is not a message of JSON-RPC")

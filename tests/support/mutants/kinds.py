@@ -135,6 +135,14 @@ class _WithoutAnnotations(ast.NodeTransformer):
         node.annotation = None
         return node
 
+    def visit_arguments(self, node: ast.arguments) -> ast.arguments:
+        """Only how arguments are given differs between `*` and `/` in a signature."""
+        node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+        node.defaults = [*node.defaults, *(one for one in node.kw_defaults if one is not None)]
+        node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
+        self.generic_visit(node)
+        return node
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         node.annotation = ast.Constant(None)
         self.generic_visit(node)

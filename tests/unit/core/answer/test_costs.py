@@ -68,6 +68,9 @@ def test_what_is_not_reported_is_estimated(reported: Usage | None, is_cut: bool,
 def test_what_is_reported_is_not_estimated() -> None:
     """And nothing is, where no provider was asked and nothing came; what came was asked for."""
     nothing = msgspec.structs.replace(UNREPORTED, parts=())
+    all_written = Usage(input_tokens=3, output_tokens=2, reported_output_tokens=3)
+    to_the_end = msgspec.structs.replace(ANSWER, usage=all_written)
+    assert with_estimate(to_the_end, FakeProviders(), was_asked=True, is_cut=True) is to_the_end
     for message, was_asked, is_cut in ((ANSWER, True, False), (ANSWER, True, True), (nothing, False, True)):
         assert with_estimate(message, FakeProviders(), was_asked=was_asked, is_cut=is_cut) is message
     assert with_estimate(UNREPORTED, FakeProviders(), was_asked=False, is_cut=True).estimate is not None

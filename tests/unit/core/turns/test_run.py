@@ -102,6 +102,16 @@ async def test_a_stopped_turn_keeps_text_usage_and_cost() -> None:
     }
 
 
+async def test_a_stop_that_comes_behind_the_answer_changes_nothing() -> None:
+    """The answer is complete, and so is the turn."""
+    run, _ = _run(TextDelta(0, "hello"), PartEnded(0), STOP)
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    await asyncio.sleep(0)
+    assert run._task is not None
+    run._task.add_done_callback(lambda _: run.stop(Ending(FinishReason.ABORTED)))
+    assert _ended(await running).turn.finish_reason is FinishReason.STOP
+
+
 async def test_a_turn_that_is_stopped_before_it_runs_asks_nobody() -> None:
     """It ends without a step."""
     run, provider = _run(STOP)

@@ -2,7 +2,9 @@
 
 import pytest
 
-from turnwire.core.tools.questions.forms import problem_of_form, problem_of_url
+from tests.support.fakes.domain_values import NOW
+from turnwire.core.tools.questions.forms import MAX_CONTENT_BYTES, problem_of_content, problem_of_form, problem_of_url
+from turnwire.domain.conversation.questions import Question, SchemaForm
 
 FIELDS = [
     '{"type":"string","minLength":3,"maxLength":50,"format":"email","default":"a@b.c","title":"T","description":"D"}',
@@ -42,6 +44,28 @@ def test_no_other_field_can(field: str) -> None:
 def test_a_form_is_an_object(schema: str) -> None:
     """Whatever a server sends instead is refused."""
     assert problem_of_form(schema)
+
+
+async def test_what_is_filled_in_has_a_size() -> None:
+    """In bytes, up to the bound, inclusive; white space counts."""
+    question = Question(
+        question_id="q",
+        session_id="ses_1",
+        turn_id="trn_1",
+        message_id="msg_1",
+        part_index=0,
+        tool_call_id="prt_1",
+        source="ask",
+        tool="paint",
+        prompt="Which?",
+        form=SchemaForm('{"type":"object","properties":{"a":{"type":"string"}}}'),
+        created_at=NOW,
+        expires_at=NOW,
+    )
+    content = '{"a":"é"}'
+    content += " " * (MAX_CONTENT_BYTES - len(content.encode()))
+    assert await problem_of_content(question, content) == ""
+    assert str(MAX_CONTENT_BYTES) in await problem_of_content(question, content + " ")
 
 
 @pytest.mark.parametrize(

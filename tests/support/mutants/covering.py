@@ -22,6 +22,22 @@ SUITES = {
 }
 """The folders of each suite, the nearest tests first."""
 
+OTHERS = (
+    "chat",
+    "cli",
+    "desktop",
+    "envoy",
+    "ikigai",
+    "maria",
+    "migrate",
+    "moving",
+    "operator",
+    "plue",
+    "pynchy",
+    "recordings",
+)
+"""What tests of the real server are called that are about rooms without mutants."""
+
 MAX_SECONDS = 40.0
 """Most seconds of tests against one mutant, as long as they took without it: the nearest ones count."""
 
@@ -31,6 +47,12 @@ OPTIONS = ("-q", "--tb=short", "--no-header", "--assert=plain", "-p", "no:cachep
 SELECTED = ("-m", "not timing and not recordings", "-k", "not keep_a_pace")
 """Tests whose outcome does not depend on the machine, and that do not take minutes while their lines are noted."""
 
+
+WHOLE = (
+    "tests/contract/test_values.py::test_values_never_change",
+    "tests/contract/test_docs.py::test_generated_documents_are_fresh",
+)
+"""Tests of all modules as they were imported: they concern each line that is carried out then."""
 
 SLOW_SECONDS = 15
 """A test that takes longer while its lines are noted is no test for mutants."""
@@ -78,7 +100,7 @@ class Covering:
                 if line in wanted:
                     direct |= tests
         near = sorted(self._known(direct or users), key=lambda test: self._distance(module, test))
-        return list(self._within(near))
+        return [*self._known(() if direct else WHOLE), *self._within(near)]
 
     def seconds(self, tests: Iterable[str]) -> float:
         """Returns how long tests took together."""
@@ -136,9 +158,20 @@ def main() -> int:
     """Runs one suite. Returns 1 when not even one test passed, else 0."""
     covered, suite = Path(sys.argv[1]), sys.argv[2]
     times = _Times()
+    ignored = [f"--ignore-glob=tests/e2e/test_{name}*" for name in OTHERS]
     # pytest-cov switches the context with each test; its file is where COVERAGE_FILE says
     pytest.main(
-        [*OPTIONS, *SELECTED, "--cov=turnwire", "--cov-context=test", "--cov-report=", *SUITES[suite]], plugins=[times]
+        [
+            *OPTIONS,
+            *SELECTED,
+            f"--timeout={SLOW_SECONDS}",
+            "--cov=turnwire",
+            "--cov-context=test",
+            "--cov-report=",
+            *ignored,
+            *SUITES[suite],
+        ],
+        plugins=[times],
     )
     passed = times.passed()
     _times(covered, suite).write_text(json.dumps(passed, indent=0, sort_keys=True))

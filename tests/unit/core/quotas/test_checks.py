@@ -2,11 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import NOW
 from turnwire.core.quotas.checks import check_count, day_reset, month_reset, spending_exceeded
-from turnwire.core.settings import QuotaLimits
+from turnwire.core.settings import NO_QUOTAS, QuotaLimits
 from turnwire.domain.accounts import Account, QuotaName
 from turnwire.domain.errors import QuotaExceeded
 from turnwire.domain.money import Consumption, PicoUsd
@@ -25,6 +26,13 @@ def test_what_has_no_room_is_refused(limit: int, used: int, adding: int) -> None
         check_count("acme", QuotaName.SESSIONS, limit, used, adding)
     assert refused.value.metadata == {"quota": "sessions", "limit": str(limit), "used": str(used)}
     assert (refused.value.retry_after, refused.value.tenant) == (None, "acme")
+
+
+def test_nothing_is_limited_where_nothing_is_configured() -> None:
+    """Neither counts nor tokens nor money, however much was used."""
+    assert set(msgspec.structs.astuple(NO_QUOTAS)) == {0}
+    used = Consumption(10**15, 10**24)
+    assert spending_exceeded("acme", NO_QUOTAS, Account(day=used, month=used), NOW) is None
 
 
 def test_a_quota_of_spending_is_used_up_when_it_is_reached() -> None:

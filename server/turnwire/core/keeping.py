@@ -87,6 +87,13 @@ class KeptSessions:
             kept.users -= 1
             self._drop()
 
+    def forget(self, session_id: str) -> None:
+        """Drops what is kept of a session that was removed. Somebody who uses it goes on."""
+        kept = self._sessions.get(session_id)
+        if kept is not None and not kept.users:
+            del self._sessions[session_id]
+            self._size_bytes -= kept.size_bytes
+
     def _drop(self) -> None:
         """Drops sessions, the one that was used longest ago first, until the others fit and are in use."""
         idle_since = time.monotonic() - IDLE_SECONDS

@@ -19,6 +19,7 @@ from turnwire.ports.commit import (
     PutSession,
     PutTurn,
     RecordRequest,
+    RemoveSession,
     RequireHead,
     RequireQueueRevision,
     UseUpload,
@@ -162,8 +163,18 @@ class HistoryCache:
         """Notes what these commits have changed; called when they are durable, before their callers know."""
         for commit in commits:
             history = self._histories.get(commit.session_id)
-            if history is not None:
-                history.note(commit)
+            if history is None:
+                continue
+            history.note(commit)
+            if any(isinstance(change, RemoveSession) for change in commit.changes):
+                self._forget(commit.session_id, history)
+
+    def _forget(self, session_id: str, history: History) -> None:
+        """Drops the history of a session that was removed, at once or with its last use."""
+        history.tenant = ""
+        if not history.users:
+            del self._histories[session_id]
+            self._size_bytes -= history.counted_bytes
 
 
 def message_bytes(message: Message) -> int:

@@ -17,6 +17,9 @@ DATABASE_BYTES = 2 * 2**20
 REMEMBERED_BYTES = 1024
 """What the file may grow by for each thing that was done: answers to named requests are remembered for a day."""
 
+THREADS = 4
+"""Threads that may be there besides: a pool begins one when more wait at once than ever before, up to its bound."""
+
 DESCRIPTORS = 4
 """Descriptors that may be there besides: connections of the HTTP clients that are kept for the next call."""
 
@@ -34,8 +37,8 @@ class Held(Struct, frozen=True):
     """Open descriptors, by what they lead to."""
     resident_bytes: int
     """Memory, after freed memory was given back."""
-    objects: int
-    """Python's objects that the collector of garbage knows."""
+    objects: dict[str, int]
+    """Python's objects that the collector of garbage knows, by type."""
     database_bytes: int = 0
     """The database file and what SQLite keeps beside it."""
     files: tuple[str, ...] = ()
@@ -45,8 +48,8 @@ class Held(Struct, frozen=True):
         """Returns the counts as one line."""
         return (
             f"{self.resident_bytes / 2**20:.1f} MiB, {sum(self.tasks.values())} tasks, {self.native_threads} threads, "
-            f"{sum(self.descriptors.values())} descriptors, {self.objects} objects, {len(self.files)} files, "
-            f"database {self.database_bytes / 2**20:.1f} MiB"
+            f"{sum(self.descriptors.values())} descriptors, {sum(self.objects.values())} objects, "
+            f"{len(self.files)} files, database {self.database_bytes / 2**20:.1f} MiB"
         )
 
 
@@ -59,7 +62,7 @@ def leaks(before: Held, after: Held, done: int) -> list[str]:
         done: How many things were done between the two.
     """
     found = [f"tasks: {name} +{more}" for name, more in _more(before.tasks, after.tasks)]
-    if after.native_threads > before.native_threads:
+    if after.native_threads > before.native_threads + THREADS:
         named = ", ".join(f"{name} +{more}" for name, more in _more(before.threads, after.threads))
         found.append(f"threads: {before.native_threads} -> {after.native_threads}: {named}")
     if sum(after.descriptors.values()) > sum(before.descriptors.values()) + DESCRIPTORS:
@@ -70,6 +73,12 @@ def leaks(before: Held, after: Held, done: int) -> list[str]:
         found.append(f"database: {before.database_bytes >> 10} -> {after.database_bytes >> 10} KiB")
     found += [f"file: {name}" for name in after.files if name not in before.files]
     return found
+
+
+def grown(before: Held, after: Held, count: int = 8) -> str:
+    """Returns the types of which there are most objects more than before, as one line."""
+    most = sorted(_more(before.objects, after.objects), key=lambda one: -one[1])[:count]
+    return ", ".join(f"{name} +{more}" for name, more in most)
 
 
 def _more(before: dict[str, int], after: dict[str, int]) -> Iterator[tuple[str, int]]:

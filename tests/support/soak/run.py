@@ -28,7 +28,7 @@ from tests.support.servers.mcp import ENVIRON, ROOT, asker, own_port, ready
 from tests.support.servers.provider import ProviderServer
 from tests.support.servers.running import connect
 from tests.support.soak.churn import Churn, Models
-from tests.support.soak.held import Held, files_in, leaks
+from tests.support.soak.held import Held, files_in, grown, leaks
 
 WORKERS = 4
 """Things that are done at the same time, besides one conversation."""
@@ -188,6 +188,7 @@ def main() -> int:
         soaked = asyncio.run(soak(Path(folder), options.seconds, options.seed))
     print(f"seed {options.seed}: {soaked.done.total()} things in {soaked.seconds:.0f} s: {json.dumps(soaked.done)}")
     print(f"before: {soaked.before.line()}\nafter:  {soaked.after.line()}")
+    print(f"grown:  {grown(soaked.before, soaked.after)}")
     print("\n".join(soaked.leaks) or "everything was given back")
     return 1 if soaked.leaks else 0
 

@@ -33,7 +33,7 @@ def _write(file: Path) -> None:
         "native_threads": len(list(Path("/proc/self/task").iterdir())),
         "descriptors": _counted(_descriptors()),
         "resident_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
-        "objects": len(gc.get_objects()),
+        "objects": _counted(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects()),
     }
     part = file.with_suffix(".part")
     part.write_text(json.dumps(held))

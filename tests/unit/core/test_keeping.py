@@ -61,3 +61,17 @@ async def test_one_use_at_a_time() -> None:
         await grow(sessions, "b", 1)
     assert await waiting == 7
     assert sessions.size_bytes == 0
+
+
+async def test_what_is_kept_of_a_removed_session_goes_with_it() -> None:
+    """Unless somebody uses it at that moment; one of which nothing is kept is nothing to forget."""
+    sessions = KeptSessions()
+    await grow(sessions, "a", 5)
+    await grow(sessions, "b", 7)
+    sessions.forget("a")
+    sessions.forget("never")
+    assert (sessions.size_bytes, await grow(sessions, "a", 1)) == (7, 0)
+    async with sessions.use("b") as kept:
+        sessions.forget("b")
+        assert kept.part(Notes).size_bytes == 7
+    assert await grow(sessions, "b", 1) == 7

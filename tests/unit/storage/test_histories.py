@@ -107,3 +107,19 @@ def test_idle_histories_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.release("ses_2", other)
     monkeypatch.undo()
     assert cache.use("ses_1") is not history
+
+
+def test_the_history_of_a_removed_session_goes_with_it() -> None:
+    """At once, or with the last use of it."""
+    cache = HistoryCache()
+    removal = [Commit(session_id="ses_1", at=NOW, changes=(RemoveSession(),))]
+    for is_used in (False, True):
+        history = cache.use("ses_1")
+        history.begin("default", [(ONE, 1)])
+        if is_used:
+            cache.note_changed(removal)
+        cache.release("ses_1", history)
+        if not is_used:
+            cache.note_changed(removal)
+        assert (cache._size_bytes, cache._histories) == (0, {})
+    cache.note_changed(removal)

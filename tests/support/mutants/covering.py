@@ -9,6 +9,7 @@ suite for mutants.
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -84,27 +85,38 @@ class Covering:
     def tests_of(self, module: str, lines: Iterable[int]) -> list[str]:
         """Returns the tests that carry out one of some lines, the nearest and quickest first.
 
-        A line that is carried out at the import of its module concerns every test that uses the module.
+        A line that is carried out at the import of its module concerns every test that uses the module, or its folder.
 
         Args:
             module: Path of the module in the checkout.
             lines: Numbers of its lines.
         """
-        wanted, file = set(lines), str(self._checkout / module)
+        wanted, file = set(lines), self._checkout / module
         direct: set[str] = set()
-        users: set[str] = set()
+        users = self._users((str(file),))
         for data in self._data:
-            for line, contexts in data.contexts_by_lineno(file).items():
-                tests = {context.partition("|")[0] for context in contexts if context}
-                users |= tests
+            for line, contexts in data.contexts_by_lineno(str(file)).items():
                 if line in wanted:
-                    direct |= tests
-        near = sorted(self._known(direct or users), key=lambda test: self._distance(module, test))
+                    direct |= _tests(contexts)
+        if not users:  # nothing but what is carried out at its import
+            users = self._users(str(path) for path in file.parent.rglob("*.py"))
+        lines_of = Counter(test.partition("[")[0] for test in users.elements())
+        near = sorted(self._known(direct or users), key=lambda test: self._distance(module, test, lines_of[test]))
         return [*self._known(() if direct else WHOLE), *self._within(near)]
 
     def seconds(self, tests: Iterable[str]) -> float:
         """Returns how long tests took together."""
         return sum(self._seconds[test] for test in tests)
+
+    def _users(self, files: Iterable[str]) -> Counter[str]:
+        """Returns how many lines of some files each test carries out."""
+        return Counter(
+            test
+            for file in files
+            for data in self._data
+            for contexts in data.contexts_by_lineno(file).values()
+            for test in _tests(contexts)
+        )
 
     def _known(self, tests: Iterable[str]) -> set[str]:
         """Returns the tests that passed, without their parameters: a mutant may change these."""
@@ -117,14 +129,19 @@ class Covering:
             if total <= MAX_SECONDS:
                 yield test
 
-    def _distance(self, module: str, test: str) -> tuple[int, int, float, str]:
-        """Returns a key: the mirror of the module, then the suite, then the folder, then the time."""
+    def _distance(self, module: str, test: str, lines: int) -> tuple[int, int, int, float, str]:
+        """Returns a key: the mirror of the module, the suite, the folder, how much it uses the module, the time."""
         room = PurePosixPath(module).relative_to("server/turnwire")
         file = PurePosixPath(test.partition("::")[0])
         mirror = PurePosixPath("tests/unit") / room.parent / f"test_{room.name}"
         suite = list(SUITES).index(file.parts[1])
         shared = sum(1 for a, b in zip(room.parts, file.parts[2:], strict=False) if a == b)
-        return (-1 if file == mirror else suite), -shared, self._seconds[test], test
+        return (-1 if file == mirror else suite), -shared, -lines, self._seconds[test], test
+
+
+def _tests(contexts: Iterable[str]) -> set[str]:
+    """Returns the names of tests of contexts, which have the phase of the test behind a line."""
+    return {context.partition("|")[0] for context in contexts if context}
 
 
 class _Times:
@@ -160,21 +177,23 @@ def main() -> int:
     times = _Times()
     ignored = [f"--ignore-glob=tests/e2e/test_{name}*" for name in OTHERS]
     # pytest-cov switches the context with each test; its file is where COVERAGE_FILE says
-    pytest.main(
-        [
-            *OPTIONS,
-            *SELECTED,
-            f"--timeout={SLOW_SECONDS}",
-            "--cov=turnwire",
-            "--cov-context=test",
-            "--cov-report=",
-            *ignored,
-            *SUITES[suite],
-        ],
-        plugins=[times],
-    )
-    passed = times.passed()
-    _times(covered, suite).write_text(json.dumps(passed, indent=0, sort_keys=True))
+    try:
+        pytest.main(
+            [
+                *OPTIONS,
+                *SELECTED,
+                f"--timeout={SLOW_SECONDS}",
+                "--cov=turnwire",
+                "--cov-context=test",
+                "--cov-report=",
+                *ignored,
+                *SUITES[suite],
+            ],
+            plugins=[times],
+        )
+    finally:  # objects that were left open fail the session when all tests have passed
+        passed = times.passed()
+        _times(covered, suite).write_text(json.dumps(passed, indent=0, sort_keys=True))
     return 0 if passed else 1
 
 

@@ -81,6 +81,14 @@ def test_error_inside_a_stream(error: object, kind: type[domain.ProviderError]) 
     assert type(from_stream(error)) is kind
 
 
+def test_the_words_of_a_provider_stand_in_the_metadata_too() -> None:
+    """A program need not read the sentence; an error without words has none."""
+    told = from_stream({"error": {"code": "429", "message": "slow down"}})
+    assert told.message.endswith(": slow down")
+    assert told.metadata["providerMessage"] == "slow down"
+    assert "providerMessage" not in from_stream(None).metadata
+
+
 def test_message_is_the_providers_own() -> None:
     """The sentence holds the provider's message, and its changing word stands in the metadata."""
     error = from_status(429, {"x-request-id": "r1"}, {"error": {"message": "slow\n down"}})

@@ -66,17 +66,17 @@ class Session:
         for number, item in enumerate(items, 1):
             result = done.get(item.job_id)
             if result is None or _is_to_repeat(result, covering):
-                result = self._try(item.mutations[0], covering)
+                result = self._try(item.mutations[0], covering, _suites(result))
                 self._results.set_result(item.job_id, result)
             self._tell(number, len(items), item.mutations[0], result)
 
-    def _try(self, spec: MutationSpec, covering: Covering) -> WorkResult:
+    def _try(self, spec: MutationSpec, covering: Covering, tried_suites: list[str]) -> WorkResult:
         module = self._checkout / spec.module_path
         source, times = module.read_text(), module.stat()
         changed = mutated(source, spec.operator_name, spec.occurrence)
         assert changed is not None, "it was drawn from this very source"
         diff = _diff(source, changed)
-        tests = covering.tests_of(str(spec.module_path), range(spec.start_pos[0], spec.end_pos[0] + 1))
+        tests = covering.tests_of(str(spec.module_path), range(spec.start_pos[0], spec.end_pos[0] + 1), tried_suites)
         began = time.monotonic()
         try:
             module.write_text(changed)
@@ -136,6 +136,12 @@ def _summarize(session: Session, seed: int) -> None:
     print(f"killed {killed} of {total} ({killed / max(total, 1):.0%}); {session.answered} survived with a reason")
     for survivor in session.unanswered:
         print(f"survived: {survivor}")
+
+
+def _suites(result: WorkResult | None) -> list[str]:
+    """Returns the suites that a mutant has survived."""
+    summary = "" if result is None else (result.output or "").partition("\n")[0]
+    return summary.partition("suites=")[2].partition(" ")[0].split(",")
 
 
 def _is_to_repeat(result: WorkResult, covering: Covering) -> bool:

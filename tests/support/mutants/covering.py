@@ -10,7 +10,7 @@ suite for mutants.
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -82,7 +82,7 @@ class Covering:
                 data.read()
                 self._data.append(data)
 
-    def tests_of(self, module: str, lines: Iterable[int]) -> list[str]:
+    def tests_of(self, module: str, lines: Iterable[int], without: Collection[str] = ()) -> list[str]:
         """Returns the tests that carry out one of some lines, the nearest and quickest first.
 
         A line that is carried out at the import of its module concerns every test that uses the module, or its folder.
@@ -90,6 +90,7 @@ class Covering:
         Args:
             module: Path of the module in the checkout.
             lines: Numbers of its lines.
+            without: Suites whose tests are left out: they were tried.
         """
         wanted, file = set(lines), self._checkout / module
         direct: set[str] = set()
@@ -101,7 +102,8 @@ class Covering:
         if not users:  # nothing but what is carried out at its import
             users = self._users(str(path) for path in file.parent.rglob("*.py"))
         lines_of = Counter(test.partition("[")[0] for test in users.elements())
-        near = sorted(self._known(direct or users), key=lambda test: self._distance(module, test, lines_of[test]))
+        known = {test for test in self._known(direct or users) if test.split("/")[1] not in without}
+        near = sorted(known, key=lambda test: self._distance(module, test, lines_of[test]))
         return [*self._known(() if direct else WHOLE), *self._within(near)]
 
     def seconds(self, tests: Iterable[str]) -> float:

@@ -47,7 +47,7 @@ def _run(seed: int, steps: int, phases: tuple[Phase, ...]) -> None:
 @pytest.mark.timeout(SECONDS + 900)
 async def test_every_client_holds_what_is_stored(tmp_path: Path) -> None:
     """Through kills, stops and restored backups; each named request counts once, and nothing acknowledged is lost."""
-    Delivery.loop, Delivery.folder, Delivery.ends = asyncio.get_running_loop(), tmp_path, None
+    Delivery.loop, Delivery.folder = asyncio.get_running_loop(), tmp_path
     Delivery.counts.clear()
     Delivery.failure = ""
     seed = int(SEED or 1)
@@ -57,7 +57,6 @@ async def test_every_client_holds_what_is_stored(tmp_path: Path) -> None:
         return
     ends, first = time.monotonic() + SECONDS, seed
     while time.monotonic() < ends:
-        Delivery.ends = ends
         await asyncio.to_thread(_run, seed, LONG_STEPS, (Phase.generate,))
         seed += 1
     print(f"\nseeds {first} to {seed - 1}: {dict(Delivery.counts)}")

@@ -335,10 +335,17 @@ class AllReader(Reader):
                     self._begin(batch.events[0])
                 for event in batch.events:
                     self._facts.note(event.session_id, event)
-                    self.fold.apply(event)
+                    self._take(event)
                 if batch.resume_token:
                     heads = {name: one.head or 0 for name, one in self.fold.sessions.items()}
                     self._keep(Place(batch.resume_token, copy.deepcopy(self.fold), self._now(), sum(heads.values())))
                 self.moved.set()
         finally:
             call.cancel()
+
+    def _take(self, event: SessionEvent) -> None:
+        """Folds an event. A deletion takes with it the events that were not told yet."""
+        held = self.fold.sessions.get(event.session_id)
+        if held is not None and held.head is not None and event.HasField("session_deleted"):
+            held.head = max(held.head, event.sequence - 1)
+        self.fold.apply(event)

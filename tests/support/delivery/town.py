@@ -113,8 +113,7 @@ class Town:
         asking = [asyncio.create_task(self.crowd.ask(named, dies=True)) for named in several]
         while sum(one.done() for one in asking) < acknowledged:
             await asyncio.wait([one for one in asking if not one.done()], return_when=asyncio.FIRST_COMPLETED)
-        await self.world.kill()
-        await asyncio.gather(*asking)
+        await self.world.kill(asking)
         await self._lost_connections()
         await self.world.serve()
 

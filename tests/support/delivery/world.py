@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -72,10 +74,12 @@ class World:
         if self.asks_people:
             await ready(self.client)
 
-    async def kill(self) -> None:
-        """Ends the server with SIGKILL."""
+    async def kill(self, asking: Sequence[asyncio.Task[Any]] = ()) -> None:
+        """Ends the server with SIGKILL, and returns when these calls have noticed it."""
         assert self._server is not None
         await self._server.kill()
+        for one in asking:
+            await one
         await self._ended()
 
     async def stop(self) -> None:

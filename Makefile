@@ -106,6 +106,17 @@ else
 	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(BIN)/python -m pytest $(ARGS)
 endif
 
+# The fuzzer is no dependency, and builds of it are for Linux on x86-64 alone.
+$(VENV)/atheris: $(VENV)/dev .ci/atheris.txt
+	@echo "Installing the fuzzer"
+	@$(PIP) install --require-hashes --no-deps --upgrade --target $@ -r .ci/atheris.txt
+	@touch $@
+
+.PHONY: fuzz
+SECONDS ?= 60
+fuzz: $(VENV)/atheris ## Feeds what parses foreign bytes, each target SECONDS long: make fuzz SECONDS=10 ARGS="sse http2"
+	@PYTHONPATH="$(CURDIR)/$(VENV)/atheris" $(BIN)/python -m tests.support.fuzzing --seconds $(SECONDS) $(ARGS)
+
 verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test ## Runs every check.
 
 lint: imports $(VENV)/dev ## Checks style, formatting and import rules.

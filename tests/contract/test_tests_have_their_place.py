@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 UNIT = TESTS / "unit"
-LAYERS = ("tests.unit", "tests.contract", "tests.e2e", "tests.fault", "tests.clients")
+LAYERS = ("tests.unit", "tests.contract", "tests.e2e", "tests.fault", "tests.fuzz", "tests.clients")
 
 MIRRORED = {"bench": ROOT / "bench", "release": ROOT / "release", "support": TESTS / "support"}
 """What folders of unit tests mirror; all others mirror the package."""

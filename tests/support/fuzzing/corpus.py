@@ -1,0 +1,22 @@
+"""The inputs that are kept: a folder for each target, small files of any content, named by their digest."""
+
+import hashlib
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "fuzz/corpus"
+
+MAX_FILE_BYTES = 4096
+"""Longer inputs are not kept: what they find, a shorter one finds too."""
+
+
+def kept(name: str, folder: Path = FOLDER) -> dict[str, bytes]:
+    """Returns the kept inputs of a target by the names of their files."""
+    return {path.name: path.read_bytes() for path in sorted((folder / name).glob("*")) if path.is_file()}
+
+
+def keep(name: str, data: bytes, folder: Path = FOLDER) -> Path:
+    """Writes an input of a target; again is the same."""
+    path = folder / name / hashlib.sha256(data).hexdigest()[:16]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path

@@ -1,25 +1,15 @@
 """What parses bytes of strangers gives an answer or a declared refusal, whatever the bytes are."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.fuzzing.corpus import FOLDER, MAX_FILE_BYTES, kept
 from tests.support.fuzzing.mutations import mutations
 from tests.support.fuzzing.targets import NAMES, target
-from tests.support.fuzzing.targets.running import end
 
 MUTATIONS = 150
 """Of each target, the same ones each time."""
 
 MAX_CORPUS_BYTES = 300_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def ending() -> Iterator[None]:
-    """Ends what the targets started."""
-    yield
-    end()
 
 
 @pytest.mark.parametrize("name", NAMES)

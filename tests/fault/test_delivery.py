@@ -18,8 +18,8 @@ SEED = os.environ.get("TURNWIRE_MODEL_SEED", "")
 """Of the first runs; each further group of runs takes the next one. Without seconds: runs those of the seed alone, and
 looks for a short run that fails."""
 
-RUNS = 3
-"""Runs of one seed."""
+RUNS = 6
+"""Runs of one seed; the first is the simplest one."""
 
 STEPS = 15
 LONG_STEPS = 40

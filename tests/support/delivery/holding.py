@@ -29,6 +29,7 @@ class Held:
 
     def apply(self, event: SessionEvent) -> None:
         """Takes in one event; raises ContractBroken as the fold does."""
+        allow_deletion(self.fold, event)
         self.fold.apply(event)
         self.client.apply(event)
 
@@ -56,6 +57,12 @@ class Held:
     def ids(self) -> set[str]:
         """Returns the ids of all messages that are held."""
         return {message.message_id for message in settled(self.fold.listed())}
+
+
+def allow_deletion(fold: SessionFold, event: SessionEvent) -> None:
+    """Lets the fold take a deletion, which takes with it the events that were not told yet."""
+    if event.HasField("session_deleted") and fold.head is not None:
+        fold.head = max(fold.head, event.sequence - 1)
 
 
 def _copies(messages: object) -> list[SessionMessage]:

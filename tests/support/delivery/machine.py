@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER, SessionMessage
 from opencode.message.message_pb2 import AppendMessageRequest, SendMessageRequest
@@ -76,6 +76,19 @@ replies = st.builds(
     numbers,
     st.sampled_from((200,) * 12 + STATUSES),
 )
+calling = st.builds(
+    Reply,
+    st.sampled_from(
+        (
+            (Say("words " * 200),),
+            (Say("look"), Call("look", '{"what": "it"}')),
+            (Call("look", "{}"), Call("risky", "{}", "call_2")),
+            (Think("hm"), Say("done")),
+        )
+    ),
+    st.sampled_from(("", "", "held")),
+    numbers,
+)
 scripts = st.lists(replies, max_size=3)
 rests = st.sampled_from((True, True, False))
 """Whether the next thing happens only when the sessions have come to rest: mostly, so that a failure comes again."""
@@ -95,7 +108,6 @@ class Delivery(RuleBasedStateMachine):
     """What was done and seen in all runs that ended, for reports."""
 
     sessions = Bundle("sessions")
-    readers = Bundle("readers")
     requests = Bundle("requests")
     backups = Bundle("backups")
 
@@ -122,13 +134,20 @@ class Delivery(RuleBasedStateMachine):
             raise
 
     @initialize(
+        target=sessions,
         retained=st.sampled_from((10_000, 10_000, 60)),
         asks_people=st.sampled_from((False,) * 6 + (True,)),
+        with_list=st.booleans(),
     )
-    def begin(self, retained: int, asks_people: bool) -> None:
-        """The server starts."""
+    def begin(self, retained: int, asks_people: bool, with_list: bool) -> Any:
+        """The server starts; there are two sessions, each with a reader, and a reader of all."""
         self._began = True
         self._do(self.town.start(retained=retained, asks_people=asks_people))
+        self._do(self.town.watch_all())
+        made = [self._made_session(1) for _ in range(2)]
+        for session in made:
+            self._do(self.town.watch(session, with_list=with_list, deltas=True))
+        return multiple(*made)
 
     def teardown(self) -> None:
         """Lets everything come to its end and compares all; then the doctor looks at the database."""
@@ -156,30 +175,31 @@ class Delivery(RuleBasedStateMachine):
     @rule(target=sessions, times=st.integers(1, 3))
     def new_session(self, times: int) -> Any:
         """A client makes a session, and may send the request again."""
-        request_id = self._name()
-        named = Named("sessions.CreateSession", CreateSessionRequest(request_id=request_id), "", "id")
+        return self._made_session(times)
+
+    def _made_session(self, times: int) -> str:
+        request = CreateSessionRequest(request_id=self._name())
+        named = Named("sessions.CreateSession", request, "", "id")
         self._do(self.town.ask(named, times))
         return named.made
 
-    @rule(target=readers, session=sessions, with_list=st.booleans(), deltas=st.sampled_from((True, True, False)))
-    def watch(self, session: str, with_list: bool, deltas: bool) -> Reader:
+    @rule(session=sessions, with_list=st.booleans(), deltas=st.sampled_from((True, True, False)))
+    def watch(self, session: str, with_list: bool, deltas: bool) -> None:
         """A client begins to watch a session, with the list or from the first event."""
-        return self._do(self.town.watch(session, with_list=with_list, deltas=deltas))
+        self._do(self.town.watch(session, with_list=with_list, deltas=deltas))
 
-    @rule(target=readers)
-    def watch_all(self) -> Reader:
-        """A client begins to watch all sessions."""
-        return self._do(self.town.watch_all())
-
-    @rule(reader=readers, lags=st.booleans())
-    def lag(self, reader: Reader, lags: bool) -> None:
+    @rule(which=numbers, lags=st.booleans())
+    def lag(self, which: int, lags: bool) -> None:
         """A client stops reading, or goes on."""
-        self._do(self.town.lag(reader, lags))
+        self._do(self.town.lag(self._reader(which), lags))
 
-    @rule(reader=readers, back=st.one_of(st.none(), numbers), fails=st.sampled_from((False, False, False, True)))
-    def come_back(self, reader: Reader, back: int | None, fails: bool) -> None:
+    @rule(which=numbers, back=st.one_of(st.none(), numbers), fails=st.sampled_from((False, False, False, True)))
+    def come_back(self, which: int, back: int | None, fails: bool) -> None:
         """A client leaves, if it still watches, and comes back where it was, or at any place that it ever had."""
-        self._do(self.town.come_back(reader, back, fails=fails))
+        self._do(self.town.come_back(self._reader(which), back, fails=fails))
+
+    def _reader(self, which: int) -> Reader:
+        return self.town.readers[which % len(self.town.readers)]
 
     # Messages.
 
@@ -199,6 +219,14 @@ class Delivery(RuleBasedStateMachine):
         """A user says something; a client that lost the answer sends it again, and again."""
         named = self._message(session, script, chosen, policy)
         self._do(self.town.stream(named) if streams else self.town.ask(named, times))
+        self._rest(waits)
+        return named
+
+    @rule(target=requests, session=sessions, script=st.lists(calling, min_size=1, max_size=2), waits=rests)
+    def say(self, session: str, script: list[Reply], waits: bool) -> Named:
+        """A plain message, whose answer is long, is held back or calls a tool."""
+        named = self._message(session, script, MODELS[0], BUSY_POLICY_QUEUE)
+        self._do(self.town.ask(named))
         self._rest(waits)
         return named
 
@@ -439,10 +467,11 @@ class Delivery(RuleBasedStateMachine):
 
     # What befalls the server.
 
-    @rule(how=st.sampled_from(("kill", "stop")), waits=rests)
+    @rule(how=st.sampled_from(("kill", "kill", "stop", "")), waits=rests)
     def restart(self, how: str, waits: bool) -> None:
-        """The server is killed, or stopped in order, and starts again."""
-        self._do(self.town.restart(killed=how == "kill"))
+        """The server is killed, or stopped in order, and starts again; or nothing happens."""
+        if how:
+            self._do(self.town.restart(killed=how == "kill"))
         self._rest(waits)
 
     @rule(target=backups)
@@ -456,15 +485,16 @@ class Delivery(RuleBasedStateMachine):
         self._do(self.town.restore(backup, killed=killed))
         self._rest(waits)
 
-    @rule(reader=consumes(readers))
-    def leave(self, reader: Reader) -> None:
-        """A client leaves for good."""
-        self._do(self.town.leave(reader))
+    @rule(which=numbers)
+    def leave(self, which: int) -> None:
+        """A client leaves for good, unless it is one of the first."""
+        if len(self.town.readers) > 3:
+            self._do(self.town.leave(self._reader(which)))
 
-    @rule()
-    def settle(self) -> None:
-        """Everything that waits is answered, all comes to its end, and everything is compared."""
-        self._do(self.town.settle())
+    @rule(all_ends=st.sampled_from((False, False, False, True)))
+    def settle(self, all_ends: bool) -> None:
+        """The sessions come to rest; or all that waits is answered and comes to its end, and everything is compared."""
+        self._do(self.town.settle() if all_ends else self.town.rest())
 
 
 def _told(action: Coroutine[Any, Any, Any]) -> str:

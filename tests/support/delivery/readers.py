@@ -17,7 +17,7 @@ from opencode.event.session_event_pb2 import RESYNC_REASON_PRUNED, SessionEvent
 from opencode.message.message_pb2 import ListMessagesRequest, ListMessagesResponse
 from tests.support.clients.conversation import refusal_of
 from tests.support.delivery.facts import Facts
-from tests.support.delivery.holding import Held
+from tests.support.delivery.holding import Held, allow_deletion
 from tests.support.oracles.fold import ContractBroken, Fold
 from tests.support.servers.running import Client
 
@@ -74,6 +74,8 @@ class Reader:
         self._reads = asyncio.Event()
         self._reads.set()
         self._task: asyncio.Task[None] | None = None
+        self._has_begun = False
+        """Whether the open watch has told anything: before that, what is held may be of a future that is gone."""
         self._expected = Expected()
         self.moved = asyncio.Event()
 
@@ -109,6 +111,7 @@ class Reader:
             raise self.failure
 
     def _open(self, **fields: Any) -> None:
+        self._has_begun = False
         request = WatchEventsRequest(session_id=self.session_id, **fields)
         self._task = asyncio.create_task(self._run(request))
 
@@ -134,6 +137,7 @@ class Reader:
 
     def _begin(self, event: SessionEvent) -> None:
         """Looks at the first event of a stream: does it say whether the place is still there, as it must?"""
+        self._has_begun = True
         expected, self._expected = self._expected, Expected()
         if event.HasField("resync"):
             pruned = event.resync.reason == RESYNC_REASON_PRUNED
@@ -164,7 +168,6 @@ class SessionReader(Reader):
         self._deltas = deltas
         self._awaits: ListMessagesResponse | None = None
         """A list that is newer than what is held: compared when that sequence is reached."""
-        self._skips_to = 0
 
     def begin(self, *, with_list: bool) -> None:
         """Opens the first watch: with the list and its place, or at the first event."""
@@ -292,7 +295,7 @@ class SessionReader(Reader):
                 while True:
                     self.look()
                     listed = await self._list()
-                    if self.held.head >= listed.sequence:
+                    if self._has_begun and self.held.head >= listed.sequence:
                         break
                     await self.moved.wait()
                     self.moved.clear()
@@ -344,8 +347,7 @@ class AllReader(Reader):
             call.cancel()
 
     def _take(self, event: SessionEvent) -> None:
-        """Folds an event. A deletion takes with it the events that were not told yet."""
         held = self.fold.sessions.get(event.session_id)
-        if held is not None and held.head is not None and event.HasField("session_deleted"):
-            held.head = max(held.head, event.sequence - 1)
+        if held is not None:
+            allow_deletion(held, event)
         self.fold.apply(event)

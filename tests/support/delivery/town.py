@@ -62,6 +62,7 @@ class Town:
             self.counts["comparisons"] += reader.markers
             self.counts["read anew"] += reader.resyncs
         self.counts["events"] = sum(self.facts.kinds.values())
+        self.counts["turns"] = self.facts.kinds["turn_ended"]
         self.counts["named requests"] = len(self.ledger.named)
 
     async def look(self) -> None:

@@ -18,18 +18,18 @@ SEED = os.environ.get("TURNWIRE_MODEL_SEED", "")
 """Of the first runs; each further group of runs takes the next one. Without seconds: runs those of the seed alone, and
 looks for a short run that fails."""
 
-RUNS = 6
-"""Runs of one seed; the first is the simplest one."""
+RUNS, STEPS = 2, 20
+"""Runs of one seed, of which the first is the simplest one, and steps of a run."""
 
-STEPS = 15
-LONG_STEPS = 40
+LONG_RUNS, LONG_STEPS = 6, 40
+"""When other ones are drawn."""
 
 
-def _run(seed: int, steps: int, phases: tuple[Phase, ...]) -> None:
+def _run(seed: int, runs: int, steps: int, phases: tuple[Phase, ...]) -> None:
     """Draws a few runs."""
     Delivery._hypothesis_internal_use_seed = seed
     chosen = settings(
-        max_examples=RUNS,
+        max_examples=runs,
         stateful_step_count=steps,
         phases=phases,
         database=None,
@@ -53,10 +53,10 @@ async def test_every_client_holds_what_is_stored(tmp_path: Path) -> None:
     seed = int(SEED or 1)
     if not SECONDS:
         phases = (Phase.generate, Phase.shrink) if SEED else (Phase.generate,)
-        await asyncio.to_thread(_run, seed, LONG_STEPS if SEED else STEPS, phases)
+        await asyncio.to_thread(_run, seed, *((LONG_RUNS, LONG_STEPS) if SEED else (RUNS, STEPS)), phases)
         return
     ends, first = time.monotonic() + SECONDS, seed
     while time.monotonic() < ends:
-        await asyncio.to_thread(_run, seed, LONG_STEPS, (Phase.generate,))
+        await asyncio.to_thread(_run, seed, LONG_RUNS, LONG_STEPS, (Phase.generate,))
         seed += 1
     print(f"\nseeds {first} to {seed - 1}: {dict(Delivery.counts)}")

@@ -6,7 +6,7 @@ from tests.support.fuzzing.corpus import FOLDER, MAX_FILE_BYTES, kept
 from tests.support.fuzzing.mutations import mutations
 from tests.support.fuzzing.targets import NAMES, target
 
-MUTATIONS = 150
+MUTATIONS = 50
 """Of each target, the same ones each time."""
 
 MAX_CORPUS_BYTES = 300_000

@@ -9,11 +9,21 @@ from bench.attacks import (
     many_calls,
     tiny_frames,
     uploaded_files,
+    wild_models,
     wild_tools,
 )
 from bench.attacks.attack import Attack
 
-_MODULES = (costly_requests, json_requests, large_requests, many_calls, tiny_frames, uploaded_files, wild_tools)
+_MODULES = (
+    costly_requests,
+    json_requests,
+    large_requests,
+    many_calls,
+    tiny_frames,
+    uploaded_files,
+    wild_models,
+    wild_tools,
+)
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for module in _MODULES for attack in module.ATTACKS}
 """By name."""

@@ -183,7 +183,7 @@ FLOODS = {
 async def test_an_answer_that_never_ends(kind: str, flood: str) -> None:
     """Ends at a limit, whatever it is made of; what came is given first."""
     forever, limit = FLOODS[flood]
-    limits = {"max_answer_received_bytes": MIB, "max_answer_event_bytes": 200_000, "max_answer_events": 2000}
+    limits = {"max_answer_received_bytes": 4 * MIB, "max_answer_event_bytes": MIB, "max_answer_events": 2000}
     async with RawServer(sending(STREAM + b"\r\n", TEXT[kind], forever=forever)) as server:
         text, error = await ask_once(kind, server.base_url, **limits)
         await server.left.wait()

@@ -29,7 +29,7 @@ def decode(data: bytes) -> Any:
     Raises:
         ValueError: it is not JSON, or has too many values. Bytes that are not UTF-8 are replaced, not refused.
     """
-    if len(data) > _SMALL_BYTES and data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
+    if len(data) > _SMALL_BYTES and _has_too_many_values(data):
         raise ValueError(f"more than {MAX_VALUES} values")
     try:
         return _decode_fast(data)
@@ -60,6 +60,17 @@ def raw_member(data: bytes, name: str) -> str | None:
         return None
     raw = members.get(name)
     return None if raw is None else bytes(raw).decode()
+
+
+def _has_too_many_values(data: bytes) -> bool:
+    """Counts up to the limit. Finding is far faster than `bytes.count` in what is mostly one long text."""
+    left = MAX_VALUES
+    for sign in (b",", b"[", b"{"):
+        place = data.find(sign)
+        while place >= 0 and left >= 0:
+            left -= 1
+            place = data.find(sign, place + 1)
+    return left < 0
 
 
 def _unpacked(value: object) -> object:

@@ -4,8 +4,11 @@ Follows https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-a
 event at the very end without its blank line is returned by `finish`, because several servers omit that line.
 """
 
-_LINE_BYTES = 64
+_LINE_BYTES = 256
 """What each further line of an event's data counts beside its content: until they are joined it is an object."""
+
+_SMALL_BYTES = 1024
+"""Of a piece of a line to which the next one is added."""
 
 _MAX_NAME_BYTES = 256
 """Of an event's name."""
@@ -51,17 +54,17 @@ class SseDecoder:
         if b"\r" in chunk:
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        head, newline, _ = chunk.partition(b"\n")
-        self._bound(len(head))
+        line, newline, others = chunk.partition(b"\n")
+        self._bound(len(line))
         if not newline:
-            self._pieces.append(chunk)
+            self._add_piece(chunk)
             return []
         if self._pieces:
-            self._pieces.append(chunk)
-            chunk = b"".join(self._pieces)
-        *lines, rest = chunk.split(b"\n")
+            self._add_piece(line)
+            line = b"".join(self._pieces)
+        *lines, rest = others.split(b"\n")
         self._pieces = [rest] if rest else []
-        events = self._take_lines(lines)
+        events = self._take_lines([line, *lines])
         self.pending_bytes = self._data_bytes
         self._bound(len(rest))
         return events
@@ -71,6 +74,13 @@ class SseDecoder:
         lines = [b"".join(self._pieces), b""]
         self._pieces = []
         return self._take_lines(lines)
+
+    def _add_piece(self, piece: bytes) -> None:
+        """Keeps a piece of a line; small ones as one, because each is an object."""
+        if self._pieces and len(self._pieces[-1]) < _SMALL_BYTES:
+            self._pieces[-1] += piece
+        else:
+            self._pieces.append(piece)
 
     def _bound(self, added_bytes: int) -> None:
         self.pending_bytes += added_bytes

@@ -23,6 +23,9 @@ PIECE_BYTES = 16 * 1024
 _FREE_BYTES = 2048
 """As much text without an event costs what an event costs: comments, or a part of a long event."""
 
+_FREE_LINES = 64
+"""As many lines without an event do, too."""
+
 DRAIN_SECONDS = 0.2
 """How long to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
 connection be used again, and a server that keeps it open must not hold up the turn."""
@@ -167,12 +170,20 @@ async def _shared(
                     raise too_large_event(decoder.max_event_bytes) from error
                 for first in range(0, len(events) or 1, EVENTS_AT_ONCE):
                     few = events[first : first + EVENTS_AT_ONCE]
-                    size = len(few[0][1]) if few else len(piece)
-                    cost = min(EVENTS_PER_TURN, max(len(few), 1 + size // _FREE_BYTES))
+                    cost = _cost(few, piece)
                     if not share.take(cost):
                         await share.wait(cost)
+                    if cost == EVENTS_PER_TURN:
+                        await asyncio.sleep(0)  # a large event: putting it together was work enough for one turn
                     yield few
             await share.rest()
+
+
+def _cost(events: list[tuple[bytes, bytes]], piece: bytes) -> int:
+    """Returns how many events' work a few events are, or a piece of a body that has none."""
+    if events:
+        return min(EVENTS_PER_TURN, max(len(events), len(events[0][1]) // _FREE_BYTES))
+    return min(EVENTS_PER_TURN, 1 + len(piece) // _FREE_BYTES + piece.count(b"\n") // _FREE_LINES)
 
 
 def _read_events(

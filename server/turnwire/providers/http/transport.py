@@ -114,7 +114,9 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=self._max_connections, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._ssl
+                    limit=self._max_connections,
+                    keepalive_timeout=KEEP_ALIVE_SECONDS,
+                    ssl=self._ssl,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,

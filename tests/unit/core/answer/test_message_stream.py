@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.fakes.core import numbered_ids
 from tests.support.fakes.domain_values import NOW, later, make_answer, open_part
-from turnwire.core.answer.message_stream import MessageStream
+from turnwire.core.answer.message_stream import MAX_NAME_CHARACTERS, MessageStream
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -26,6 +26,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
+from turnwire.domain.errors import ProviderAnswerOverLimit
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.domain.text import join_surrogates
@@ -316,3 +317,40 @@ def test_a_part_whose_saving_failed_takes_nothing_more() -> None:
     stream.give_back(stream.take_unsaved(), stream.take_ended())
     stream.apply(TextDelta(0, "b"))
     assert [part.content for part in stream.snapshot().parts] == [Text("a"), Text("b")]
+
+
+def test_an_answer_has_a_limit_of_parts_calls_and_text() -> None:
+    """What is beyond it is left out, but for the text that reached it."""
+    for limits, item in (
+        (Limits(max_answer_parts=3), lambda n: TextDelta(n, "x")),
+        (Limits(max_answer_tool_calls=3), lambda n: ToolCallDelta(n, "x", str(n))),
+        (Limits(max_answer_bytes=2), lambda _: TextDelta(0, "x")),
+    ):
+        stream = MessageStream(
+            make_answer("msg_1", status=MessageStatus.STREAMING), lambda _: None, numbered_ids(), limits
+        )
+        stream.begin_attempt(ModelRef("p", "m"))
+        for number in range(3 if limits.max_answer_bytes > 2 else 2):
+            stream.apply(item(number))
+        with pytest.raises(ProviderAnswerOverLimit) as caught:
+            stream.apply(item(3))
+        assert caught.value.metadata["providerId"] == "p"
+        assert len(stream.snapshot().parts) == (3 if limits.max_answer_bytes > 2 else 1)
+
+
+def test_words_of_a_provider_are_cut_and_on_one_line() -> None:
+    """Names, ids, models and reasons."""
+    long = "a\n\0" + "b" * 1000
+    stream = MessageStream(STARTED, lambda _: None, numbered_ids(), Limits())
+    stream.begin_attempt(ModelRef("p", "m"))
+    for item in (ResponseStarted(long, long), ToolCallDelta(0, long, long), ProviderContentReceived(1, long, "{}")):
+        stream.apply(item)
+    stream.apply(StepFinished(FinishReason.STOP, long))
+    message, cut = stream.snapshot(), "a??" + "b" * (MAX_NAME_CHARACTERS - 3)
+    assert message.model_run is not None and stream.finished is not None
+    call, content = (part.content for part in message.parts)
+    assert isinstance(call, ToolUse) and isinstance(content, ProviderContent)
+    assert {cut} == {
+        *(message.model_run.model_served, message.model_run.response_id, stream.finished.provider_reason),
+        *(call.name, call.call_id, content.kind),
+    }

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from turnwire.core.answer.retries import delay_before_retry, may_fall_back
+from turnwire.core.answer.retries import delay_before_retry, may_fall_back, note_long_wait
 from turnwire.core.settings import Retries
 from turnwire.domain import errors as e
 
@@ -26,6 +26,20 @@ def test_the_provider_s_own_word_wins() -> None:
     assert delay_before_retry(RETRIES, e.ProviderRateLimited("wait", retry_after=long), 1) is None
 
 
+def test_a_wait_that_is_too_long_is_told() -> None:
+    """Whoever reads the failure learns how long, and which limit is shorter; of another one nothing is said."""
+    long, short = (e.ProviderRateLimited("wait", retry_after=timedelta(seconds=seconds)) for seconds in (4, 2))
+    note_long_wait(RETRIES, long)
+    assert long.metadata == {
+        "retryAfterSeconds": "4",
+        "limit": "retries.longest_delay_seconds",
+        "limitValue": "3",
+    }
+    assert "4 seconds" in long.message
+    note_long_wait(RETRIES, short)
+    assert (short.message, short.metadata) == ("wait", {})
+
+
 def test_attempts_are_limited() -> None:
     """After the last retry nobody waits."""
     assert delay_before_retry(RETRIES, e.ProviderTimeout("late"), 4) is None
@@ -38,6 +52,7 @@ def test_attempts_are_limited() -> None:
         (e.ProviderRateLimited, True, True),
         (e.ProviderUnavailable, True, True),
         (e.ProviderTimeout, True, True),
+        (e.ProviderAnswerOverLimit, False, True),
         (e.ProviderStreamCut, True, True),
         (e.ProviderStreamFailed, True, True),
         (e.ProviderCredentialsRejected, False, True),

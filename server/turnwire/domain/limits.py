@@ -38,7 +38,7 @@ class Limits(
     second has 150,000. The tools of a common frontend take some thousand."""
 
     # Answers of models
-    max_answer_bytes: Count = 16 * 2**20
+    max_answer_bytes: Count = 8 * 2**20
     """Text, reasoning and arguments of one answer: far more than any model writes, far less than memory holds."""
     max_answer_state_bytes: Count = 32 * 2**20
     """What one answer brings for its provider alone: sealed reasoning, generated images, traces of hosted tools. A

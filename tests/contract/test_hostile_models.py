@@ -282,6 +282,47 @@ async def test_a_closed_connection_is_told_as_one(kind: str) -> None:
     assert error.metadata == {"providerId": "mine", "providerHost": host}
 
 
+@pytest.mark.parametrize(
+    ("first", "reason", "words"),
+    [
+        (b"no TLS at all", domain.ProviderUnavailable, "no encrypted connection"),
+        (b"", domain.ProviderTimeout, "the provider mine"),
+    ],
+    ids=["no TLS", "no handshake"],
+)
+async def test_a_connection_that_does_not_come_about(
+    first: bytes, reason: type[domain.ProviderError], words: str
+) -> None:
+    """A server that speaks no TLS, and one that never ends its handshake."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(first)
+        await reader.read()
+
+    async with RawServer(talk) as server:
+        address = server.base_url.replace("http:", "https:")
+        _, error = await ask_once("openai_chat", address, timeout_seconds=0.5)
+    assert type(error) is reason
+    assert words in error.message
+
+
+async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for other programs, by the usual variables; not for what NO_PROXY names."""
+    async with ProviderServer() as server:
+        for _ in range(2):
+            server.enqueue(ScriptedReply((TEXT["openai_chat"], END["openai_chat"])))
+        proxy = server.base_url.removesuffix("/v1")
+        monkeypatch.setenv("http_proxy", proxy)
+        assert await ask_once("openai_chat", "http://models.invalid/v1") == ("hi", None)
+        assert server.requests[0].headers["Host"] == "models.invalid"
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert await ask_once("openai_chat", server.base_url) == ("hi", None)
+        _, error = await ask_once("openai_chat", "http://models.invalid/v1")
+    assert type(error) is domain.ProviderUnavailable
+    assert "the proxy before the provider mine" in error.message
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_stall_is_told_as_a_cut(kind: str) -> None:
     """In the middle of an answer silence and a broken connection mean the same: the answer is not whole."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-MAX_VALUES = 250_000
+MAX_VALUES = 150_000
 """Of one text, about: what it has of commas and opening brackets. A value takes a hundred times the memory of the two
-bytes that write it; the longest answer of a model has less than a quarter of a million tokens."""
+bytes that write it, and counting so many takes some ten milliseconds. Longest answers have about as many tokens."""
 
 _MAX_LENIENT_BYTES = 256 * 1024
 """The slow decoder takes tens of milliseconds for this. Deltas are far smaller."""

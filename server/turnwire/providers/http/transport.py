@@ -154,6 +154,11 @@ _UNANSWERED: tuple[tuple[tuple[type[Exception], ...], type[ProviderError], str],
         "no encrypted connection to the provider came about",
     ),
     ((aiohttp.ClientConnectorDNSError,), ProviderUnavailable, "the address of the provider has no entry in the DNS"),
+    (
+        (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError),
+        ProviderUnavailable,
+        "the proxy before the provider lets no call through",
+    ),
     ((aiohttp.ClientConnectorError,), ProviderUnavailable, "the provider accepts no connection"),
     (
         (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError),

@@ -213,6 +213,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "providers.http.body": {"MAX_WHOLE_BYTES": CUT, "CHUNK_BYTES": PIECES},
         "providers.http.transport": {
             "MAX_HEAD_BYTES": ANSWER_ENDS,
+            "MAX_PROVISIONAL": ANSWER_ENDS,
             "MAX_REDIRECTS": "the turn ends: `PROVIDER_REQUEST_REFUSED`",
             "KEEP_ALIVE_SECONDS": CLOSED,
         },

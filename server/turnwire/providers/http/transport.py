@@ -7,6 +7,7 @@ ones unpacked by the client, cookies kept, and a closed connection reported as a
 import asyncio
 import ssl
 import urllib.request
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,6 +20,9 @@ from turnwire.providers.http.body import Body, is_stream, took_too_long, unpacki
 MAX_HEAD_BYTES = 64 * 1024
 """Of the headers of one answer together. They are kept as long as the answer lasts."""
 
+MAX_PROVISIONAL = 10
+"""Provisional answers (1xx) before an answer; servers send one, if any."""
+
 MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
 
@@ -27,6 +31,31 @@ KEEP_ALIVE_SECONDS = 60.0
 
 _REDIRECTS = (307, 308)
 """The ones that repeat the request; the others would turn it into one without a body."""
+
+
+class _Response(aiohttp.ClientResponse):
+    """An answer before which only a few provisional ones may come.
+
+    aiohttp skips any number of them, as fast as they come: the loop would do nothing else.
+    """
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        protocol, left = connection.protocol, MAX_PROVISIONAL
+        read = protocol.read
+
+        async def read_few() -> Any:
+            nonlocal left
+            message, payload = await read()
+            left -= 100 <= message.code < 200
+            if left < 0:
+                raise aiohttp.ClientPayloadError("too many provisional answers")
+            return message, payload
+
+        protocol.read = read_few
+        try:
+            return await super().start(connection)
+        finally:
+            del protocol.read
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
@@ -119,6 +148,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                     ssl=self._ssl,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                response_class=_Response,
                 auto_decompress=False,
             )
         return self._session

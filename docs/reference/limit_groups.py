@@ -155,7 +155,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LABELS": INVALID,
             "MAX_LABEL_CHARACTERS": INVALID,
         },
-        "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES},
         "core.intake.attachments": {"MAX_HEAD_CHARS": INVALID},
         "core.disk.threads": {"MAX_FILE_READS": WAITS},
         "cli.serve": {"MAX_SHARED_THREADS": WAITS},

@@ -103,17 +103,19 @@ async def test_json_result_is_kept_word_by_word(client: Client) -> None:
 
 
 async def test_bad_file_stores_nothing(client: Client) -> None:
-    """Neither url nor path, both, and broken base64: the field is named and the call stays open."""
+    """Neither url nor path, broken base64, a file of the server, no such upload: it is told, and the call stays open."""
     session_id = await new_session(client, tools=[tool("look")])
     accepted, call = await pending(client, LOOK, session_id)
     for file, field in (
         (ToolResultFile(mime="image/png"), "files[0].url"),
-        (ToolResultFile(upload_id="upl_1"), "files[0].upload_id"),
         (ToolResultFile(url="data:image/png;base64,###"), "files[0].url"),
         (ToolResultFile(path="/etc/passwd"), "files[0].path"),
     ):
         refusal = await refused(client.tools.SubmitToolResult(result(accepted, call, output="x", files=[file])))
         assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [field])
+    unknown = result(accepted, call, output="x", files=[ToolResultFile(upload_id="upl_1")])
+    refusal = await refused(client.tools.SubmitToolResult(unknown))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "UPLOAD_NOT_FOUND")
     shown = [call for message in await displayed(client, session_id) for call in message.tool_calls]
     assert [state.status for state in shown] == ["pending"]
 

@@ -103,7 +103,7 @@ async def test_json_result_is_kept_word_by_word(client: Client) -> None:
 
 
 async def test_bad_file_stores_nothing(client: Client) -> None:
-    """Neither url nor path, broken base64, a file of the server, no such upload: it is told, and the call stays open."""
+    """Neither url nor path, broken base64, a file of the server, no such upload: told, and the call stays open."""
     session_id = await new_session(client, tools=[tool("look")])
     accepted, call = await pending(client, LOOK, session_id)
     for file, field in (

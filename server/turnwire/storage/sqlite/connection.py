@@ -53,8 +53,8 @@ async def run(
     Raises:
         StorageError: SQLite reported an error; its subclass says which kind.
     """
-    call = _Call(functools.partial(function, connection._conn, *args, **kwargs))
     try:
+        call = _Call(functools.partial(function, connection._conn, *args, **kwargs))
         await connection._execute(call)  # type: ignore[no-untyped-call]
     except FAILURES as error:
         raise translate(error) from error

@@ -113,7 +113,7 @@ $(VENV)/atheris: $(VENV)/dev .ci/atheris.txt
 	@touch $@
 
 .PHONY: fuzz
-SECONDS ?= 60
+fuzz: SECONDS ?= 60
 fuzz: $(VENV)/atheris ## Feeds what parses foreign bytes, each target SECONDS long: make fuzz SECONDS=10 ARGS="sse http2"
 	@PYTHONPATH="$(CURDIR)/$(VENV)/atheris" $(BIN)/python -m tests.support.fuzzing --seconds $(SECONDS) $(ARGS)
 
@@ -152,7 +152,6 @@ check-vectors: $(VENV)/dev ## Checks that clients/vectors/ is what the server sa
 
 SEED ?= 1
 COUNT ?= 200
-SECONDS ?= 600
 .PHONY: mutants soak
 # In a folder of its own: only these tests need it, and it changes no version of what the others use.
 $(VENV)/mutants: $(VENV)/dev .ci/mutants.txt
@@ -163,6 +162,7 @@ $(VENV)/mutants: $(VENV)/dev .ci/mutants.txt
 mutants: $(VENV)/mutants ## Tests the tests: COUNT changes drawn by SEED, and which of them no test notices. Takes hours.
 	@PYTHONPATH=$(VENV)/mutants $(BIN)/python -m tests.support.mutants --seed $(SEED) --count $(COUNT) $(ARGS)
 
+soak: SECONDS ?= 600
 soak: $(VENV)/dev ## Churns everything for SECONDS, drawn by SEED: the server must end where it began.
 	@$(BIN)/python -m tests.support.soak.run --seconds $(SECONDS) --seed $(SEED)
 

@@ -3,9 +3,12 @@
 import os
 import random
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from turnwire.telemetry.watches import memory_watch
 
 settings.register_profile("any_machine", deadline=None)
 settings.load_profile("any_machine")
@@ -33,6 +36,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def memory_of_a_server() -> Iterator[None]:
+    """A server in the process of the tests would count what thousands of tests have left there, and refuse new work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_watch, "own_bytes", lambda: 2**26)
+        yield
 
 
 @pytest.fixture

@@ -1,9 +1,26 @@
-"""The memory of this process, as its C library has it."""
+"""The memory of this process: what the system gives to it, and what its C library makes of that."""
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
 from typing import Protocol
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int | None:
+    """Returns the resident memory of this process; None if the system does not tell."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def trim() -> None:
+    """Gives memory back that the allocator keeps, where it can (glibc). Takes some milliseconds for each gigabyte."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Memory(Protocol):
@@ -36,15 +53,14 @@ class GlibcMemory:
 
     def __init__(self) -> None:
         """Raises OSError or AttributeError: another C library, or another system."""
-        library = ctypes.CDLL(None)
-        self._counts, self._trim = library.mallinfo2, library.malloc_trim
+        self._counts = ctypes.CDLL(None).mallinfo2
         self._counts.restype = _Counts
-        self._trim.argtypes = [ctypes.c_size_t]
-        self.held()
+        if resident_bytes() is None:
+            raise OSError(f"{_STATM} cannot be read")
 
     def held(self) -> int:
         """Returns the resident memory."""
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes() or 0
 
     def used(self) -> int:
         """Returns what is used of the heaps, and of blocks that are mapped by themselves."""
@@ -53,7 +69,7 @@ class GlibcMemory:
 
     def give_back(self) -> None:
         """Gives back every whole page that is free, in all heaps."""
-        self._trim(0)
+        trim()
 
 
 def this_process() -> Memory | None:

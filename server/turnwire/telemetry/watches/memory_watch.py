@@ -6,12 +6,12 @@ limit of the control group that the process is in, whichever is less.
 
 import asyncio
 import contextlib
-import ctypes
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
+
+from turnwire.telemetry.memory import process
 
 CHECK_SECONDS = 0.1
 """How often the memory is looked at, which takes some microseconds."""
@@ -25,7 +25,6 @@ TRIM_SECONDS = 5.0
 CGROUP_SHARE = 0.9
 """Of the limit of a control group: files in the cache count for it too."""
 
-_STATM = Path("/proc/self/statm")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 log = structlog.get_logger()
@@ -38,7 +37,7 @@ class MemoryWatch:
         self,
         max_bytes: int,
         on_change: Callable[..., None],
-        resident_bytes: Callable[[], int | None] | None = None,
+        resident_bytes: Callable[[], int | None] = process.resident_bytes,
     ) -> None:
         """Args:
         max_bytes: What the process may have.
@@ -48,7 +47,7 @@ class MemoryWatch:
         limit = cgroup_bytes()
         self._max_bytes = max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
         self._on_change = on_change
-        self._resident_bytes = resident_bytes or own_bytes
+        self._resident_bytes = resident_bytes
         self._task: asyncio.Task[None] | None = None
         self._trimmed_at = float("-inf")
         self.is_short = False
@@ -87,21 +86,13 @@ class MemoryWatch:
         now = asyncio.get_running_loop().time()
         if now - self._trimmed_at >= TRIM_SECONDS:
             self._trimmed_at = now
-            await asyncio.to_thread(trim)
+            await asyncio.to_thread(process.trim)
 
     def _change(self, resident: int, *, is_short: bool) -> None:
         self.is_short = is_short
         name = "memory_short" if is_short else "memory_enough"
         log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
         self._on_change(is_short=is_short)
-
-
-def own_bytes() -> int | None:
-    """Returns the resident memory of this process; None if the system does not tell."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def cgroup_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS) -> int | None:
@@ -117,9 +108,3 @@ def cgroup_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS) 
             found.append(int((folder / "memory.max").read_text()))
         folder = folder.parent
     return min(found, default=None)
-
-
-def trim() -> None:
-    """Gives memory back that the allocator keeps, where it can (glibc). Takes some milliseconds for each gigabyte."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)

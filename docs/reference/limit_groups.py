@@ -66,7 +66,6 @@ LIMITS_KEYS: Mapping[str, str] = {
 KEYS: Mapping[str, Mapping[str, str]] = {
     "Requests": {
         "server.max_message_bytes": "RESOURCE_EXHAUSTED, without a reason",
-        "server.max_connections": CLOSED,
         "server.max_list_bytes": "older entries are left out; one alone: `ANSWER_TOO_LARGE`",
         "quotas.max_requests_per_second": QUOTA,
         "quotas.max_request_burst": QUOTA,
@@ -136,6 +135,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_SETTINGS_REQUEST_BYTES": INVALID,
             "MAX_PIECE_REQUEST_BYTES": INVALID,
         },
+        "api.bounds.values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
+        "api.bounds.receiving": {"MAX_SLOW": BUSY, "QUICK_SECONDS": "others go before it", "RECEIVE_SECONDS": BUSY},
         "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},
         "api.wire.requests.sessions": {"MAX_MASK_PATHS": INVALID},
         "api.wire.requests.watches": {"MAX_KINDS": INVALID},
@@ -308,8 +309,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
-        "api.bounds.values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
-        "api.bounds.receiving": {"MAX_SLOW": BUSY, "QUICK_SECONDS": "others go before it", "RECEIVE_SECONDS": BUSY},
         "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",
@@ -417,7 +416,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.web.http.limits": {
             "MAX_HEAD_BYTES": "HTTP 431",
             "MAX_HEADERS": "HTTP 431",
-            "MAX_TARGET_BYTES": "HTTP 431",
             "HEAD_SECONDS": CLOSED,
             "IDLE_SECONDS": CLOSED,
             "STALL_SECONDS": CLOSED,

@@ -116,7 +116,8 @@ class Limits(
     max_receiving_bytes: Count = 128 * 2**20
     """Requests that are being received: so many of the largest ones at the same time. Others wait."""
     max_memory_bytes: Count = 2**30
-    """Memory of the process. What begins new work is refused while nine tenths of it are in use; what runs goes on."""
+    """Memory of the process; nine tenths of the limit of its control group if that is less. What begins new work is
+    refused from nine tenths of this on, until less than eight tenths are in use; what runs goes on."""
 
     # Archives
     max_exports: Count = 8

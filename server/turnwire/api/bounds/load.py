@@ -1,16 +1,12 @@
 """How many calls there are at once, whatever listener they came by, and whether there is memory for more."""
 
-from datetime import timedelta
-
 from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.receiving import Receiving
+from turnwire.api.bounds.receiving import RETRY_AFTER, Receiving
 from turnwire.domain.errors import MemoryShort, TooManyCalls
 from turnwire.domain.limits import Limits
 
 SMALL_METADATA_BYTES = 1024
 """Of one call: less is part of what any call takes. With a token it has some hundreds."""
-
-RETRY_AFTER = timedelta(seconds=1)
 
 
 class Load:

@@ -26,6 +26,7 @@ MAX_SLOW = 2_000
 short they are ended first."""
 
 RETRY_AFTER = timedelta(seconds=1)
+"""When whoever is refused because of too many calls, or too little memory, may try again."""
 
 
 class _Reading:
@@ -115,7 +116,8 @@ class Receiving:
         self._give_back()
         now = asyncio.get_running_loop().time()
         if len(self._slow) >= MAX_SLOW:
-            reading.end(TooManyCalls.at("MAX_SLOW", MAX_SLOW, RETRY_AFTER), now)
+            text = "the server has too many requests that come slowly"
+            reading.end(TooManyCalls.of("MAX_SLOW", MAX_SLOW, text, RETRY_AFTER), now)
         else:
             self._slow[reading] = None
             reading.scope.reschedule(now + RECEIVE_SECONDS)

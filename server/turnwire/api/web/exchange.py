@@ -20,7 +20,7 @@ BODY_SECONDS = 60.0
 _NO_CONTENT = 204
 
 MAX_BODIES_BYTES = 256 * 2**20
-"""Of all bodies that are being read: a body is read before its caller is admitted, so everybody can send one."""
+"""Of all bodies that are being read. Of each one that comes slowly, the server has what its client has sent so far."""
 
 
 class BodyTooSlow(Exception):

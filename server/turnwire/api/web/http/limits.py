@@ -12,13 +12,11 @@ from turnwire.api.web.http.work import Work
 from turnwire.ports.identity.authenticator import ClientCertificate
 
 MAX_HEAD_BYTES = 32_768
-"""Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all."""
+"""Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
+GET has its message in the first line."""
 
 MAX_HEADERS = 100
 """Of one request; browsers send about 20."""
-
-MAX_TARGET_BYTES = MAX_HEAD_BYTES
-"""Of the path and the query: a call by GET has its message there."""
 
 HEAD_SECONDS = 10.0
 """How long the head of a request may take from its first byte, or from the beginning of the connection."""

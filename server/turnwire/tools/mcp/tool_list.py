@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-import structlog
 
 from turnwire.domain.text import one_line
 from turnwire.ports.tools import ServerTool
@@ -27,7 +26,7 @@ MAX_TOOL_BYTES = 64 * 1024
 MAX_LIST_BYTES = 2 * 2**20
 """Of all tools of one server together: more than fits the context of a model."""
 
-log = structlog.get_logger()
+_TOO_MANY = "there are more than {}"
 
 
 class ToolList:
@@ -45,23 +44,28 @@ class ToolList:
 
     @property
     def problem(self) -> str:
-        """How many tools were left out, and why one of them was; "" when all were taken."""
-        return f"{self._left_out} tools left out: {self._why}" if self._left_out else ""
+        """How many tools were left out at least, and why one of them was; "" when all were taken."""
+        return f"at least {self._left_out} tools left out: {self._why}" if self._left_out else ""
 
     def add(self, listed: Iterable[Any], next_cursor: str | None) -> bool:
         """Takes the tools of a page that can be taken. Returns whether to ask for the next page."""
         for tool in listed:
             if why := self._take(tool):
-                self._left_out += 1
-                self._why = self._why or why
+                self._leave_out(why)
         self._pages += 1
-        if not next_cursor or len(self.tools) >= MAX_TOOLS:
+        if not next_cursor:
+            return False
+        if len(self.tools) >= MAX_TOOLS:
+            self._leave_out(_TOO_MANY.format(MAX_TOOLS))
             return False
         if self._pages >= MAX_PAGES or len(next_cursor) > MAX_CURSOR_CHARS:
-            self._left_out += 1
-            self._why = self._why or f"its list has more than {MAX_PAGES} pages, or a page has a very long name"
+            self._leave_out(f"its list has more than {MAX_PAGES} pages, or a page has a very long name")
             return False
         return True
+
+    def _leave_out(self, why: str) -> None:
+        self._left_out += 1
+        self._why = self._why or why
 
     def _take(self, tool: Any) -> str:
         """Takes a tool, or returns why not."""
@@ -71,7 +75,7 @@ class ToolList:
         if name in self.tools:
             return f"the name {name!r} is there twice"
         if len(self.tools) >= MAX_TOOLS:
-            return f"there are more than {MAX_TOOLS}"
+            return _TOO_MANY.format(MAX_TOOLS)
         schema = msgspec.json.encode(tool.input_schema)
         size = len(schema) + len(description.encode())
         if size > MAX_TOOL_BYTES:

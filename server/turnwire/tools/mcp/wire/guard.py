@@ -134,10 +134,10 @@ class _Reader(_Stream):
 
 
 def _cut_tools(result: Any) -> None:
-    """Drops the schemas of results, and tools beyond the limit."""
+    """Drops the schemas of results, and tools beyond the limit: all but one, by which the list notices them."""
     tools = result.get("tools") if isinstance(result, dict) else None
     if isinstance(tools, list):
-        del tools[MAX_TOOLS:]
+        del tools[MAX_TOOLS + 1 :]
         for tool in tools:
             if isinstance(tool, dict):
                 tool.pop("outputSchema", None)

@@ -109,7 +109,7 @@ async def test_long_requests_lose_their_content_and_long_notices_are_dropped() -
 
 async def test_results_are_cut_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools and parts over the limits, and the schemas of results."""
-    monkeypatch.setattr(guard, "MAX_TOOLS", 2)
+    monkeypatch.setattr(guard, "MAX_TOOLS", 1)
     monkeypatch.setattr(guard, "MAX_BLOCKS", 2)
     wire = Wire()
     async with wire.session() as (reader, _):

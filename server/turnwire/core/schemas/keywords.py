@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
-from turnwire.core.schemas.patterns import MAX_COST, known_pattern
+from turnwire.core.schemas.patterns import regex_matches
 from turnwire.core.schemas.steps import current
 
 _NOT_CHECKED = ("unevaluatedProperties", "unevaluatedItems", "format")
@@ -113,11 +113,7 @@ def _skip_keyword(_validator: Any, _value: Any, _instance: Any, _schema: Any) ->
 
 def _matches(pattern: str, text: str) -> bool:
     """Returns whether a pattern occurs in a text, and counts what that costs; True when it might take too long."""
-    known = known_pattern(pattern)
-    if known is None or (cost := known.cost(text)) > MAX_COST:
-        return True
-    current.get().spend(cost // _COMPARED_IN_A_STEP)
-    return known.compiled.search(text) is not None
+    return regex_matches(pattern, text, lambda cost: current.get().spend(cost // _COMPARED_IN_A_STEP))
 
 
 def _pattern(_validator: Any, pattern: Any, instance: Any, _schema: Any) -> Iterator[Any]:

@@ -1,6 +1,7 @@
 """Regular expressions with bounded cost: Python's engine backtracks and cannot be interrupted."""
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,10 +30,20 @@ class Pattern(NamedTuple):
         return int(length ** (self.choices + 1)) * min(self.width, length)
 
 
-def regex_matches(pattern: str, text: str) -> bool:
-    """Returns whether the pattern occurs in the text; also True when it is invalid or might take too long."""
+def regex_matches(pattern: str, text: str, spend: Callable[[int], None]) -> bool:
+    """Returns whether the pattern occurs in the text; also True when it is invalid or might take too long.
+
+    Args:
+        pattern: The pattern.
+        text: The text.
+        spend: Called before the text is searched, with how many characters are compared at most. What it raises ends
+            this.
+    """
     known = known_pattern(pattern)
-    return known is None or known.cost(text) > MAX_COST or known.compiled.search(text) is not None
+    if known is None or (cost := known.cost(text)) > MAX_COST:
+        return True
+    spend(cost)
+    return known.compiled.search(text) is not None
 
 
 @lru_cache(maxsize=1024)

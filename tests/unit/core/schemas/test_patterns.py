@@ -7,6 +7,10 @@ import pytest
 from turnwire.core.schemas.patterns import regex_matches
 
 
+def _free(_cost: int) -> None:
+    """Lets every search happen."""
+
+
 @pytest.mark.parametrize(
     ("pattern", "text", "found"),
     [
@@ -22,7 +26,7 @@ from turnwire.core.schemas.patterns import regex_matches
 )
 def test_ordinary_patterns_are_run(pattern: str, text: str, found: bool) -> None:
     """They may match anywhere, as JSON Schema says."""
-    assert regex_matches(pattern, text) is found
+    assert regex_matches(pattern, text, _free) is found
 
 
 @pytest.mark.parametrize(
@@ -46,11 +50,19 @@ def test_ordinary_patterns_are_run(pattern: str, text: str, found: bool) -> None
 def test_dangerous_patterns_cost_nothing(pattern: str) -> None:
     """What might take for ever counts as matching: the tool checks for itself."""
     began = time.thread_time()
-    assert regex_matches(pattern, "a" * 5000 + "!")
+    assert regex_matches(pattern, "a" * 5000 + "!", _free)
     assert time.thread_time() - began < 0.5
 
 
 @pytest.mark.parametrize("pattern", [r"\p{L}", "(", "(?<name>a)", "a{99999999999}"])
 def test_patterns_of_other_dialects_match(pattern: str) -> None:
     """JSON Schema speaks ECMAScript; what Python cannot read is no reason to refuse a call."""
-    assert regex_matches(pattern, "1")
+    assert regex_matches(pattern, "1", _free)
+
+
+def test_what_a_search_costs_is_told_before_it() -> None:
+    """Nothing is told of a pattern that is not run."""
+    told: list[int] = []
+    assert regex_matches("^ab$", "ab", told.append)
+    assert regex_matches("(a+)+$", "ab", told.append)
+    assert len(told) == 1 and told[0] > 0

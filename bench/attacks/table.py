@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from bench.attacks import (
     costly_requests,
     json_requests,
+    large_prompts,
     large_requests,
     many_calls,
     tiny_frames,
+    unread_answers,
     uploaded_files,
     wild_models,
     wild_tools,
@@ -17,9 +19,11 @@ from bench.attacks.attack import Attack
 _MODULES = (
     costly_requests,
     json_requests,
+    large_prompts,
     large_requests,
     many_calls,
     tiny_frames,
+    unread_answers,
     uploaded_files,
     wild_models,
     wild_tools,

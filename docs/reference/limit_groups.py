@@ -32,6 +32,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_streams_per_connection": WAITS,
     "max_metadata_bytes": BUSY,
     "max_receiving_bytes": WAITS,
+    "max_sending_bytes": BUSY,
     "max_memory_bytes": BUSY,
     "max_exports": BUSY,
     "max_tenant_exports": BUSY,
@@ -309,6 +310,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
+        "api.bounds.sending": {"MAX_MADE": WAITS, "UNREAD_SECONDS": CLOSED},
         "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",

@@ -15,9 +15,11 @@ from structlog.testing import capture_logs
 
 from bench.attacks.wire import END_HEADERS, HEADERS, RST_STREAM, Wire, call, data_frames, frame, message, wire
 from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+from opencode.message.message_pb2 import AppendMessageRequest, GetMessageRequest, MessagePart, TextPart
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, ListSessionsRequest
 from tests.support.servers.running import connect, running_server
-from turnwire.api.bounds import receiving
+from turnwire.api.bounds import receiving, sending
 from turnwire.api.bounds.peers import MAX_RESETS
 from turnwire.api.grpc.server import LOOKAHEAD_BYTES
 from turnwire.app import Server
@@ -212,3 +214,52 @@ async def test_a_peer_that_only_resets_is_cut_off(tmp_path: Path) -> None:
         resets = [line for line in lines if line["event"] == "rpc" and line["code"] == "CANCELLED"]
         assert stream // 2 > MAX_RESETS >= len(resets)
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=30)
+
+
+async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
+    """Further large ones are refused, small ones are not; when the client is gone, there is room again."""
+    toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
+        part = MessagePart(text=TextPart(text="x" * 600_000))
+        append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
+        appended = await client.messages.AppendMessage(append)
+        get = GetMessageRequest(session_id=session_id, message_id=appended.message_id)
+        async with by_hand(server) as one:  # its windows are 64 KiB, and it never makes them larger
+            path = "/opencode.message.MessageService/GetMessage"
+            await one.send(frame(HEADERS, END_HEADERS, 1, call(path)))
+            await one.send(data_frames(1, message(get.SerializeToString()), end=True))
+            await until(lambda: server.load.sending.bytes > 600_000)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.messages.GetMessage(get)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"
+            assert waits(refused.value)
+            await client.sessions.GetSession(GetSessionRequest(session_id=session_id))
+        await until(lambda: server.load.sending.bytes == 0)
+        await client.messages.GetMessage(get)
+        await until(lambda: server.load.sending.bytes == 0)
+
+
+async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client that does not read is cut off; a watch that waited for the room gets its event."""
+    monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.2)
+    toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
+        part = MessagePart(text=TextPart(text="x" * 600_000))
+        append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
+        appended = await client.messages.AppendMessage(append)
+        get = GetMessageRequest(session_id=session_id, message_id=appended.message_id)
+        async with by_hand(server) as one:
+            path = "/opencode.message.MessageService/GetMessage"
+            await one.send(frame(HEADERS, END_HEADERS, 1, call(path)))
+            await one.send(data_frames(1, message(get.SerializeToString()), end=True))
+            await until(lambda: server.load.sending.bytes > 600_000)
+            watch = client.events.WatchEvents(WatchEventsRequest(session_id=session_id))
+            await watch.read()
+            await client.messages.AppendMessage(append)
+            async with asyncio.timeout(30):
+                while (await watch.read()).ByteSize() < 600_000:
+                    pass
+            await until(lambda: one.is_closed)

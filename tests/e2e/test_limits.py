@@ -132,6 +132,7 @@ ELSEWHERE = {
     "max_calls": "e2e/test_costly_calls.py test_further_calls_are_refused",
     "max_streams_per_connection": "e2e/test_costly_calls.py test_one_connection_has_a_bound_of_calls",
     "max_metadata_bytes": "e2e/test_costly_calls.py test_metadata_of_all_calls_has_a_bound",
+    "max_sending_bytes": "unit/api/bounds/test_sending.py test_an_answer_without_a_place_is_refused",
     "max_receiving_bytes": "unit/api/bounds/test_receiving.py test_few_are_received_at_a_time",
     "max_memory_bytes": "e2e/test_costly_calls.py test_new_work_is_refused_while_memory_is_short",
     "max_imports": "e2e/test_limits.py test_an_import_over_the_limit_is_refused",

@@ -20,8 +20,9 @@ from google.rpc import status_pb2
 from turnwire.api import audit
 from turnwire.api.admission import Admission
 from turnwire.api.bounds.load import Load
+from turnwire.api.bounds.sending import SMALL_BYTES
 from turnwire.api.refusals import LineLimit, Refusals
-from turnwire.api.rights import BEGINS_WORK
+from turnwire.api.rights import BEGINS_WORK, READS_CONTENT
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
 from turnwire.domain.errors import (
@@ -71,6 +72,9 @@ class Outlet(Protocol):
 Receive = Callable[[], Awaitable[bytes]]
 """Returns the bytes of a request once they are there. Raises CallFailed for a request that the listener refuses, and
 CallerGone. Called once, after its caller was admitted."""
+
+WhenSent = Callable[[Callable[[], None]], object]
+"""Takes a function that is called when the call has ended and its answer is no longer kept."""
 
 
 class UnaryMethod(NamedTuple):
@@ -129,13 +133,16 @@ class Gate:
         self._observer = observer
         self._stranger_lines = LineLimit()
 
-    async def unary(self, method: UnaryMethod, receive: Receive, caller: Caller) -> Message | bytes:
+    async def unary(
+        self, method: UnaryMethod, receive: Receive, caller: Caller, when_sent: WhenSent | None = None
+    ) -> Message | bytes:
         """Carries out a call and returns its one answer. Cancelling this cancels the implementation.
 
         Args:
             method: What is called.
             receive: Returns the encoded request.
             caller: Who calls.
+            when_sent: Tells when the answer is sent; None if the listener itself bounds what clients have not read.
 
         Raises:
             CallFailed: the call failed for any reason.
@@ -147,7 +154,7 @@ class Gate:
             taken = self._enter(method.name, caller)
             try:
                 principal, request = await self._received(method, receive, caller, call)
-                answer = await method.run(principal, request)
+                answer = await self._answer(method, principal, request, caller, when_sent)
             finally:
                 self._load.leave(taken)
             call.note_session(answer)
@@ -176,6 +183,7 @@ class Gate:
             taken = self._enter(method.name, caller)
             try:
                 principal, request = await self._received(method, receive, caller, call)
+                connection = caller.connection()
                 async with contextlib.aclosing(method.run(principal, request)) as answers:
                     del request
                     async for answer in answers:
@@ -184,9 +192,33 @@ class Gate:
                             await outlet.open()
                         else:
                             call.note_session(answer)
-                            await outlet.send(answer)
+                            await self._send(answer, connection, outlet)
             finally:
                 self._load.leave(taken)
+
+    async def _answer(
+        self, method: UnaryMethod, principal: Principal, request: Any, caller: Caller, when_sent: WhenSent | None
+    ) -> Message | bytes:
+        """Returns the answer, which has a place until it is sent if it is large. Raises TooManyCalls."""
+        sending = self._load.sending
+        async with sending.making if method.name in READS_CONTENT else contextlib.nullcontext():
+            if method.name in READS_CONTENT:
+                sending.check(caller.connection())
+            answer = await method.run(principal, request)
+            if when_sent is not None and (size := size_of(answer)) > SMALL_BYTES:
+                held = sending.hold(size, caller.connection(), partial(self._cut_off, caller.connection()))
+                when_sent(lambda: sending.release(held))
+        return answer
+
+    async def _send(self, answer: Message | bytes, connection: str, outlet: Outlet) -> None:
+        if (size := size_of(answer)) <= SMALL_BYTES:
+            await outlet.send(answer)
+            return
+        async with self._load.sending.place(size, connection, partial(self._cut_off, connection)):
+            await outlet.send(answer)
+
+    def _cut_off(self, connection: str) -> None:
+        self._load.resets.cut_off(connection, "answers that are not read")
 
     def _enter(self, name: str, caller: Caller) -> int:
         """Counts the call. Raises _Refused: there are too many."""
@@ -268,6 +300,11 @@ class Gate:
         status = status_of(error)
         await self._refusals.note(name, code_name(status.code), cause, caller.address(), of=of)
         return _Refused(status)
+
+
+def size_of(answer: Message | bytes) -> int:
+    """Returns the bytes of an answer."""
+    return len(answer) if isinstance(answer, bytes) else answer.ByteSize()
 
 
 class _Refused(CallFailed):

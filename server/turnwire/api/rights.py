@@ -89,3 +89,15 @@ BEGINS_WORK = frozenset(
 )
 """Full names of the methods that are refused while memory is short: what they begin or read takes much of it. All
 others let what runs go on, end it, or show it: watches, results of tools, answers of people, aborts."""
+
+READS_CONTENT = frozenset(
+    {
+        "opencode.message.MessageService.GetMessage",
+        "opencode.message.MessageService.ListMessages",
+        "opencode.turn.TurnService.ListAlternatives",
+        "opencode.turn.TurnService.ListQueue",
+        "opencode.turn.TurnService.ListTurns",
+    }
+)
+"""Full names of the methods whose answers are large objects until they are sent: few are made at the same time. Long
+lists are read one after the other anyway."""

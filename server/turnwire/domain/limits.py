@@ -115,6 +115,9 @@ class Limits(
     """Metadata of all calls that have more than a kilobyte of it."""
     max_receiving_bytes: Count = 128 * 2**20
     """Requests that are being received: so many of the largest ones at the same time. Others wait."""
+    max_sending_bytes: Count = 128 * 2**20
+    """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Further
+    calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
     max_memory_bytes: Count = 2**30
     """Memory of the process; nine tenths of the limit of its control group if that is less. What begins new work is
     refused from nine tenths of this on, until less than eight tenths are in use; what runs goes on."""

@@ -2,6 +2,7 @@
 
 from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.receiving import RETRY_AFTER, Receiving
+from turnwire.api.bounds.sending import Sending
 from turnwire.domain.errors import MemoryShort, TooManyCalls
 from turnwire.domain.limits import Limits
 
@@ -16,6 +17,7 @@ class Load:
         """Takes the bounds, and the size of the largest request."""
         self._limits = limits
         self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes)
+        self.sending = Sending(limits.max_sending_bytes)
         self.resets = Resets()
         self.calls = 0
         """Calls that run, open streams included."""

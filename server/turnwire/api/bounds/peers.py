@@ -50,7 +50,7 @@ class Resets:
         """Counts a call that ended before its request was there. Closes a connection of gRPC that has too many."""
         count = self._counts.pop(connection, 0) + 1
         if count > MAX_RESETS:
-            self._cut_off(connection)
+            self.cut_off(connection, "calls that are reset")
             return
         if len(self._counts) >= _MAX_COUNTED:
             del self._counts[next(iter(self._counts))]
@@ -66,9 +66,11 @@ class Resets:
         else:
             del self._counts[connection]
 
-    def _cut_off(self, connection: str) -> None:
+    def cut_off(self, connection: str, reason: str) -> None:
+        """Closes a connection of gRPC, where the system tells which one it is, and logs the reason."""
+
         def tell(done: "asyncio.Future[bool]") -> None:
             if not done.cancelled() and not done.exception() and done.result():
-                self._log.note(connection, "grpc", "calls that are reset")
+                self._log.note(connection, "grpc", reason)
 
         asyncio.get_running_loop().run_in_executor(None, self._shut_down, connection).add_done_callback(tell)

@@ -41,8 +41,11 @@ def to_bytes(answer: Message | bytes) -> bytes:
 
 def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
     async def handle(_requests: Any, context: Context) -> Message | bytes:
+        def when_sent(done: Callable[[], None]) -> None:
+            context.add_done_callback(lambda _: done())  # type: ignore[arg-type]  # the stubs want a class
+
         try:
-            return await gate.unary(method, lambda: one_request(context), GrpcCaller(context))
+            return await gate.unary(method, lambda: one_request(context), GrpcCaller(context), when_sent)
         except CallFailed as failed:
             return end_with(context, failed)
 

@@ -1,0 +1,176 @@
+"""Answers while they are sent: how many bytes the server keeps for clients that have not read them.
+
+gRPC copies what it sends, and keeps it until its client has read it, for as long as the client likes. So large answers
+have a place while they are sent. A unary call that finds none is refused; a stream waits with its next answer, the
+connections in turns. Whoever has not read an answer for long is cut off when another wants the place: nothing else
+makes gRPC forget what it keeps.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+
+from turnwire.api.bounds.receiving import RETRY_AFTER
+from turnwire.domain.errors import TooManyCalls
+
+SMALL_BYTES = 16 * 1024
+"""Answers up to this size have no place: 10,000 watches may have one each."""
+
+UNREAD_SECONDS = 30.0
+"""How long an answer keeps its place while others want one. Without others it may be read as slowly as its client
+likes."""
+
+MAX_MADE = 2
+"""Answers of whole messages that are made at the same time: each is there several times until it is sent."""
+
+_LATER_SECONDS = 0.01
+"""So that a timer never comes before its time."""
+
+
+class Held:
+    """The place of one answer."""
+
+    __slots__ = ("end", "is_ended", "since", "size")
+
+    def __init__(self, size: int, since: float, end: Callable[[], object]) -> None:
+        """Takes the bytes, when it got them, and what cuts its client off."""
+        self.size, self.since, self.end = size, since, end
+        self.is_ended = False
+
+
+class _Turn:
+    """A stream that waits for a place."""
+
+    def __init__(self, size: int, end: Callable[[], object]) -> None:
+        self.size, self.end = size, end
+        self.place: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
+
+
+class Sending:
+    """Counts the bytes of large answers that are being sent. Belongs to the event loop.
+
+    `_held` has the answers, the oldest first. `_waiting` has the streams that wait, by connection.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        """Takes the bound of all answers together. One alone may be larger."""
+        self._max_bytes = max_bytes
+        self._held: dict[Held, None] = {}
+        self._waiting: OrderedDict[str, deque[_Turn]] = OrderedDict()
+        self._refused = set[str]()
+        """Connections that were refused a place since the last one became free."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.making = asyncio.Semaphore(MAX_MADE)
+        """Is held while an answer is made that may be large."""
+        self.bytes = 0
+        """Of the answers that have a place."""
+
+    def check(self, connection: str) -> None:
+        """Raises TooManyCalls when a connection was refused a place and none became free since.
+
+        So no answer after the other is made in vain.
+        """
+        if connection in self._refused:
+            self._end_old()
+            raise self._full()
+
+    def hold(self, size: int, connection: str, end: Callable[[], object]) -> Held:
+        """Gives an answer a place. Returns what `release` takes.
+
+        Args:
+            size: Of the answer in bytes.
+            connection: Whose answer it is.
+            end: Cuts its client off; called once at most, and before `release`.
+
+        Raises:
+            TooManyCalls: there is none.
+        """
+        if not self._fits(size):
+            self._end_old()
+            self._refused.add(connection)
+            raise self._full()
+        return self._take(size, end)
+
+    def release(self, held: Held) -> None:
+        """Takes a place back. Idempotent."""
+        if held in self._held:
+            del self._held[held]
+            self.bytes -= held.size
+            self._refused.clear()
+            self._wake()
+
+    @contextlib.asynccontextmanager
+    async def place(self, size: int, connection: str, end: Callable[[], object]) -> AsyncIterator[None]:
+        """Has a place for an answer of a stream while the body runs; waits until there is one.
+
+        Args:
+            size: Of the answer in bytes.
+            connection: Whose stream it is.
+            end: Cuts the client off; called once at most, while the body runs.
+        """
+        if self._waiting or not self._fits(size):
+            held = await self._turn(_Turn(size, end), connection)
+        else:
+            held = self._take(size, end)
+        try:
+            yield
+        finally:
+            self.release(held)
+
+    async def _turn(self, turn: "_Turn", connection: str) -> Held:
+        self._waiting.setdefault(connection, deque()).append(turn)
+        self._wake()
+        try:
+            return await turn.place
+        except asyncio.CancelledError:
+            if turn.place.done() and not turn.place.cancelled():
+                self.release(turn.place.result())
+            self._wake()
+            raise
+
+    def _fits(self, size: int) -> bool:
+        return not self._held or self.bytes + size <= self._max_bytes
+
+    def _take(self, size: int, end: Callable[[], object]) -> Held:
+        held = Held(size, asyncio.get_running_loop().time(), end)
+        self._held[held] = None
+        self.bytes += size
+        return held
+
+    def _full(self) -> TooManyCalls:
+        return TooManyCalls.at("limits.max_sending_bytes", self._max_bytes, RETRY_AFTER)
+
+    def _end_old(self) -> float | None:
+        """Cuts off who has not read for long. Returns when the next one has not; None if there is none."""
+        now = asyncio.get_running_loop().time()
+        for held in list(self._held):
+            if held.is_ended:
+                continue
+            if held.since + UNREAD_SECONDS > now:
+                return held.since + UNREAD_SECONDS
+            held.is_ended = True
+            held.end()
+        return None
+
+    def _wake(self) -> None:
+        """Lets the next streams go on that have room, and comes again when old answers lose theirs."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting:
+            return
+        next_end = self._end_old()
+        while self._waiting:
+            connection, turns = next(iter(self._waiting.items()))
+            turn = turns[0]
+            if not turn.place.done() and not self._fits(turn.size):
+                break
+            turns.popleft()
+            del self._waiting[connection]
+            if turns:
+                self._waiting[connection] = turns
+            if not turn.place.done():
+                turn.place.set_result(self._take(turn.size, turn.end))
+        if self._waiting and next_end is not None:
+            self._timer = asyncio.get_running_loop().call_at(next_end + _LATER_SECONDS, self._wake)

@@ -227,8 +227,9 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.context.transcript": {"MAX_ARGUMENT_CHARS": CUT, "MAX_RESULT_CHARS": CUT, "MAX_FILE_CHARS": CUT},
     },
     "Tool calls and MCP servers": {
-        "api.wire.requests.tools": {"MAX_RESULT_FILES": INVALID, "MAX_REASON_CHARACTERS": INVALID},
+        "api.wire.requests.tools": {"MAX_REASON_CHARACTERS": INVALID},
         "domain.conversation.limits": {
+            "MAX_RESULT_FILES": "`INVALID_REQUEST`; of an MCP server, further ones are left out",
             "MAX_LOG_LINES": LEFT_OUT,
             "MAX_LOG_CHARACTERS": CUT,
             "MAX_NEW_LOG_LINES": INVALID,
@@ -268,7 +269,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_METADATA_BYTES": "it is left out",
             "MAX_BLOCKS": LEFT_OUT,
             "MAX_URI_CHARS": CUT,
-            "MAX_FILES": LEFT_OUT,
             "MAX_FILES_BYTES": LEFT_OUT,
             "MAX_FILENAME_CHARS": CUT,
         },
@@ -408,9 +408,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_KEY_CHARACTERS": ARCHIVE,
         },
         "interop.ikigai.replay": {
-            "MAX_SYSTEM_CHARACTERS": "it becomes the first message",
             "MAX_PROBLEMS": LEFT_OUT,
-            "MAX_METADATA_BYTES": ARCHIVE,
         },
         "interop.turnwire_lines.reading": {"MAX_TEXTS": ARCHIVE},
     },

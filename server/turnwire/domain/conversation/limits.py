@@ -13,6 +13,8 @@ MAX_SESSION_SYSTEM_CHARACTERS = 64 * 1024
 """It rides in every description of the session."""
 MAX_PROMPT_CHARACTERS = 1_000_000
 """Of a system prompt or a tool's description: about what the largest context windows hold."""
+MAX_RESULT_FILES = 20
+"""Of one result of a tool; each is sent to the model again with every later step."""
 MAX_LOG_LINES = 200
 """Of one call; a tool may report its progress a thousand times a second."""
 MAX_LOG_CHARACTERS = 500

@@ -23,12 +23,13 @@ from typing import Any, BinaryIO, NoReturn
 from msgspec import Struct
 
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ImportProblem, Record, SessionEnd
+from turnwire.domain.conversation.limits import MAX_METADATA_BYTES
 from turnwire.domain.errors import ArchiveInvalid, InvalidRequest
 from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.archive.documents import lines
 from turnwire.interop.forms import Json, a_text, kind_of, refuse, text_of
 from turnwire.interop.ikigai.conversations import MadeBy
-from turnwire.interop.ikigai.replay import MAX_METADATA_BYTES, Replay, StoredRow
+from turnwire.interop.ikigai.replay import Replay, StoredRow
 
 MAX_CONVERSATIONS = 200_000
 """Of one archive; it is remembered which there were."""

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.domain.archive.records import ImportProblem
+from turnwire.domain.conversation.limits import MAX_METADATA_BYTES, MAX_SESSION_SYSTEM_CHARACTERS
 from turnwire.domain.conversation.messages import Message, MessageType, Origin, ToolStatus, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest
@@ -25,14 +26,8 @@ from turnwire.interop.ikigai.rows import draft_of
 SYSTEM = "ikigai"
 """`Origin.system` of what comes from ikigai."""
 
-MAX_SYSTEM_CHARACTERS = 64 * 1024
-"""Of the system prompt of a session; a longer one becomes its first message."""
-
 MAX_PROBLEMS = 1_000
 """Of a conversation; one more says that there are more."""
-
-MAX_METADATA_BYTES = 64 * 1024
-"""Of a message."""
 
 
 class StoredRow(Struct, frozen=True, kw_only=True):
@@ -122,7 +117,7 @@ class Replay:
             created_at=self._times[0],
             updated_at=self._times[1],
             title=self._key,
-            system=prompt if prompt and len(prompt) <= MAX_SYSTEM_CHARACTERS else None,
+            system=prompt if prompt and len(prompt) <= MAX_SESSION_SYSTEM_CHARACTERS else None,
             origin=Origin(system=SYSTEM, session_id=self._key),
         )
 
@@ -133,7 +128,7 @@ class Replay:
             for message, hidden in zip(self._grown.messages, self._grown.hidden, strict=True)
         ]
         prompt = self._prompt()
-        if len(prompt) > MAX_SYSTEM_CHARACTERS and self._times is not None:
+        if len(prompt) > MAX_SESSION_SYSTEM_CHARACTERS and self._times is not None:
             self._row_id = "prompt"
             first = Conversation(self._key, self._new_id)
             first.add(Draft(type=MessageType.SYSTEM, blocks=(text(prompt),)), self._times[0])

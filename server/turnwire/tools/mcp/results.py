@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from turnwire.domain.conversation.limits import MAX_RESULT_FILES
 from turnwire.domain.text import decoded_base64
 from turnwire.ports.tools import ToolFile, ToolOutcome
 
@@ -18,9 +19,6 @@ MAX_BLOCKS = 1_000
 
 MAX_URI_CHARS = 2048
 """Of the address of a resource in a line: what all browsers take."""
-
-MAX_FILES = 20
-"""Most files of one result, the same as for client tools; each is sent to the model again with every later step."""
 
 MAX_FILES_BYTES = 20 * 2**20
 """Most bytes of all files of one result: as much as one file of a message may have, and in base64 less than the longest
@@ -80,8 +78,8 @@ class _Files:
         what = f"{name}, {mime}" if name else mime
         # exact for valid base64; avoids decoding a huge file only to drop it
         size = len(data) // 4 * 3 - data[-2:].count("=")
-        if len(self.kept) == MAX_FILES:
-            return f"[file left out: {what}, {size} bytes; a result may have {MAX_FILES} files]"
+        if len(self.kept) == MAX_RESULT_FILES:
+            return f"[file left out: {what}, {size} bytes; a result may have {MAX_RESULT_FILES} files]"
         if self._bytes + size > MAX_FILES_BYTES:
             return f"[file left out: {what}, {size} bytes; the files of a result may have {MAX_FILES_BYTES} bytes]"
         try:

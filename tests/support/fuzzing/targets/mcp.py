@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from tests.support.fuzzing.targets import Target
 from tests.support.fuzzing.targets.running import pieces, run
-from turnwire.domain.conversation.limits import MAX_METADATA_BYTES
+from turnwire.domain.conversation.limits import MAX_METADATA_BYTES, MAX_RESULT_FILES
 from turnwire.ports.tools import QuestionRefused
 from turnwire.tools.mcp import elicitation
-from turnwire.tools.mcp.results import MAX_FILES, MAX_FILES_BYTES, outcome_of
+from turnwire.tools.mcp.results import MAX_FILES_BYTES, outcome_of
 from turnwire.tools.mcp.wire.sizes import EventSize, JsonSize
 from turnwire.tools.mcp.wire.stdio_process import _Child
 
@@ -96,7 +96,10 @@ def check_result(data: bytes) -> None:
     """What the SDK takes for a result becomes an outcome within the bounds, or a question that can be asked."""
     with contextlib.suppress(ValidationError):
         outcome = outcome_of(CallToolResult.model_validate_json(data))
-        assert len(outcome.files) <= MAX_FILES and sum(len(file.content) for file in outcome.files) <= MAX_FILES_BYTES
+        assert (
+            len(outcome.files) <= MAX_RESULT_FILES
+            and sum(len(file.content) for file in outcome.files) <= MAX_FILES_BYTES
+        )
         assert len(outcome.metadata_json.encode("utf-8", "surrogatepass")) <= 2 * MAX_METADATA_BYTES
         assert all(file.content and "/" not in file.filename for file in outcome.files)
     with contextlib.suppress(ValidationError, QuestionRefused):

@@ -14,8 +14,9 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from turnwire.domain.conversation.limits import MAX_RESULT_FILES
 from turnwire.ports.tools import ToolFile, ToolOutcome
-from turnwire.tools.mcp.results import MAX_FILES, MAX_FILES_BYTES, MAX_METADATA_BYTES, outcome_of, progress_line
+from turnwire.tools.mcp.results import MAX_FILES_BYTES, MAX_METADATA_BYTES, outcome_of, progress_line
 
 
 def base64_of(content: bytes) -> str:
@@ -124,9 +125,9 @@ def test_an_empty_file_becomes_a_line() -> None:
 
 def test_files_beyond_the_count_become_lines() -> None:
     """The first ones are kept."""
-    outcome = outcome_of(CallToolResult(content=[image(b"%d" % number) for number in range(MAX_FILES + 2)]))
-    assert [file.content for file in outcome.files] == [b"%d" % number for number in range(MAX_FILES)]
-    assert outcome.output.splitlines()[MAX_FILES - 1 :] == [
+    outcome = outcome_of(CallToolResult(content=[image(b"%d" % number) for number in range(MAX_RESULT_FILES + 2)]))
+    assert [file.content for file in outcome.files] == [b"%d" % number for number in range(MAX_RESULT_FILES)]
+    assert outcome.output.splitlines()[MAX_RESULT_FILES - 1 :] == [
         "[file 20: image/png, 2 bytes]",
         "[file left out: image/png, 2 bytes; a result may have 20 files]",
         "[file left out: image/png, 2 bytes; a result may have 20 files]",

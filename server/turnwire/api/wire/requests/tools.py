@@ -17,6 +17,7 @@ from turnwire.domain.conversation.limits import (
     MAX_LEASE,
     MAX_NEW_LOG_BYTES,
     MAX_NEW_LOG_LINES,
+    MAX_RESULT_FILES,
     MIN_LEASE,
 )
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
@@ -24,8 +25,6 @@ from turnwire.domain.conversation.questions import QuestionAction, QuestionAnswe
 from turnwire.domain.conversation.turns import MAX_TOOLS
 from turnwire.ports.pages import Page
 
-MAX_RESULT_FILES = 20
-"""Of one result; each is sent to the model again with every later step."""
 MAX_REASON_CHARACTERS = 4096
 """Of an answer to a permission request or a question."""
 MAX_ID_CHARACTERS = 64

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def memory_of_a_server() -> Iterator[None]:
     """A server in the process of the tests would count what thousands of tests have left there, and refuse new work."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_watch, "own_bytes", lambda: 2**26)
+        patch.setattr(memory_watch, "resident_bytes", lambda: 2**26)
         yield
 
 

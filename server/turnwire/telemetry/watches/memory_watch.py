@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from turnwire.telemetry.memory import process
+from turnwire.telemetry.memory.process import resident_bytes, trim
 
 CHECK_SECONDS = 0.1
 """How often the memory is looked at, which takes some microseconds."""
@@ -37,24 +37,24 @@ class MemoryWatch:
         self,
         max_bytes: int,
         on_change: Callable[..., None],
-        resident_bytes: Callable[[], int | None] = process.resident_bytes,
+        read_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         """Args:
         max_bytes: What the process may have.
         on_change: Called on the loop with `is_short` when memory becomes short, and again when it no longer is.
-        resident_bytes: Returns what the process has; None if the system does not tell.
+        read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
         limit = cgroup_bytes()
         self._max_bytes = max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
         self._on_change = on_change
-        self._resident_bytes = resident_bytes
+        self._read_bytes = read_bytes or resident_bytes
         self._task: asyncio.Task[None] | None = None
         self._trimmed_at = float("-inf")
         self.is_short = False
 
     def start(self) -> None:
         """Begins to watch. Does nothing on systems that do not tell how much memory a process has."""
-        if self._resident_bytes() is not None:
+        if self._read_bytes() is not None:
             self._task = asyncio.create_task(self._watch(), name="memory watch")
 
     async def aclose(self) -> None:
@@ -66,14 +66,14 @@ class MemoryWatch:
 
     async def check(self) -> None:
         """Looks at the memory once."""
-        resident = self._resident_bytes()
+        resident = self._read_bytes()
         if resident is None:
             return
         if not self.is_short and resident >= self._max_bytes * SHORT_SHARE:
             self._change(resident, is_short=True)
         if self.is_short and resident >= self._max_bytes * ENOUGH_SHARE:
             await self._trim()
-            resident = self._resident_bytes() or 0
+            resident = self._read_bytes() or 0
         if self.is_short and resident < self._max_bytes * ENOUGH_SHARE:
             self._change(resident, is_short=False)
 
@@ -86,7 +86,7 @@ class MemoryWatch:
         now = asyncio.get_running_loop().time()
         if now - self._trimmed_at >= TRIM_SECONDS:
             self._trimmed_at = now
-            await asyncio.to_thread(process.trim)
+            await asyncio.to_thread(trim)
 
     def _change(self, resident: int, *, is_short: bool) -> None:
         self.is_short = is_short

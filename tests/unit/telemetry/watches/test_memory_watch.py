@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from turnwire.telemetry.memory import process
 from turnwire.telemetry.watches import memory_watch
 from turnwire.telemetry.watches.memory_watch import MemoryWatch, cgroup_bytes
 
@@ -16,7 +15,7 @@ class Memory:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, kept: int = 0) -> None:
         self.resident, self.told, self.trims = 0, list[bool](), 0
         self._kept = kept
-        monkeypatch.setattr(process, "trim", self._trim)
+        monkeypatch.setattr(memory_watch, "trim", self._trim)
         monkeypatch.setattr(memory_watch, "cgroup_bytes", lambda: None)
         self.watch = MemoryWatch(1000, self._note, lambda: self.resident)
 

@@ -94,7 +94,7 @@ class AnswerBounds:
             raise ProviderAnswerOverLimit.of("has too many events", "max_answer_events", limits.max_answer_events)
         if state > limits.max_answer_state_bytes:
             raise ProviderAnswerOverLimit.of(
-                "brings too much for itself alone", "max_answer_state_bytes", limits.max_answer_state_bytes
+                "has too much that is for the provider alone", "max_answer_state_bytes", limits.max_answer_state_bytes
             )
         held = self._text_characters + state + pending_bytes
         self._memory.held_bytes += held - self._held_bytes

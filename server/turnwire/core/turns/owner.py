@@ -202,7 +202,7 @@ class SessionTurns:
             raise TurnInProgress(f"turn {running!r} runs in the session", running)
         limit = self._environment.settings.limits.max_queued_messages
         if len(self.queue) >= limit:
-            text = f"{limit} messages wait in the session already"
+            text = f"no more messages may wait in the session: limits.max_queued_messages is {limit}"
             raise TooManyTurns.of("limits.max_queued_messages", limit, text)
         return True
 

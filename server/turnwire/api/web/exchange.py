@@ -14,8 +14,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Iterable[tuple[str, str]]
 
-BODY_SECONDS = 60.0
-"""How long a body may take to arrive. A piece of an upload is of some megabytes at most."""
+BODY_SECONDS = 600.0
+"""How long a body may take to arrive: the largest one by default, at 28 KB a second."""
 
 _NO_CONTENT = 204
 

@@ -9,6 +9,7 @@ import pytest
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.bounds import receiving
 from turnwire.api.bounds.receiving import QUICK_SECONDS, RECEIVE_SECONDS, Receiving
+from turnwire.config.sections import ServerConfig
 from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 
 QUICK, LONG = timedelta(seconds=QUICK_SECONDS), timedelta(seconds=RECEIVE_SECONDS)
@@ -180,3 +181,8 @@ async def test_a_caller_who_leaves_gives_the_place_back(when: str) -> None:
     for name in "56":
         sent.come(name)
     await asyncio.gather(*more)
+
+
+def test_a_slow_line_brings_the_largest_request_in_time() -> None:
+    """50 KB a second is slow and honest."""
+    assert ServerConfig().max_message_bytes < RECEIVE_SECONDS * 50_000

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from structlog.testing import capture_logs
 
 from bench.attacks.wire import END_HEADERS, HEADERS, RST_STREAM, Wire, call, data_frames, frame, message, wire
 from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import AppendMessageRequest, GetMessageRequest, MessagePart, TextPart
+from opencode.message.message_pb2 import AppendMessageRequest, FilePart, GetMessageRequest, MessagePart, TextPart
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, ListSessionsRequest
 from tests.support.servers.running import connect, running_server
 from turnwire.api.bounds import receiving, sending
@@ -263,3 +265,24 @@ async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, mon
                 while (await watch.read()).ByteSize() < 600_000:
                     pass
             await until(lambda: one.is_closed)
+
+
+async def test_files_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
+    """A file has its place from the first piece to the last; a further download is refused."""
+    toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
+        data = bytes(600_000)
+        part = MessagePart(file=FilePart(mime="application/octet-stream", data=data))
+        append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
+        await client.messages.AppendMessage(append)
+        wanted = DownloadFileRequest(session_id=session_id, sha256=hashlib.sha256(data).hexdigest())
+        async with by_hand(server) as one:
+            await one.send(frame(HEADERS, END_HEADERS, 1, call("/opencode.file.FileService/DownloadFile")))
+            await one.send(data_frames(1, message(wanted.SerializeToString()), end=True))
+            await until(lambda: server.load.sending.bytes >= 600_000)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                [piece async for piece in client.files.DownloadFile(wanted)]
+            assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"
+        await until(lambda: server.load.sending.bytes == 0)
+        assert sum([len(piece.data) async for piece in client.files.DownloadFile(wanted)]) == len(data)

@@ -183,8 +183,11 @@ class Gate:
             taken = self._enter(method.name, caller)
             try:
                 principal, request = await self._received(method, receive, caller, call)
-                connection = caller.connection()
-                async with contextlib.aclosing(method.run(principal, request)) as answers:
+                connection, has_place = caller.connection(), False
+                async with (
+                    contextlib.AsyncExitStack() as places,
+                    contextlib.aclosing(method.run(principal, request)) as answers,
+                ):
                     del request
                     async for answer in answers:
                         await self._admission.check_still_valid(caller)
@@ -192,7 +195,14 @@ class Gate:
                             await outlet.open()
                         else:
                             call.note_session(answer)
-                            await self._send(answer, connection, outlet)
+                            if size := getattr(answer, "size_bytes", 0):  # a file, which is held to its last piece
+                                held = self._load.sending.hold(size, connection, partial(self._cut_off, connection))
+                                places.callback(self._load.sending.release, held)
+                                has_place = True
+                            if has_place:
+                                await outlet.send(answer)
+                            else:
+                                await self._send(answer, connection, outlet)
             finally:
                 self._load.leave(taken)
 

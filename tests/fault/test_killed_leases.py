@@ -75,6 +75,8 @@ async def test_each_change_has_happened_or_not(tmp_path: Path, what: str, delay:
         assert after == again.tool_call
         assert after.HasField("lease") == (what in ("claim", "renew"))
         assert list(after.logs) == (["a line"] if what == "renew" else [])
+        if what == "submit":
+            await turn_ended(client, accepted)  # until then its answer grows between two looks
         await _check_listed(client, ids[0], {call.id: after})
         if what == "claim":
             other = await refused(client.tools.ClaimToolCall(claim(*ids, "two")))

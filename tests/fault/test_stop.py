@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opencode.message.message_pb2 import SendMessageRequest
-from tests.support.clients.conversation import ask, refused, tool, watching
+from tests.support.clients.conversation import ask, refused_unless_gone, tool, watching
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import connect
 
@@ -53,7 +53,7 @@ async def test_a_server_that_lost_its_database_says_why_it_stops(tmp_path: Path)
     """No signal came."""
     async with server_process(tmp_path, JSON_LINES) as server, connect(server.address) as client:
         (tmp_path / "turnwire.db-wal").unlink()
-        assert (await refused(client.messages.SendMessage(ask("hi")))).reason == "STORAGE_CORRUPT"
+        await refused_unless_gone(client.messages.SendMessage(ask("hi")))
         assert await server.ended() == 1
         stopping = _lines(server)["stopping"]
     assert (stopping["signal"], stopping["reason"]) == ("", "STORAGE_CORRUPT")

@@ -262,3 +262,15 @@ async def refused(call: Awaitable[Any]) -> Refusal:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return refusal_of(caught.value)
+
+
+async def refused_unless_gone(call: Awaitable[Any]) -> Refusal | None:
+    """Awaits a call that must fail, at a server that stops by itself: None when it stops before the call is answered.
+
+    A server that loses a file finds it at the next commit, or at its look of each second, whichever comes first.
+    """
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    if caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return None
+    return refusal_of(caught.value)

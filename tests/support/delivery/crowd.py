@@ -160,7 +160,7 @@ class Crowd:
         taken = [output for output, answer in zip(outputs, done, strict=True) if answer is not None]
         assert len(taken) < 2, f"two results of {call.tool_call.id} were taken"
         for output in taken:
-            result = Result(call.message_id, output, self._ledger.now)
+            result = Result(call.message_id, output)
             self._ledger.sessions[session_id].results[call.tool_call.id] = result
             again = await self._unless(submit(requests[outputs.index(output)]), ())
             assert again.tool_call.output == output
@@ -196,7 +196,7 @@ class Crowd:
         first = await self._unless(self._world.client.questions.AnswerQuestion(answer), OVER)
         if first is not None:
             again = await self._unless(self._world.client.questions.AnswerQuestion(answer), ())
-            assert again.sequence == first.sequence
+            assert not again.sequence, f"{asked.question_id} was answered twice: {first}, {again}"
         return True
 
     def let_go(self, number: int = 0) -> bool:

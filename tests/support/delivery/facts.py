@@ -1,10 +1,20 @@
 """What was told of each durable event, by whoever watched: no replay and no restart may tell another one."""
 
 from collections import Counter
+from typing import NamedTuple
 
 from opencode.event.session_event_pb2 import SessionEvent
 from tests.support.oracles.event_facts import facts
 from tests.support.oracles.fold import ContractBroken
+
+
+class Told(NamedTuple):
+    """What was told at some moment."""
+
+    events: dict[tuple[str, int], bytes]
+    """Session and sequence -> the event."""
+    ends: dict[tuple[str, str], int]
+    """Session and turn -> the sequence of its end."""
 
 
 class Facts:
@@ -38,11 +48,10 @@ class Facts:
             if self._ends.setdefault(turn, event.sequence) != event.sequence:
                 raise ContractBroken(f"turn {event.turn_id} has ends at {self._ends[turn]} and {event.sequence}")
 
-    def forget_after(self, heads: dict[str, int]) -> None:
-        """Forgets what came after these sequences: the database is another one. Sessions without one are forgotten."""
-        self._told = {place: told for place, told in self._told.items() if place[1] <= heads.get(place[0], 0)}
-        self._ends = {turn: at for turn, at in self._ends.items() if at <= heads.get(turn[0], 0)}
+    def told(self) -> Told:
+        """Returns what was told so far."""
+        return Told(dict(self._told), dict(self._ends))
 
-    def forget_session(self, session_id: str) -> None:
-        """Forgets a session."""
-        self.forget_after({name: 1 << 62 for name, _ in self._told if name != session_id})
+    def go_back(self, told: Told) -> None:
+        """Knows only what was told when a backup was made: the server has that database again."""
+        self._told, self._ends = dict(told.events), dict(told.ends)

@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError
+from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -41,9 +42,9 @@ from opencode.turn.turn_service_pb2 import (
 )
 from tests.support.clients.conversation import change_of, messages_of, model, model_name, text, tool
 from tests.support.delivery.crowd import MOVED_ON
-from tests.support.delivery.promises import Backup, Named
+from tests.support.delivery.promises import Named
 from tests.support.delivery.readers import Reader
-from tests.support.delivery.town import Town
+from tests.support.delivery.town import Backup, Town
 from tests.support.models.odd_answers import STATUSES, Reply
 from tests.support.models.scripts import Call, Refuse, Say, Think
 from tests.support.servers.world_models import MODELS
@@ -122,9 +123,8 @@ class Delivery(RuleBasedStateMachine):
 
     def _do(self, action: Coroutine[Any, Any, T]) -> T:
         self._story.append(_told(action))
-        bounded = asyncio.wait_for(action, ACTION_SECONDS)
         try:
-            return asyncio.run_coroutine_threadsafe(bounded, self.loop).result()
+            return asyncio.run_coroutine_threadsafe(_bounded(action), self.loop).result()
         except BaseException as error:
             self._broken = True
             machine = type(self)
@@ -495,6 +495,22 @@ class Delivery(RuleBasedStateMachine):
     def settle(self, all_ends: bool) -> None:
         """The sessions come to rest; or all that waits is answered and comes to its end, and everything is compared."""
         self._do(self.town.settle() if all_ends else self.town.rest())
+
+
+async def _bounded(action: Coroutine[Any, Any, T]) -> T:
+    """Carries an action out. One that takes too long fails, and says where all tasks are."""
+    task = asyncio.ensure_future(action)
+    await asyncio.wait((task,), timeout=ACTION_SECONDS)
+    if not task.done():
+        where = StringIO()
+        for one in asyncio.all_tasks():
+            one.print_stack(file=where)
+        task.cancel()
+        raise AssertionError(f"it hangs: {where.getvalue()}")
+    try:
+        return task.result()
+    except TimeoutError as error:  # whose traceback would be lost on the way to the other thread
+        raise AssertionError("it took too long") from error
 
 
 def _told(action: Coroutine[Any, Any, Any]) -> str:

@@ -1,7 +1,7 @@
 """What the server promised: requests that it acknowledged, and what of it a restored backup still has."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 
@@ -24,8 +24,8 @@ class Named:
     """What it made; "" while nobody knows: it was refused, or the answer was lost."""
     turn_id: str = ""
     """The turn that answers it; "" for none."""
-    at: int = 0
-    """When it was acknowledged."""
+    sent_at: int = 0
+    """When it was first sent."""
 
     def result(self, answer: Any) -> str:
         """Returns what an answer says that the request made."""
@@ -40,7 +40,6 @@ class Result:
 
     message_id: str
     output: str
-    at: int
 
 
 @dataclass(eq=False)
@@ -48,8 +47,8 @@ class Session:
     """One session, as the client knows it."""
 
     session_id: str
-    made_at: int
-    deleted_at: int | None = None
+    is_there: bool = True
+    """Whether the server has it; False when it was deleted."""
     edited: set[str] = field(default_factory=set)
     """Messages whose words were changed while they waited."""
     dropped: bool = False
@@ -57,22 +56,16 @@ class Session:
     results: dict[str, Result] = field(default_factory=dict)
     """By tool call."""
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the server has it."""
-        return self.deleted_at is None
 
+@dataclass(frozen=True)
+class Promises:
+    """What the server had promised at some moment."""
 
-@dataclass(eq=False)
-class Backup:
-    """A copy of the database, and what is certain about it."""
-
-    path: Path
-    at: int
-    before: dict[str, int]
-    """Session -> its head before the copy was begun: so much is in the copy."""
-    after: dict[str, int]
-    """Session -> its head after the copy was made: what is behind is not in it."""
+    sessions: dict[str, Session]
+    acknowledged: dict[Named, tuple[str, str]]
+    """Request -> what it made, and the turn that answers it."""
+    lost: frozenset[str]
+    """Ids of what was made in a future that this server does not have."""
 
 
 class Ledger:
@@ -83,8 +76,10 @@ class Ledger:
         self.now = 0
         self.named: list[Named] = []
         self.sessions: dict[str, Session] = {}
-        self.lost: set[str] = set()
+        self.lost: frozenset[str] = frozenset()
         """Ids of what was made in a future that a restored backup does not have."""
+        self._made: dict[str, int] = {}
+        """Id of all that was ever acknowledged -> when its request was first sent."""
 
     def tick(self) -> int:
         """Returns the number of the next thing that happens."""
@@ -97,14 +92,21 @@ class Ledger:
 
     def know_session(self, session_id: str) -> Session:
         """Notes that the server has a session."""
-        return self.sessions.setdefault(session_id, Session(session_id, self.now))
+        return self.sessions.setdefault(session_id, Session(session_id))
+
+    def know(self, named: Named) -> None:
+        """Notes that a request is sent, perhaps again."""
+        if named not in self.named:
+            self.named.append(named)
+            named.sent_at = self.now
 
     def note(self, named: Named, answer: Any) -> None:
         """Notes that a request was acknowledged."""
         made = named.result(answer)
         assert made not in self.lost, f"{made} is of a future that is gone"
         if not named.made:
-            named.made, named.at = made, self.now
+            named.made = made
+            self._made[made] = named.sent_at
             named.turn_id = answer.turn.turn_id if hasattr(answer, "turn") else getattr(answer, "turn_id", "")
         assert named.made == made, f"{named.request.request_id} made {named.made}, and now {made}"
         if named.makes in ("id", "session.id"):
@@ -112,22 +114,24 @@ class Ledger:
 
     def note_deleted(self, session_id: str) -> None:
         """Notes that a session was deleted, and with it the names of requests that made it."""
-        self.sessions[session_id].deleted_at = self.now
+        self.sessions[session_id].is_there = False
         for named in self.named:
             if named.made == session_id:
                 named.made = ""
 
-    def go_back(self, backup: Backup) -> None:
-        """Forgets what was promised after a backup, which the server has again."""
-        for session_id, session in list(self.sessions.items()):
-            if session.made_at > backup.at:
-                del self.sessions[session_id]
-                self.lost.add(session_id)
-                continue
-            if session.deleted_at is not None and session.deleted_at > backup.at:
-                session.deleted_at = None
-            session.results = {call: one for call, one in session.results.items() if one.at <= backup.at}
+    def promises(self) -> Promises:
+        """Returns what is promised now."""
+        acknowledged = {named: (named.made, named.turn_id) for named in self.named if named.made}
+        return Promises(deepcopy(self.sessions), acknowledged, self.lost)
+
+    def go_back(self, promises: Promises, at: int) -> None:
+        """Takes what was promised when a backup was made, at this moment, for what is promised now.
+
+        What was acknowledged only after that is lost, whichever server it was. A request that was sent before may be in
+        the backup although its answer came later, or never.
+        """
+        self.sessions = deepcopy(promises.sessions)
         for named in self.named:
-            if named.made and named.at > backup.at:
-                self.lost.add(named.made)
-                named.made = named.turn_id = ""
+            named.made, named.turn_id = promises.acknowledged.get(named, ("", ""))
+        there = {named.made for named in self.named} | set(self.sessions)
+        self.lost = promises.lost | {made for made, sent_at in self._made.items() if sent_at > at and made not in there}

@@ -3,13 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.clients.conversation import messages_of
 from tests.support.delivery.crowd import Crowd
-from tests.support.delivery.facts import Facts
-from tests.support.delivery.promises import Backup, Ledger, Named
+from tests.support.delivery.facts import Facts, Told
+from tests.support.delivery.promises import Ledger, Named, Promises
 from tests.support.delivery.readers import AllReader, Expected, Place, Reader, SessionReader
 from tests.support.delivery.world import World
 
@@ -20,6 +21,20 @@ ROUNDS = 200
 """So often something that waits is answered, at most, before a turn is said to go on for ever."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Backup:
+    """A copy of the database, and what was certain when it was made."""
+
+    path: Path
+    at: int
+    heads: dict[str, int]
+    """Session -> its head after the copy was made: what is behind is not in it."""
+    promises: Promises
+    told: Told
+    restores: "tuple[tuple[int, Backup], ...]"
+    """When which backup had been put back before."""
 
 
 class Town:
@@ -34,7 +49,7 @@ class Town:
         self.facts = Facts()
         self._prunes = False
         self._restores: list[tuple[int, Backup]] = []
-        """When which backup was put back."""
+        """When which backup was put back, of those that led to the database of now."""
         self.counts: Counter[str] = Counter()
         """What was done and seen, for reports."""
 
@@ -92,24 +107,21 @@ class Town:
 
     async def _asked(self, several: list[Named], times: int) -> None:
         self.ledger.tick()
-        self._know(several)
+        for named in several:
+            self.ledger.know(named)
         await asyncio.gather(*(self.crowd.ask(named, times) for named in several))
 
     async def stream(self, named: Named) -> None:
         """Sends a message and follows its turn in one call."""
         self.ledger.tick()
-        self._know([named])
+        self.ledger.know(named)
         await self.crowd.stream(named)
-
-    def _know(self, several: list[Named]) -> None:
-        for named in several:
-            if named not in self.ledger.named:
-                self.ledger.named.append(named)
 
     async def ask_and_die(self, several: list[Named], acknowledged: int) -> None:
         """Kills the server when so many of the messages, which are sent at the same moment, are acknowledged."""
         self.ledger.tick()
-        self._know(several)
+        for named in several:
+            self.ledger.know(named)
         self.counts["kills"] += 1
         asking = [asyncio.create_task(self.crowd.ask(named, dies=True)) for named in several]
         while sum(one.done() for one in asking) < acknowledged:
@@ -183,7 +195,7 @@ class Town:
         for at, backup in self._restores:
             if place.at > at or place.at < backup.at:
                 continue
-            told_more = place.head > backup.after.get(session_id, 0)
+            told_more = place.head > backup.heads.get(session_id, 0)
             if session_id and told_more:
                 return Expected(True, self._prunes)
             resync = None
@@ -217,9 +229,11 @@ class Town:
     async def back_up(self) -> Backup:
         """Makes a backup."""
         at = self.ledger.tick()
-        backup = await self.world.back_up(self.ledger.there(), at)
+        promises, told = self.ledger.promises(), self.facts.told()
+        path = await self.world.back_up()
+        heads = await self.world.heads(self.ledger.there())
         self.ledger.tick()
-        return backup
+        return Backup(path, at, heads, promises, told, tuple(self._restores))
 
     async def restore(self, backup: Backup, *, killed: bool) -> None:
         """Puts a backup in the place of the database. What was promised after it is gone."""
@@ -227,10 +241,10 @@ class Town:
         self.counts["restores"] += 1
         await (self.world.kill() if killed else self.world.stop())
         await self._lost_connections()
-        self.world.put_back(backup)
-        self.ledger.go_back(backup)
-        self.facts.forget_after(backup.before)
-        self._restores.append((at, backup))
+        self.world.put_back(backup.path)
+        self.ledger.go_back(backup.promises, backup.at)
+        self.facts.go_back(backup.told)
+        self._restores = [*backup.restores, (at, backup)]
         self.ledger.tick()
         await self.world.serve()
 

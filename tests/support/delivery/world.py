@@ -16,7 +16,6 @@ from opencode.turn.turn_pb2 import TURN_STATUS_WAITING
 from opencode.turn.turn_service_pb2 import GetTurnRequest
 from tests.support.clients.conversation import session_of
 from tests.support.delivery.answers import Answers
-from tests.support.delivery.promises import Backup
 from tests.support.delivery.readers import PATIENCE_SECONDS
 from tests.support.servers.mcp import ENVIRON, asker, ready
 from tests.support.servers.process import ServerProcess
@@ -108,22 +107,21 @@ class World:
         await self._channels.aclose()
         await self.models.__aexit__()
 
-    async def back_up(self, sessions: list[str], now: int) -> Backup:
-        """Copies the database while the server works, as docs/operations.md says."""
+    async def back_up(self) -> Path:
+        """Copies the database while the server works, as docs/operations.md says. Returns the copy."""
         self._backups += 1
         path = self._folder / f"backup-{self._backups}.sqlite"
-        before = await self.heads(sessions)
         await asyncio.to_thread(self._copy, path)
-        return Backup(path, now, before, await self.heads(sessions))
+        return path
 
     def _copy(self, path: Path) -> None:
         with closing(sqlite3.connect(self._folder / "turnwire.db")) as db:
             db.execute("VACUUM INTO ?", (str(path),))
 
-    def put_back(self, backup: Backup) -> None:
+    def put_back(self, backup: Path) -> None:
         """Puts the copy in the place of the database, while no server runs, as docs/operations.md says."""
         assert self._server is None
-        shutil.copy(backup.path, self._folder / "turnwire.db")
+        shutil.copy(backup, self._folder / "turnwire.db")
         for beside in ("-wal", "-shm"):
             (self._folder / f"turnwire.db{beside}").unlink(missing_ok=True)
 

@@ -37,7 +37,7 @@ EXAMPLES = ROOT / "examples"
 README = (ROOT / "README.md").read_text()
 WORLDS = "één twee 世界 🌍"
 SECRET = "between us"
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 200
 
 
 def gate(variable: str, *tools: str) -> pytest.MarkDecorator:
@@ -178,7 +178,7 @@ def bridging(served: str, api: str) -> Iterator[str]:
         yield process.stdout.readline().removeprefix("listening on ").strip()
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=200)
 
 
 def deliver(bridge: str, event_id: str, secret: str = SECRET, **event: str) -> int:
@@ -191,7 +191,7 @@ def post(bridge: str, body: bytes, secret: str = SECRET) -> int:
     """Sends bytes to the bridge and returns the status of the answer."""
     request = Request(bridge, body, {"authorization": f"Bearer {secret}", "content-type": "application/json"})
     try:
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=200) as answer:
             return answer.status  # type: ignore[no-any-return]
     except OSError as error:
         return int(getattr(error, "code", 0))

@@ -180,7 +180,7 @@ def test_exit_codes(program: str, tmp_path: Path, arguments: list[str], code: in
         check=False,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=200,
     )
     assert (done.returncode, says in done.stdout + done.stderr) == (code, True), done.stderr
     assert done.stderr.count("\n") == (0 if code == 0 else 1)

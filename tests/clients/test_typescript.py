@@ -64,7 +64,7 @@ def served(folder: Path) -> Iterator[tuple[str, str]]:
         yield address, web
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=200)
         reader.join()
         process.stderr.close()
 

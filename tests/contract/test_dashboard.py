@@ -118,6 +118,6 @@ def test_prometheus_takes_the_rules() -> None:
     folder = ROOT / "examples/prometheus"
     for arguments in (("rules", "rules.yaml"), ("config", "prometheus.yaml")):
         done = subprocess.run(
-            ["promtool", "check", *arguments], cwd=folder, check=False, capture_output=True, text=True, timeout=30
+            ["promtool", "check", *arguments], cwd=folder, check=False, capture_output=True, text=True, timeout=200
         )
         assert done.returncode == 0, done.stdout + done.stderr

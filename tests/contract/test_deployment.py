@@ -65,11 +65,11 @@ def test_the_server_runs_as_the_unit_starts_it(tmp_path: Path) -> None:
     start = [sys.executable, "-c", denying + "os.execv(sys.argv[1], sys.argv[1:])", sys.executable, "-m", "turnwire"]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(20)
+        manager.settimeout(200)
         environ = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
         with subprocess.Popen([*start, *words[1:]], env=environ, stderr=subprocess.PIPE, text=True) as server:
             assert manager.recv(100) == b"READY=1"
             server.send_signal(signal.SIGTERM)
-            _, log = server.communicate(timeout=20)
+            _, log = server.communicate(timeout=200)
     assert server.returncode == 0, log
     assert (tmp_path / "turnwire.db").exists()

@@ -142,7 +142,7 @@ def finished(script: str, environ: dict[str, str]) -> subprocess.CompletedProces
 def in_shell(script: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs a line as a reader does."""
     return subprocess.run(
-        ["bash", "-euc", script], cwd=ROOT, env=environ, check=False, capture_output=True, text=True, timeout=30
+        ["bash", "-euc", script], cwd=ROOT, env=environ, check=False, capture_output=True, text=True, timeout=200
     )
 
 
@@ -167,7 +167,7 @@ def until_seen(script: str, environ: dict[str, str], word: str) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         process.stdout.close()
-        process.wait(timeout=10)
+        process.wait(timeout=200)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -70,11 +70,11 @@ def test_python_example_prints_the_answer(served: str) -> None:
     """It prints every character once, and says why a turn failed."""
     example = [sys.executable, str(ROOT / "examples/python/client.py")]
     done = subprocess.run(
-        [*example, "/rate 100\néén twee 世界 🌍", served], check=False, capture_output=True, text=True, timeout=30
+        [*example, "/rate 100\néén twee 世界 🌍", served], check=False, capture_output=True, text=True, timeout=200
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "één twee 世界 🌍\n", "")
     failed = subprocess.run(
-        [*example, "/error unavailable", served], check=False, capture_output=True, text=True, timeout=30
+        [*example, "/error unavailable", served], check=False, capture_output=True, text=True, timeout=200
     )
     assert failed.returncode == 1
     assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")

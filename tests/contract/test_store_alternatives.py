@@ -111,7 +111,7 @@ async def test_a_path_costs_what_changes(tmp_path: Path) -> None:
         for number in range(300, 310):
             await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 1_000_000)))
         wal = opened.path.with_name(f"{opened.path.name}-wal")
-        with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+        with closing(sqlite3.connect(opened.path, timeout=200)) as db:
             for commit, most in (
                 (selecting("msg_299", PathEnd.HERE), 500_000),
                 (selecting("msg_300"), 500_000),
@@ -137,7 +137,7 @@ async def _steps_of_a_short_branch(opened: OpenedStore) -> int:
         counted += 1
         return 0
 
-    with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+    with closing(sqlite3.connect(opened.path, timeout=200)) as db:
         db.set_progress_handler(count, 1)
         select_path(db, 1, SelectPath("msg_309", PathEnd.NEWEST))
         db.rollback()

@@ -202,7 +202,7 @@ def _held_by_another(path: Path) -> Iterator[None]:
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        assert held.wait(10)
+        assert held.wait(200)
         yield
     finally:
         release.set()

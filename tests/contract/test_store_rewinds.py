@@ -136,7 +136,7 @@ async def test_hiding_costs_little_whatever_messages_hold(tmp_path: Path) -> Non
         await opened.store.commit(creating())
         for number in range(10):
             await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 1_000_000)))
-        with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+        with closing(sqlite3.connect(opened.path, timeout=200)) as db:
             for commit in (hiding(), SHOWING, hiding("msg_3"), hiding("msg_1"), SHOWING, SHOWING):
                 assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
                 await opened.store.commit(commit)
@@ -147,7 +147,7 @@ async def test_hiding_costs_little_whatever_messages_hold(tmp_path: Path) -> Non
 async def test_messages_that_an_older_version_hid_come_back(opened: OpenedStore) -> None:
     """In the order of their sequences, which it stored as they are; what this version hid comes first."""
     await opened.store.commit(hiding("msg_3"))
-    with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+    with closing(sqlite3.connect(opened.path, timeout=200)) as db:
         db.execute("UPDATE messages SET hidden_at = hidden_at % (1 << 40)")
         assert db.execute("SELECT max(hidden_at) FROM messages").fetchone() == (7,)
         db.commit()

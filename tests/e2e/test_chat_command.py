@@ -90,7 +90,7 @@ class AtTerminal:
     async def shows(self, text: str) -> None:
         """Waits until the text was written."""
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(200):
                 while text.encode() not in self.output:
                     self.grew.clear()
                     await self.grew.wait()

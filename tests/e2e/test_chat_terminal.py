@@ -37,10 +37,9 @@ class Window:
 
     async def wrote(self, text: str) -> None:
         """Waits for a text."""
-        async with asyncio.timeout(20):
-            while text not in self.screen.getvalue():
-                self.screen.written.clear()
-                await self.screen.written.wait()
+        while text not in self.screen.getvalue():
+            self.screen.written.clear()
+            await self.screen.written.wait()
 
 
 @pytest.fixture
@@ -70,12 +69,10 @@ async def test_it_is_ready_when_its_row_is_known(window: Window) -> None:
     assert ASKS_FOR_THE_ROW in window.screen.getvalue()
     assert not window.terminal.ready.is_set()
     window.keys.send_text("\x1b[1;1R")
-    async with asyncio.timeout(20):
-        await window.terminal.ready.wait()
+    await window.terminal.ready.wait()
 
 
 async def test_it_is_ready_where_the_row_is_never_told(monkeypatch: pytest.MonkeyPatch, window: Window) -> None:
     """After the time that prompt_toolkit waits."""
     monkeypatch.setattr(Renderer, "CPR_TIMEOUT", 0.01)
-    async with asyncio.timeout(20):
-        await window.terminal.ready.wait()
+    await window.terminal.ready.wait()

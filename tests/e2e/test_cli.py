@@ -29,7 +29,7 @@ def run(*arguments: str, cwd: Path, text: str | None = None) -> subprocess.Compl
         input=text or "",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
     )
 
 
@@ -72,7 +72,7 @@ def test_serve_stops_in_order_within_two_seconds(tmp_path: Path, number: signal.
     with serving(tmp_path) as (process, _):
         started = time.monotonic()
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(200) == 0
         assert time.monotonic() - started < 2
         assert process.stderr
         lines = [line.partition("event=")[2] for line in process.stderr if "event_loop_stuck" not in line]
@@ -92,7 +92,7 @@ def test_serve_stops_within_two_seconds_while_an_answer_streams(tmp_path: Path) 
             assert chat.stdout and chat.stdout.read(5) == "start"
             started = time.monotonic()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(200) == 0
             assert time.monotonic() - started < 2
 
 
@@ -102,7 +102,7 @@ def test_health_follows_the_server(tmp_path: Path) -> None:
         done = run("health", "--target", address, cwd=tmp_path)
         assert (done.returncode, done.stdout, done.stderr) == (0, "SERVING\n", "")
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(200)
         done = run("health", "--target", address, "--timeout", "3", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(f"turnwire: {address} does not serve: ")
@@ -124,20 +124,20 @@ def test_serve_notifies_the_service_manager(tmp_path: Path, abstract: bool) -> N
     path = f"@turnwire-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + path[1:] if abstract else path)
-        manager.settimeout(10)
+        manager.settimeout(200)
         with serving(tmp_path, environ={"NOTIFY_SOCKET": path}) as (process, address):
             assert manager.recv(100) == b"READY=1"
             assert run("health", "--target", address, cwd=tmp_path).returncode == 0
             process.send_signal(signal.SIGTERM)
             assert manager.recv(100) == b"STOPPING=1"
-            assert process.wait(10) == 0
+            assert process.wait(200) == 0
 
 
 def test_serve_needs_no_service_manager_that_listens(tmp_path: Path) -> None:
     """A socket that is gone stops nothing."""
     with serving(tmp_path, environ={"NOTIFY_SOCKET": str(tmp_path / "gone")}) as (process, _):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(200) == 0
 
 
 def test_chat_goes_on_with_a_session(tmp_path: Path) -> None:
@@ -255,6 +255,6 @@ def test_an_insecure_server_says_so(tmp_path: Path) -> None:
         warned, listening = process.stderr.readline(), process.stderr.readline()
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=200)
     assert "event=open_to_other_machines" in warned and "tls.cert tls.key auth.methods" in warned
     assert listening.startswith("listening on 0.0.0.0:")

@@ -60,7 +60,7 @@ async def test_a_watcher_that_does_not_read_holds_up_nobody(tmp_path: Path) -> N
     with deaf_watcher(server.address) as deaf:
         await received_headers(deaf)
         async with connect(server.address) as client:
-            call = HealthStub(client.channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
+            call = HealthStub(client.channel).Watch(health_pb2.HealthCheckRequest(), timeout=200)
             assert (await call.read()).status == SERVING
             await asyncio.wait_for(running.__aexit__(None, None, None), 15)
             assert (await call.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -77,7 +77,7 @@ async def test_long_and_broken_requests_are_refused_and_cost_no_line(tmp_path: P
                     await check(data)
                 assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    [_ async for _ in client.channel.unary_stream(WATCH, None, None)(data, timeout=10)]
+                    [_ async for _ in client.channel.unary_stream(WATCH, None, None)(data, timeout=200)]
                 assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert lines == []
 
@@ -100,7 +100,7 @@ async def test_long_requests_of_watches_are_refused(tmp_path: Path, method: str)
     """Fields that nobody knows would be kept as long as the watch too."""
     unknown_field = b"\xfa\x3e" + b"\x80\x80\x10" + b"x" * (1 << 18)
     async with running_server(tmp_path) as server, connect(server.address) as client:
-        call = client.channel.unary_stream(f"/opencode.{method}", None, None)(unknown_field, timeout=10)
+        call = client.channel.unary_stream(f"/opencode.{method}", None, None)(unknown_field, timeout=200)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call.read()
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

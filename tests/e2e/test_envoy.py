@@ -66,7 +66,7 @@ def browser(proxy: Proxy) -> Iterator[http.client.HTTPSConnection]:
 def browsing(proxy: Proxy) -> closing[http.client.HTTPSConnection]:
     """Connects over HTTP/1.1 and trusts the proxy's certificate alone."""
     context = ssl.create_default_context(cadata=proxy.authority.decode())
-    return closing(http.client.HTTPSConnection("localhost", proxy.port, context=context, timeout=20))
+    return closing(http.client.HTTPSConnection("localhost", proxy.port, context=context, timeout=200))
 
 
 def web(connection: http.client.HTTPSConnection, name: str, request: Message) -> http.client.HTTPResponse:
@@ -97,7 +97,7 @@ def say(text: str) -> StreamMessageRequest:
 def test_grpc_passes_with_tls(proxy: Proxy) -> None:
     """A stream comes event by event."""
     with channel(proxy) as connected:
-        answers = MessageServiceStub(connected).StreamMessage(say("/rate 50\none two three"), timeout=20)
+        answers = MessageServiceStub(connected).StreamMessage(say("/rate 50\none two three"), timeout=200)
         events = [event for answer in answers for event in answer.events]
     assert "".join(event.part_delta.text for event in events).split() == ["one", "two", "three"]
     assert events[-1].WhichOneof("kind") == "turn_ended"
@@ -106,7 +106,7 @@ def test_grpc_passes_with_tls(proxy: Proxy) -> None:
 def test_errors_keep_their_details(proxy: Proxy) -> None:
     """Status, reason and the server's text come through."""
     with channel(proxy) as connected, pytest.raises(grpc.RpcError) as failed:
-        SessionServiceStub(connected).GetSession(GetSessionRequest(session_id="ses_none"), timeout=20)
+        SessionServiceStub(connected).GetSession(GetSessionRequest(session_id="ses_none"), timeout=200)
     status = rpc_status.from_call(failed.value)
     info = error_details_pb2.ErrorInfo()
     assert failed.value.code() is grpc.StatusCode.NOT_FOUND
@@ -188,7 +188,7 @@ def test_a_renewed_certificate_is_served(proxy: Proxy) -> None:
                 grpc.channel_ready_future(connected).result(timeout=0.3)
             except grpc.FutureTimeoutError:
                 continue
-            assert ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=20).version
+            assert ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=200).version
             return
     raise AssertionError("the new certificate is not served")
 
@@ -201,7 +201,7 @@ def test_too_many_requests_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path) as address, envoy(tmp_path, address, few) as proxy, channel(proxy) as connected:
         for _ in range(7):
             try:
-                ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=20)
+                ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=200)
                 codes.append("OK")
             except grpc.RpcError as error:
                 codes.append(error.code().name)
@@ -217,8 +217,8 @@ def test_a_server_that_is_gone_is_unavailable(tmp_path: Path) -> None:
         server = running.enter_context(ExitStack())
         proxy = running.enter_context(envoy(tmp_path, server.enter_context(serving(tmp_path))))
         connected = running.enter_context(channel(proxy))
-        ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=20)
+        ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=200)
         server.close()
         with pytest.raises(grpc.RpcError) as failed:
-            ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=20)
+            ServerServiceStub(connected).GetServerInfo(GetServerInfoRequest(), timeout=200)
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE

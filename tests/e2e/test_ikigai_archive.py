@@ -7,8 +7,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.servers.postgres import running_postgres
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, SessionEnd
 from turnwire.domain.conversation.messages import Text, ToolUse
@@ -41,7 +39,6 @@ def _literal(value: str | None) -> str:
     return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
 
 
-@pytest.mark.timeout(120)
 def test_rows_come_out_of_postgresql_as_they_are(tmp_path: Path) -> None:
     """With the command that docs/migrating.md prints; whatever is in a text."""
     section = (ROOT / "docs/migrating.md").read_text().split("## ikigai\n")[1].split("\n## ")[0]

@@ -45,16 +45,15 @@ class Metrics:
         self.samples = {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
     def _read(self) -> str:
-        with urllib.request.urlopen(self._url, timeout=20) as answer:
+        with urllib.request.urlopen(self._url, timeout=200) as answer:
             self.content_type = answer.headers["content-type"]
             return str(answer.read().decode())
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Scrapes until something is so: a text is answered again for a moment."""
-        async with asyncio.timeout(20):
+        await self.scrape()
+        while not true():
             await self.scrape()
-            while not true():
-                await self.scrape()
 
 
 async def test_an_outage_of_a_provider_is_seen(tmp_path: Path) -> None:

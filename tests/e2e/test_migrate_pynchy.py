@@ -552,7 +552,7 @@ def test_printed_commands_work(tmp_path: Path) -> None:
                 check=False,
                 capture_output=True,
                 text=True,
-                timeout=50,
+                timeout=200,
             )
             assert (done.returncode, done.stderr) == (0, ""), command
             printed.append(done.stdout)

@@ -137,7 +137,6 @@ async def undisturbed(folder: Path, *command: str | Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["pynchy", "ikigai"])
-@pytest.mark.timeout(180)
 async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(tmp_path: Path, name: str) -> None:
     """All is as if nobody had been killed, and nothing is there twice. A killed client leaves no file."""
     command = moves(name, tmp_path)
@@ -162,7 +161,6 @@ async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(
 
 
 @pytest.mark.parametrize("name", ["pynchy", "ikigai"])
-@pytest.mark.timeout(180)
 async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path, name: str) -> None:
     """By itself when a server is there again soon; the same command finds everything there."""
     command = moves(name, tmp_path)

@@ -62,8 +62,7 @@ class Endings:
 
     async def first(self, session_id: str) -> event_pb2.MessageUpdated:
         """Returns the end of the session's first answer, once it came."""
-        async with asyncio.timeout(20):
-            return await self._of(session_id)
+        return await self._of(session_id)
 
     def _of(self, session_id: str) -> asyncio.Future[event_pb2.MessageUpdated]:
         return self._arrived.setdefault(session_id, asyncio.get_running_loop().create_future())

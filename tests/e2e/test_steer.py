@@ -348,7 +348,6 @@ async def test_it_may_race_with_the_end_of_the_turn(tmp_path: Path, ending: str)
             assert (words.count("hint"), words.count("more")) == (1, 1)
 
 
-@pytest.mark.timeout(120)
 async def test_it_holds_over_a_kill(tmp_path: Path) -> None:
     """Killed as soon as the message was accepted, and as soon as it has joined: the model reads it once."""
     async with model_of("anthropic", 3) as provider:

@@ -167,7 +167,7 @@ async def test_deletion_from_a_locked_database_does_not_hold_the_stop(
             reason = ""
             while reason != "SESSION_NOT_FOUND":  # the deletion has not begun
                 reason = (await refused(client.messages.SendMessage(ask("hello", session_id)))).reason
-            await asyncio.wait_for(running.aclose(), 20)
+            await asyncio.wait_for(running.aclose(), 200)
             deletion.cancel()
 
 

@@ -35,7 +35,7 @@ ROUNDS = int(os.environ.get("TURNWIRE_FAULT_ROUNDS", "3"))
 
 JSON_LINES = "[log]\nformat = 'json'\n"
 
-pytestmark = [pytest.mark.fault_long, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.fault_long
 
 
 def note(session_id: str, size: int = 1000) -> AppendMessageRequest:

@@ -65,7 +65,7 @@ def _errors(database: Path) -> list[object]:
 
 
 @pytest.mark.timing
-@pytest.mark.timeout(30 + 10 * KILLS)
+@pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: int) -> None:
     """The next server has the text, marked as interrupted, in one piece; the doctor finds nothing before and after."""

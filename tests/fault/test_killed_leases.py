@@ -144,7 +144,7 @@ class Worker:
 
 
 @pytest.mark.timing
-@pytest.mark.timeout(30 + 10 * KILLS)
+@pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_kill_at_any_moment_keeps_what_was_confirmed(tmp_path: Path, kill: int) -> None:
     """Three clients race for the calls of one step; each confirmed lease and result is there afterwards."""

@@ -138,7 +138,7 @@ class Restless:
 
 
 @pytest.mark.timing
-@pytest.mark.timeout(30 + 10 * KILLS)
+@pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_kill_loses_no_message_and_no_change(tmp_path: Path, kill: int) -> None:
     """Of four sessions at any moment."""

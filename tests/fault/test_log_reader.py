@@ -37,11 +37,11 @@ async def served(folder: Path, shell: str = "", stderr: int | None = None) -> As
             ["sh", "-c", program], cwd=folder, stdin=subprocess.DEVNULL, stderr=stderr or subprocess.DEVNULL
         )
         try:
-            async with connect(f"127.0.0.1:{port}") as client, asyncio.timeout(40):
+            async with connect(f"127.0.0.1:{port}") as client:
                 await client.channel.channel_ready()
                 yield process.pid, client
             process.terminate()
-            assert await asyncio.to_thread(process.wait, 20) == 0
+            assert await asyncio.to_thread(process.wait, 200) == 0
         finally:
             process.kill()
             process.wait()

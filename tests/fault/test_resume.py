@@ -104,7 +104,6 @@ def configuration(api: str, provider: ProviderServer) -> str:
     return f"[providers.mine]\nkind = '{api}'\nbase_url = '{provider.base_url}'\n"
 
 
-@pytest.mark.timeout(120)
 async def test_killed_at_every_step(tmp_path: Path) -> None:
     """Thirty steps, a kill at each: while the call waits, or as soon as its result is confirmed. Nothing is lost."""
     speaks = asyncio.Event()

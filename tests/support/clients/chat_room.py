@@ -22,6 +22,9 @@ from turnwire.cli.connection import Connection
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\x1b[=>]")
 """What prompt_toolkit writes to move, colour and clear."""
 
+PATIENCE_SECONDS = 200
+"""What has not come by then never comes; the error shows the screen."""
+
 
 class Screen(io.StringIO):
     """Remembers what is written, and wakes who waits for it."""
@@ -74,11 +77,11 @@ class Chat:
     async def shows(self, *texts: str) -> str:
         """Waits until the texts were written in this order, after what was waited for before.
 
-        Returns all that was written since. Raises AssertionError after 20 seconds.
+        Returns all that was written since. Raises AssertionError when they do not come.
         """
         pattern = re.compile(".*?".join(map(re.escape, texts)), re.DOTALL)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (found := pattern.search(self.everything, self._seen)):
                     self._screen.written.clear()
                     await self._screen.written.wait()
@@ -90,11 +93,11 @@ class Chat:
     async def has_live(self, *texts: str) -> str:
         """Waits until the texts stand in this order in the lines above the prompt that change.
 
-        Returns those lines. Raises AssertionError after 20 seconds.
+        Returns those lines. Raises AssertionError when they do not come.
         """
         pattern = re.compile(".*?".join(map(re.escape, texts)), re.DOTALL)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not pattern.search(lines := self._screen.live):
                     self._screen.written.clear()
                     await self._screen.written.wait()
@@ -104,7 +107,7 @@ class Chat:
 
     async def ended(self) -> None:
         """Waits until the person has ended the chat."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self._running
 
     @property

@@ -16,7 +16,7 @@ class Terminal:
         self._tmux = ["tmux", "-S", str(socket)]
 
     def _run(self, *command: str) -> str:
-        done = subprocess.run([*self._tmux, *command], check=True, capture_output=True, text=True, timeout=20)
+        done = subprocess.run([*self._tmux, *command], check=True, capture_output=True, text=True, timeout=200)
         return done.stdout
 
     def screen(self) -> str:
@@ -41,14 +41,14 @@ class Terminal:
 
     def paste(self, text: str) -> None:
         """Pastes text as a terminal does."""
-        subprocess.run([*self._tmux, "load-buffer", "-"], check=True, input=text, text=True, timeout=20)
+        subprocess.run([*self._tmux, "load-buffer", "-"], check=True, input=text, text=True, timeout=200)
         self._run("paste-buffer", "-p")
 
     def resize(self, columns: int, lines: int) -> None:
         """Gives the window another size."""
         self._run("resize-window", "-x", str(columns), "-y", str(lines))
 
-    async def shows(self, wanted: str | Callable[[str], bool], seconds: float = 20) -> str:
+    async def shows(self, wanted: str | Callable[[str], bool], seconds: float = 200) -> str:
         """Waits until the screen has a text, or is as wanted; returns it.
 
         Raises:
@@ -86,8 +86,8 @@ def terminal(
     script = f"{shlex.join(['env', *variables, *command])}; echo ended $?; read -r _"
     size = ["-x", str(columns), "-y", str(lines)]
     started = ["tmux", "-S", str(socket), "-f", "/dev/null", "new-session", "-d", *size, script]
-    subprocess.run(started, check=True, timeout=20)
+    subprocess.run(started, check=True, timeout=200)
     try:
         yield Terminal(socket)
     finally:
-        subprocess.run(["tmux", "-S", str(socket), "kill-server"], check=False, timeout=20)
+        subprocess.run(["tmux", "-S", str(socket), "kill-server"], check=False, timeout=200)

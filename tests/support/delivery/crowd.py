@@ -28,6 +28,7 @@ from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
 from opencode.turn.turn_service_pb2 import GetTurnRequest, ListQueueRequest
 from tests.support.clients.conversation import Refusal, refusal_of, words_of
 from tests.support.delivery.promises import Ledger, Named, Result, Session
+from tests.support.delivery.readers import PATIENCE_SECONDS
 from tests.support.delivery.world import World
 
 GONE = frozenset({"SESSION_NOT_FOUND"})
@@ -126,7 +127,7 @@ class Crowd:
     async def streams_end(self) -> None:
         """Waits for the ends of all streams; the sessions must be idle."""
         for named, task in self._streams:
-            done, _ = await asyncio.wait((task,), timeout=20)
+            done, _ = await asyncio.wait((task,), timeout=PATIENCE_SECONDS)
             assert done, f"the stream of {named.request.request_id} does not end"
             task.result()
         self._streams.clear()

@@ -25,7 +25,7 @@ KEPT_PLACES = 12
 COMPARED_BATCHES = 8
 """After so many batches a reader compares, besides at each marker."""
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 """What takes so long hangs."""
 
 Connection = Callable[[], Client]

@@ -161,7 +161,7 @@ def make_old_file(path: Path, rows: Iterable[OldRow] | None = None) -> Path:
 
 def write_as_before(path: Path, *rows: OldRow) -> None:
     """Writes messages as a program does that knows seven columns; a message that is there is replaced."""
-    with closing(sqlite3.connect(path, timeout=30)) as db:
+    with closing(sqlite3.connect(path, timeout=200)) as db:
         db.executemany(OLD_INSERT, rows)
         db.commit()
 

@@ -74,7 +74,7 @@ def envoy(folder: Path, upstream: str, changes: Mapping[str, str] | None = None)
         yield Proxy(port, folder / "tls")
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=200)
 
 
 def _replaced(text: str, changes: Mapping[str, str]) -> str:

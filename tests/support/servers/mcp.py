@@ -83,16 +83,14 @@ async def http_server(
 
 async def until(true: Callable[[], bool]) -> None:
     """Waits for a state that nobody announces."""
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.02)
+    while not true():
+        await asyncio.sleep(0.02)
 
 
 async def listed(client: Client, found: Callable[[ListToolsResponse], bool]) -> ListToolsResponse:
     """Asks for the tools until the answer is the wanted one."""
-    async with asyncio.timeout(20):
-        while not found(answer := await client.tools.ListTools(ListToolsRequest())):
-            await asyncio.sleep(0.02)
+    while not found(answer := await client.tools.ListTools(ListToolsRequest())):
+        await asyncio.sleep(0.02)
     return answer
 
 

@@ -33,4 +33,4 @@ def serving(folder: Path, configuration: str = "") -> Iterator[str]:
         yield announced_address(process.stderr)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)
+        process.communicate(timeout=200)

@@ -69,7 +69,8 @@ from tests.support.servers.world_models import MODELS, PROVIDERS, configuration
 FINE = Say("Fine.")
 """What a model says when nothing else was scripted."""
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 100.0
+"""What takes so long hangs."""
 
 
 class World:

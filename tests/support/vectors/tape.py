@@ -20,7 +20,7 @@ from tests.support.servers.running import Client
 from tests.support.vectors.holding import Holding, compared
 from tests.support.vectors.recording import Cut, Recording, Want
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 200
 PAUSE_SECONDS = 0.01
 
 

@@ -29,7 +29,7 @@ async def test_the_interpreter_is_shared_better_only_meanwhile() -> None:
 
 async def test_two_at_once_restore_once() -> None:
     """The first one changes the interpreter, the last one changes it back."""
-    before, together = interpreter(), threading.Barrier(2, timeout=10)
+    before, together = interpreter(), threading.Barrier(2, timeout=200)
     await asyncio.gather(quietly(together.wait), quietly(together.wait))
     assert interpreter() == before
 
@@ -47,7 +47,7 @@ async def test_a_caller_that_is_cancelled_does_not_wait() -> None:
     may_end, has_ended = threading.Event(), threading.Event()
 
     def work() -> None:
-        may_end.wait(10)
+        may_end.wait(200)
         has_ended.set()
 
     task = asyncio.create_task(quietly(work))

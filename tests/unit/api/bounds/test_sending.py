@@ -107,5 +107,5 @@ async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch:
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.05)
     places = Sending(100)
     held = places.hold(100, "a", lambda: places.release(held))
-    async with asyncio.timeout(30), places.place(100, "one", never):
+    async with places.place(100, "one", never):
         assert places.bytes == 100

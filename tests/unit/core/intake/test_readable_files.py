@@ -291,7 +291,7 @@ def test_second_mount_of_procfs_is_refused(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=200,
         )
     except FileNotFoundError:
         pytest.skip("this system has no unshare")

@@ -60,7 +60,6 @@ async def test_results_of_one_session_keep_no_other_waiting() -> None:
     other = msgspec.structs.replace(APPENDED, session_id="ses_2")
     async with (
         results.folding(BUILT_IN, APPENDED, NOW),
-        asyncio.timeout(5),
         results.folding(BUILT_IN, other, NOW) as (message, work),
     ):
         assert (message, work) == (other, Work())

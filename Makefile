@@ -90,8 +90,7 @@ plots: $(VENV)/dev ## Draws kept figures into docs/plots: make plots FIGURES=fig
 .PHONY: test test-fault verify lint typecheck proto-lint proto-breaking check-generate check-requirements check-vectors
 test: imports $(VENV)/dev ## Checks the import rules and runs all tests, or some: make test ARGS="-k abort -x"
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not timing"
-	@$(BIN)/python -m pytest -q -m timing
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
@@ -100,8 +99,7 @@ TURNWIRE_FAULT_SEED ?= 1
 test-fault: imports $(VENV)/dev ## Lets disks, files and processes fail, for minutes: make test-fault TURNWIRE_FAULT_SEED=7
 	@echo "TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED)"
 ifeq ($(strip $(ARGS)),)
-	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not timing" tests/fault
-	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(BIN)/python -m pytest -q -m timing tests/fault
+	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(BIN)/python -m pytest -q -n auto --dist worksteal tests/fault
 else
 	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(BIN)/python -m pytest $(ARGS)
 endif

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,15 +64,12 @@ def test_demo_shows_a_conversation(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serve_stops_in_order_within_two_seconds(tmp_path: Path, number: signal.Signals) -> None:
+def test_serve_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
     """Exit code 0; two lines say why it stops and what it leaves."""
     with serving(tmp_path) as (process, _):
-        started = time.monotonic()
         process.send_signal(number)
         assert process.wait(200) == 0
-        assert time.monotonic() - started < 2
         assert process.stderr
         lines = [line.partition("event=")[2] for line in process.stderr if "event_loop_stuck" not in line]
         assert [line.split()[0] for line in lines] == ["stopping", "stopped"]
@@ -81,19 +77,17 @@ def test_serve_stops_in_order_within_two_seconds(tmp_path: Path, number: signal.
         assert " turns_ended=0 turns_left=0 messages_left=0" in lines[1]
 
 
-@pytest.mark.timing
-def test_serve_stops_within_two_seconds_while_an_answer_streams(tmp_path: Path) -> None:
-    """A running turn does not hold the stop."""
+def test_serve_stops_while_an_answer_streams(tmp_path: Path) -> None:
+    """A running turn does not hold the stop, however long calls may go on."""
+    (tmp_path / "turnwire.toml").write_text("[server]\nshutdown_grace_seconds = 3600\n")
     with serving(tmp_path) as (process, address):
         command = [*TURNWIRE, "chat", "--target", address, "start\n/sleep 60"]
         with subprocess.Popen(
             command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         ) as chat:
             assert chat.stdout and chat.stdout.read(5) == "start"
-            started = time.monotonic()
             process.send_signal(signal.SIGTERM)
             assert process.wait(200) == 0
-            assert time.monotonic() - started < 2
 
 
 def test_health_follows_the_server(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -511,7 +510,7 @@ async def test_stream_repeated_brings_the_turn_again(client: Client) -> None:
 async def connect_running(folder: Path) -> AsyncIterator[tuple[Client, Callable[[], Awaitable[None]]]]:
     """Gives a client of a server of its own, and the way to stop that server."""
     async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(running_server(folder))
+        server = await stack.enter_async_context(running_server(folder, "[server]\nshutdown_grace_seconds = 3600\n"))
         stopping = stack.pop_all()
         async with connect(server.address) as client:
             try:
@@ -520,18 +519,15 @@ async def connect_running(folder: Path) -> AsyncIterator[tuple[Client, Callable[
                 await stopping.aclose()
 
 
-@pytest.mark.timing
 async def test_stop_ends_watches_with_unavailable(tmp_path: Path) -> None:
-    """A server with open watches, subscriptions and a running turn stops within two seconds."""
+    """Open watches, subscriptions and a running turn do not hold the stop, however long calls may go on."""
     async with connect_running(tmp_path) as (client, stop):
         accepted = await client.messages.SendMessage(ask("/rate 100\n/words 10000"))
         session_id = accepted.session_id
         async with watching(client, session_id, after_sequence=0) as one, watching(client) as of_all:
             stream = streamed(client, ask("wait", session_id))
             await asyncio.gather(one.until_text(), of_all.until_kind("caught_up"), stream.read())
-            started = time.monotonic()
             await stop()
-            assert time.monotonic() - started < 2
             for call in (one.call, of_all.call, stream):
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     while await call.read() is not grpc.aio.EOF:

@@ -38,6 +38,7 @@ from tests.support.clients.conversation import (
     text,
     tool,
     turn_ended,
+    until_at_rest,
     watching,
     words_of,
 )
@@ -73,7 +74,7 @@ async def check_fold(client: Client, session_id: str) -> None:
     fold = SessionFold(session_id)
     async with watching(client, session_id, fold, after_sequence=0) as watch:
         await watch.until_kind("caught_up")
-        await watch.until(lambda _: not fold.open_turns and not fold.queue)
+        await until_at_rest(client, watch)
         assert comparable(fold.listed()) == comparable(await messages_of(client, session_id))
 
 

@@ -29,6 +29,7 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.clients.pace import Pace
 from tests.support.oracles.fold import ContractBroken, SessionFold, comparable
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
@@ -81,10 +82,11 @@ class Witness:
                         self.sequences[event.sequence] = event.SerializeToString()
                 watch.events.clear()
 
-    async def check(self, client: Client, killed_at: float) -> None:
+    async def check(self, client: Client, kept: float) -> None:
         """Compares what was promised with what the next server tells.
 
-        Checks every acknowledged message, the streamed text, the events and that the session answers.
+        Checks every acknowledged message, the events, that the session answers, and the text that was shown until
+        `kept`.
         """
         for accepted, words in self.accepted:
             again = await client.messages.SendMessage(
@@ -110,7 +112,7 @@ class Witness:
                 else:
                     assert words_of(message) == whole
         for at, message_id, held in self.held:
-            if at <= killed_at - PROMISED_SECONDS:
+            if at <= kept:
                 assert words_of(stored[message_id]).startswith(held), "text that was shown for long is gone"
         await self._check_events(client, list(stored.values()))
 
@@ -139,7 +141,6 @@ class Witness:
         assert (await session_of(client, self.session_id)).head_sequence == max(later)
 
 
-@pytest.mark.timing
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_kill_loses_nothing_that_was_promised(tmp_path: Path, kill: int) -> None:
@@ -148,13 +149,14 @@ async def test_kill_loses_nothing_that_was_promised(tmp_path: Path, kill: int) -
     async with server_process(tmp_path) as server, connect(server.address) as client:
         witnesses = [Witness(client, await new_session(client)) for _ in range(4)]
         running = [asyncio.create_task(witness.run(n)) for n, witness in enumerate(witnesses)]
-        deadline = time.monotonic() + rng.uniform(0.02, 1.2)
-        await asyncio.wait(running, timeout=deadline - time.monotonic())  # the moment of the kill, not a wait
+        running.append(asyncio.create_task((pace := Pace(client)).run()))
+        await asyncio.wait(running, timeout=rng.uniform(0.02, 1.2))  # the moment of the kill, not a wait
         killed_at = time.monotonic()
         await server.kill()
         await asyncio.gather(*running)
     async with server_process(tmp_path) as server, connect(server.address) as client:
-        await asyncio.gather(*(witness.check(client, killed_at) for witness in witnesses))
+        kept = killed_at - pace.within(PROMISED_SECONDS)
+        await asyncio.gather(*(witness.check(client, kept) for witness in witnesses))
         assert await server.terminate() == 0
     assert not [line for line in server.stderr if "Traceback" in line]
 
@@ -184,18 +186,16 @@ async def test_kill_twice_in_a_row(tmp_path: Path) -> None:
             assert (await session_of(client, session_id)).active_turn_id == accepted[3].turn_id
 
 
-@pytest.mark.timing
 async def test_terminate_ends_in_time_with_watchers_open(tmp_path: Path) -> None:
-    """SIGTERM ends the process within two seconds, with code 0; watchers read UNAVAILABLE, the text is kept."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
+    """SIGTERM ends the process with code 0, however long calls may go on; watchers read UNAVAILABLE, text is kept."""
+    patient = "[server]\nshutdown_grace_seconds = 3600\n"
+    async with server_process(tmp_path, patient) as server, connect(server.address) as client:
         accepted = await client.messages.SendMessage(ask("/rate 200\n/words 10000"))
         fold = SessionFold(accepted.session_id)
         async with watching(client, accepted.session_id, fold, after_sequence=0) as watch, watching(client) as of_all:
             await watch.until_text(" ")
             await of_all.until_kind("caught_up")
-            started = time.monotonic()
             assert await server.terminate() == 0
-            assert time.monotonic() - started < 2
             for open_watch in (watch, of_all):
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     while await open_watch.batch():

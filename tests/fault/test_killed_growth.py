@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from opencode.message.content_pb2 import MESSAGE_STATUS_INTERRUPTED
 from tests.support.clients.conversation import answer_to, ask, turn_ended, watching, words_of
+from tests.support.clients.pace import Pace
 from tests.support.oracles.fold import SessionFold
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
@@ -64,7 +65,6 @@ def _errors(database: Path) -> list[object]:
     return [one for one in json.loads(done.stdout)["findings"] if one["severity"] != "note"]
 
 
-@pytest.mark.timing
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: int) -> None:
@@ -74,18 +74,19 @@ async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: in
         accepted = await client.messages.SendMessage(ask("/rate 4000\n/words 100000"))
         reader = _Reader(client, accepted.session_id)
         reading = asyncio.create_task(reader.run())
+        measuring = asyncio.create_task((pace := Pace(client)).run())
         await reader.is_long.wait()
         await asyncio.sleep(random.Random(kill).uniform(0, 0.8))  # the moment of the kill, not a wait
         killed_at = time.monotonic()
         await server.kill()
-        await reading
+        await asyncio.gather(reading, measuring)
     assert _count(database, "SELECT count(*) FROM part_growth") > 0
     assert _errors(database) == []
     async with server_process(tmp_path) as server, connect(server.address) as client:
         await turn_ended(client, accepted)
         answer = await answer_to(client, accepted)
         assert answer.status == MESSAGE_STATUS_INTERRUPTED
-        promised = [text for at, text in reader.held if at <= killed_at - PROMISED_SECONDS]
+        promised = [text for at, text in reader.held if at <= killed_at - pace.within(PROMISED_SECONDS)]
         assert words_of(answer).startswith(promised[-1] if promised else "")
         assert reader.held[-1][1].startswith(words_of(answer)[: len(reader.held[-1][1])])
         assert await server.terminate() == 0

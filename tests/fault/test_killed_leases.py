@@ -143,7 +143,6 @@ class Worker:
         return answer
 
 
-@pytest.mark.timing
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_kill_at_any_moment_keeps_what_was_confirmed(tmp_path: Path, kill: int) -> None:

@@ -188,6 +188,22 @@ class Watch:
         return await self.until(lambda event: event.HasField("turn_ended") and event.turn_id == turn_id)
 
 
+async def until_at_rest(client: Client, watch: Watch) -> None:
+    """Reads with a fold until no turn runs or waits and all that is stored was read.
+
+    The fold alone does not tell: a snapshot is newer than the events behind it, so it may miss a message that waited
+    before the start of its turn has come.
+    """
+    assert watch.fold is not None
+    while True:
+        session = await session_of(client, watch.fold.session_id)
+        while (watch.fold.head or 0) < session.head_sequence:
+            assert await watch.batch()
+        if not session.active_turn_id and not session.queued_messages:
+            return
+        assert await watch.batch()
+
+
 @contextlib.asynccontextmanager
 async def watching(
     client: Client, session_id: str = "", fold: SessionFold | None = None, **fields: Any

@@ -45,7 +45,7 @@ MAX_SECONDS = 40.0
 OPTIONS = ("-q", "--tb=short", "--no-header", "--assert=plain", "-p", "no:cacheprovider")
 """Assertions as Python has them: pytest's own need packages that were not imported before."""
 
-SELECTED = ("-m", "not timing and not recordings", "-k", "not keep_a_pace")
+SELECTED = ("-m", "not recordings", "-k", "not keep_a_pace")
 """Tests whose outcome does not depend on the machine, and that do not take minutes while their lines are noted."""
 
 

@@ -19,10 +19,10 @@ def test_base64_in_pieces_is_one_text() -> None:
 @pytest.mark.parametrize("piece", [b"AA==", b"A \n\t"])
 def test_base64_in_a_million_pieces_is_refused_at_once(piece: bytes) -> None:
     """No client cuts a message so, and each piece would cost time."""
-    started = time.perf_counter()
+    started = time.thread_time()
     if b"=" in piece:
         with pytest.raises(binascii.Error):
             _from_text(piece * (MANY // len(piece)))
     else:
         _from_text(piece * (MANY // len(piece)))
-    assert time.perf_counter() - started < QUICK_SECONDS
+    assert time.thread_time() - started < QUICK_SECONDS

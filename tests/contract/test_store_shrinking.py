@@ -82,11 +82,11 @@ async def test_a_file_that_cannot_be_rewritten_is_used_as_it_is(
 
 async def test_compacting_needs_the_file_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers how large the file was and is, and a file that can shrink comes out of it."""
-    monkeypatch.setattr(shrinking, "SMALL_BYTES", 0)
     path = await filled(tmp_path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA auto_vacuum = NONE")
         db.execute("VACUUM")
+    monkeypatch.setattr(shrinking, "SMALL_BYTES", path.stat().st_size - 1)
     async with opened_store(tmp_path) as opened:
         assert not await run(opened.store._writing, can_shrink)
         assert not await run(opened.store._writing, shrink_some)

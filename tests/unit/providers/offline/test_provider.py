@@ -173,6 +173,17 @@ async def test_tools_calls_each_declared_tool_with_fitting_arguments() -> None:
     assert items[-1] == StepFinished(FinishReason.TOOL_USE, "tool_use")
 
 
+async def test_arguments_end_where_a_schema_says_nothing() -> None:
+    """Any value fits `true`, and a reference to itself; the other arguments are there all the same."""
+    schema = {
+        "properties": {"any": True, "itself": {"$ref": "#/properties/itself"}, "days": {"type": "integer"}},
+        "required": ["any", "itself", "days"],
+    }
+    tool = ToolDefinition("weather", "Tells the weather.", json.dumps(schema))
+    (arguments,) = calls_of(await items_of(asking("go", "tools", tools=(tool,)))).values()
+    assert json.loads(arguments) == {"any": "text", "itself": "text", "days": 1}
+
+
 async def test_after_tools_the_answer_holds_their_results() -> None:
     """The second step of a turn answers with what the tools gave."""
     step = message(

@@ -273,6 +273,19 @@ async def test_only_open_calls_of_the_client_are_claimed() -> None:
     await one.end()
 
 
+async def test_a_call_that_is_settled_is_no_lost_lease() -> None:
+    """Who asks for its lease again learns that the call has its result, and need not claim it anew."""
+    one = Claimed(READ)
+    await one.claim("ann")
+    one.calls.client.check_lease(0, "lse_ann")
+    with pytest.raises(LeaseLost):
+        one.calls.client.check_lease(0, "lse_bob")
+    await one.calls.submit(0, CallResult(output="x"), "lse_ann")
+    with pytest.raises(ToolCallAlreadySettled):
+        one.calls.client.check_lease(0, "lse_ann")
+    await one.settling
+
+
 async def test_a_log_is_bounded() -> None:
     """The last line that is kept says that more are not."""
     one = Claimed(READ)

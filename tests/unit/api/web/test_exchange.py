@@ -1,0 +1,38 @@
+"""The body of a request, as it comes in pieces."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from turnwire.api.web.encoding.compression import TooLarge
+from turnwire.api.web.exchange import BodyBudget, Exchange, TooManyBodies
+
+
+def arriving(pieces: Sequence[bytes], budget: BodyBudget) -> Exchange:
+    """Returns a request whose body comes in these pieces."""
+    events = [
+        {"type": "http.request", "body": piece, "more_body": at < len(pieces)} for at, piece in enumerate(pieces, 1)
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return events.pop(0)
+
+    unused: Any = None
+    return Exchange({"method": "POST", "path": "/", "headers": []}, receive, unused, budget)
+
+
+@pytest.mark.parametrize("pieces", [[b""], [b"whole"], [b"in ", b"", b"three"]])
+async def test_a_body_is_all_of_its_pieces(pieces: list[bytes]) -> None:
+    """However many they are."""
+    assert await arriving(pieces, BodyBudget(100)).body(100) == b"".join(pieces)
+
+
+async def test_all_pieces_count() -> None:
+    """For the bound of a body, and for what all bodies may take; a body gives back what it took."""
+    budget = BodyBudget(6)
+    with pytest.raises(TooLarge):
+        await arriving([b"abc", b"de"], budget).body(4)
+    with pytest.raises(TooManyBodies):
+        await arriving([b"abc", b"def", b"g"], budget).body(10)
+    assert await arriving([b"abc", b"def"], budget).body(6) == b"abcdef"

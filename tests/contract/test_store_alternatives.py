@@ -102,6 +102,15 @@ async def test_a_message_is_stored_off_the_path(opened: OpenedStore) -> None:
     assert await shown(opened) == ["msg_0", "msg_1", "msg_off", "msg_q"]
 
 
+async def test_a_file_keeps_what_its_numbers_mean(opened: OpenedStore) -> None:
+    """Other versions of the server have written such files, and will read this one."""
+    await opened.store.commit(selecting("msg_1", PathEnd.HERE))
+    with closing(sqlite3.connect(opened.path, timeout=30)) as db:
+        numbers = dict(db.execute("SELECT message_id, hidden_at FROM messages"))
+    shown, off_path = 1 << 40, (1 << 41) + 1
+    assert numbers == {"msg_0": shown, "msg_1": shown, "msg_2": off_path, "msg_3": off_path, "msg_q": shown}
+
+
 async def test_a_path_costs_what_changes(tmp_path: Path) -> None:
     """No text is written again, and the messages that stay are not touched, however many there are."""
     async with opened_store(tmp_path) as opened:

@@ -1,14 +1,17 @@
 """Requests about tool calls and permissions become inputs of the core; every wrong field is named."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
+from opencode.tool.tool_pb2 import ClaimToolCallRequest, RenewToolCallRequest, SubmitToolResultRequest, ToolResultFile
 from opencode.tool.tool_pb2 import PermissionResponse as Response
-from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolResultFile
-from turnwire.api.wire.requests.tools import permission_answer, tool_result_request
+from turnwire.api.wire.requests.tools import claim_request, permission_answer, renew_request, tool_result_request
 from turnwire.core.intake.attachments import NewFile
 from turnwire.core.intake.inputs import NewToolResult
+from turnwire.domain.conversation.limits import DEFAULT_LEASE
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.errors import InvalidRequest
 
@@ -88,6 +91,22 @@ def test_a_wrong_file_of_a_result_is_named() -> None:
         ("files[4].filename", "TOO_LONG"),
         ("files[5].path", "TOO_LONG"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("duration", "lasts"),
+    [
+        (None, DEFAULT_LEASE),
+        (Duration(seconds=1), timedelta(seconds=1)),
+        (Duration(seconds=90, nanos=500_000_999), timedelta(seconds=90, milliseconds=500)),
+        (Duration(seconds=3600), timedelta(hours=1)),
+    ],
+)
+def test_a_lease_lasts_as_long_as_was_asked(duration: Duration | None, lasts: timedelta) -> None:
+    """To the microsecond, for a claim and a renewal."""
+    ids = {"session_id": "s", "tool_call_id": "c"}
+    assert claim_request(ClaimToolCallRequest(**ids, holder="h", duration=duration)).duration == lasts
+    assert renew_request(RenewToolCallRequest(**ids, lease_id="l", duration=duration)).duration == lasts
 
 
 def test_an_answer_to_a_permission_request_is_one_of_four_words() -> None:

@@ -94,6 +94,15 @@ async def test_what_is_equal_stays_the_same_object_after_a_revert(opened: Opened
     assert all(one is other for one, other in zip(first, second, strict=False))
 
 
+async def test_what_was_stored_before_a_revert_is_not_read_twice(opened: OpenedStore, read: list[int]) -> None:
+    """All that is there is read again, and with it what was new."""
+    await kept(opened)
+    await opened.store.commit(adding(make_message("msg_new", "new")))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(HideMessages("msg_250"),), events=(TOLD,)))
+    assert len(await kept(opened)) == 250
+    assert read[3:] == [128, 122]
+
+
 async def test_sessions_that_are_gone_or_of_others_are_not_found(opened: OpenedStore) -> None:
     """Also when the conversation is in memory."""
     await kept(opened)

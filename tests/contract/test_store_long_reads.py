@@ -54,14 +54,22 @@ async def test_small_reads_do_not_wait_for_long_ones(opened: OpenedStore) -> Non
     assert len(await reads.history("short")) == 3
     assert (await reads.display("short", Page(max_bytes=10_000))).frames
     assert len((await reads.messages("long", Page(size=2))).messages) == 2
+    assert (await reads.display("long", Page(size=2))).frames
     longer = [
-        asyncio.create_task(read) for read in (reads.conversation("long"), reads.sessions(Page()), reads.session_ids())
+        asyncio.create_task(read)
+        for read in (
+            reads.conversation("long"),
+            reads.display("long", Page()),
+            reads.sessions(Page()),
+            reads.session_ids(),
+        )
     ]
     await asyncio.wait(longer, timeout=0.05)
     assert not any(task.done() for task in longer)
     stuck.release()
-    conversation, sessions, ids = await asyncio.gather(*longer)
+    conversation, display, sessions, ids = await asyncio.gather(*longer)
     assert len(conversation.messages) == 4  # type: ignore[attr-defined]
+    assert b"long_0" in display.frames  # type: ignore[attr-defined]
     assert len(sessions.sessions) == len(ids) == 2  # type: ignore[arg-type, attr-defined]
 
 

@@ -11,6 +11,7 @@ from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
     PartEnded,
     ProviderContentReceived,
+    ReasoningDelta,
     ResponseStarted,
     StepFinished,
     TextDelta,
@@ -37,7 +38,7 @@ def test_hosted_blocks_are_kept_whole() -> None:
 
 
 def test_thinking_keeps_its_signature() -> None:
-    """The signature is the state of the reasoning part; sealed thinking keeps its whole block."""
+    """The signature is the state of the reasoning part; sealed thinking keeps its whole block, and has no text."""
     sealed = {"type": "redacted_thinking", "data": "AAA="}
     items = read(
         AnthropicReader({}, "m"),
@@ -47,6 +48,10 @@ def test_thinking_keeps_its_signature() -> None:
         {"type": "content_block_start", "index": 1, "content_block": sealed},
         {"type": "content_block_stop", "index": 1},
     )
+    assert [item for item in items if isinstance(item, ReasoningDelta)] == [
+        ReasoningDelta(0, ""),
+        ReasoningDelta(1, ""),
+    ]
     states = [json.loads(i.provider_state) for i in items if isinstance(i, PartEnded) and i.provider_state]
     assert states == [
         {"api": "anthropic", "model": "m", "signature": "s=="},

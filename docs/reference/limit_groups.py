@@ -95,6 +95,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "Tool calls and MCP servers": {
         "mcp.NAME.timeout_seconds": MODEL_READS,
         "mcp.NAME.start_timeout_seconds": "the server connects again",
+        "mcp.NAME.max_processes": "the program is killed",
     },
     "Queues and turns": {
         "quotas.max_running_turns": QUOTA,

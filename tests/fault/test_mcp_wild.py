@@ -160,12 +160,10 @@ async def test_a_server_that_ends_again_and_again_is_started_ever_more_rarely(
 def _gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
         return True
-    try:
-        return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # between the two looks
-        return True
+    return state == "Z"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process that asks for them")
@@ -186,6 +184,24 @@ async def test_nothing_that_a_server_started_outlives_it(tmp_path: Path, end: st
                 await server.kill()
         await until(lambda: _gone(pid))
     assert_sound(tmp_path / "turnwire.db")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process that asks for them")
+@pytest.mark.parametrize("how", ["flat", "apart"])
+async def test_processes_without_end_are_ended(tmp_path: Path, how: str) -> None:
+    """Those too that left their parent, group and session; the call says why, the other server goes on."""
+    toml = f"{wild('plain', str(tmp_path))}max_processes = 40\n" + stdio(tmp_path, "test")
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        await ready(client)
+        call = await called(client, how)
+        assert (call.status, "it had more than 40 processes" in call.error) == ("error", True), call.error
+        pids = [int(pid) for pid in (tmp_path / "forks").read_text().split()]
+        await until(lambda: all(_gone(pid) for pid in pids))
+        accepted = await talk(client, '/tool test.add {"a": 1, "b": 2}')
+        assert "the sum is 3" in words_of(await answer_to(client, accepted))
+        await ready(client)
+        assert (await called(client, "")).output == "done"
+    assert len(pids) > 40
 
 
 async def test_a_program_that_is_missing_says_so(tmp_path: Path) -> None:

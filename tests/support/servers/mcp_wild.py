@@ -65,6 +65,27 @@ def started(program: list[str], name: str) -> None:
     os.execvp(program[0], program)
 
 
+def multiply(how: str) -> None:
+    """Starts processes as fast as it can, 200 of them at most, and writes their ids to the file `forks`.
+
+    Args:
+        how: "flat": all are children of this process. "apart": each leaves its parent, its group and its session.
+    """
+    with open(os.path.join(sys.argv[2], "forks"), "ab", buffering=0) as file:  # noqa: PTH118, PTH123
+        for _ in range(200):
+            if pid := os.fork():
+                if how == "apart":
+                    os.waitpid(pid, 0)
+                continue
+            if how == "apart":
+                os.setsid()
+                if os.fork():
+                    os._exit(0)
+            file.write(b"%d\n" % os.getpid())
+            time.sleep(600)
+    time.sleep(600)
+
+
 def do(number: int, what: str, token: Any) -> None:
     """Misbehaves in a way, as the answer to a call."""
     match what:
@@ -135,6 +156,8 @@ def do(number: int, what: str, token: Any) -> None:
             return
         case "daemon":
             started(["sleep", "600"], "daemon")
+        case "flat" | "apart":
+            multiply(what)
         case "exit":
             os._exit(3)
     answer(number)

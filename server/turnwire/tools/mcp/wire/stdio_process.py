@@ -57,7 +57,7 @@ async def stdio_process(
     import anyio  # noqa: PLC0415 - comes with the SDK
 
     process = await asyncio.create_subprocess_exec(
-        *((*_SUPERVISOR, str(os.getpid())) if _IS_SUPERVISED else ()),
+        *((*_SUPERVISOR, str(os.getpid()), str(settings.max_processes)) if _IS_SUPERVISED else ()),
         settings.command,
         *settings.args,
         cwd=settings.cwd,

@@ -96,15 +96,18 @@ class MemoryWatch:
 
 
 def cgroup_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS) -> int | None:
-    """Returns the least memory limit of the control groups (version 2) that this process is in; None without one."""
+    """Returns the least memory limit of the control groups of this process, of version 1 or 2; None without one."""
     try:
-        place = next(line for line in proc.read_text().splitlines() if line.startswith("0::"))[3:].strip("/")
-    except (OSError, StopIteration):
+        lines = proc.read_text().splitlines()
+    except OSError:
         return None
     found = []
-    folder = root / place
-    while folder.is_relative_to(root):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(int((folder / "memory.max").read_text()))
-        folder = folder.parent
+    for line in lines:  # number, controllers, place
+        _, controllers, place = line.split(":", 2)
+        top, name = (root, "memory.max") if not controllers else (root / "memory", "memory.limit_in_bytes")
+        folder = top / place.strip("/")
+        while controllers in ("", "memory") and folder.is_relative_to(top):
+            with contextlib.suppress(OSError, ValueError):
+                found.append(int((folder / name).read_text()))
+            folder = folder.parent
     return min(found, default=None)

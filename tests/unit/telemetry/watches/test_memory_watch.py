@@ -72,3 +72,15 @@ def test_the_least_limit_of_all_groups_counts(tmp_path: Path) -> None:
     (root / "system" / "turnwire" / "memory.max").write_text("400\n")
     assert cgroup_bytes(proc, root) == 400
     assert cgroup_bytes(tmp_path / "missing", root) is None
+
+
+def test_a_group_of_version_1_counts(tmp_path: Path) -> None:
+    """Below a folder of its own; in a container its place is often missing there, and the folder itself counts."""
+    proc, root = tmp_path / "cgroup", tmp_path / "sys"
+    (root / "memory" / "turnwire").mkdir(parents=True)
+    (root / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (root / "memory" / "turnwire" / "memory.limit_in_bytes").write_text("700\n")
+    proc.write_text("4:memory:/turnwire\n3:cpu:/turnwire\n0::/\n")
+    assert cgroup_bytes(proc, root) == 700
+    proc.write_text("4:memory:/docker/turnwire\n0::/\n")
+    assert cgroup_bytes(proc, root) == 9223372036854771712

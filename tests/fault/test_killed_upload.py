@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import pytest
 
 from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, Upload, WriteUploadRequest
-from opencode.message.message_pb2 import SendMessageRequest
-from tests.support.clients.conversation import messages_of, new_session, refused
+from opencode.message.message_pb2 import AbortSessionRequest, SendMessageRequest
+from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolResultFile
+from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE
+from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, refused, turn_ended, watching
+from tests.support.clients.tool_calls import LOOK, pending_calls, result
 from tests.support.clients.uploads import found, naming, uploaded
+from tests.support.oracles.ledger import problems
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
-from turnwire.api.wire.codec import ProtoCodec
-from turnwire.cli.operator.event_frames import ProtoFrames
-from turnwire.storage.sqlite.care.examination import Examiner
 
 CONTENT = random.Random(9).randbytes(12_000_000)
 KILLS = 3
@@ -118,5 +120,110 @@ async def test_a_killed_server_used_an_upload_or_has_it(tmp_path: Path) -> None:
             assert stored.sha256 == told.upload.sha256
             assert (await refused(found(client, told.upload))).reason == "UPLOAD_NOT_FOUND"
         assert len({told.message_id for told in all_told}) == len(all_told)
-    findings = Examiner(ProtoCodec(), ProtoFrames()).examine(tmp_path / "turnwire.db").findings
-    assert [finding for finding in findings if finding.name != "turns.unfinished"] == []
+    assert problems(tmp_path / "turnwire.db") == []
+
+
+@dataclass
+class Answered:
+    """A result with an upload, and whether its client was told that it is stored."""
+
+    request: SubmitToolResultRequest
+    upload: Upload
+    is_stored: bool = False
+
+
+async def _submit_all(client: Client, results: list[Answered]) -> None:
+    """Submits all results at once, until the server is gone."""
+
+    async def submit(one: Answered) -> None:
+        try:
+            await client.tools.SubmitToolResult(one.request)
+            one.is_stored = True
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
+
+    await asyncio.gather(*map(submit, results))
+
+
+@pytest.mark.fault_long
+async def test_a_killed_server_has_a_result_with_its_upload_or_neither(tmp_path: Path) -> None:
+    """What was answered has its file; the same result comes again and counts once, and its turn goes on."""
+    results: list[Answered] = []
+    chance = random.Random(7)
+    accepted, calls = [], []
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        for number in range(8):
+            turn, [call] = await pending_calls(client, LOOK)
+            upload = await uploaded(client, chance.randbytes(chance.randrange(1, 900_000)))
+            request = result(turn, call, f"seen {number}", files=[ToolResultFile(upload_id=upload.upload_id)])
+            results.append(Answered(request, upload))
+            accepted.append(turn)
+            calls.append(call.id)
+        submitting = asyncio.create_task(_submit_all(client, results))
+        while not any(one.is_stored for one in results):
+            await asyncio.sleep(0)
+        await server.kill()
+        await submitting
+    assert problems(tmp_path / "turnwire.db") == []
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        for turn, call_id, one in zip(accepted, calls, results, strict=True):
+            before = [part.tool_use for part in (await messages_of(client, turn.session_id))[1].parts]
+            has_it = {call.id: [file.sha256 for file in call.files] for call in before}[call_id] == [one.upload.sha256]
+            is_used = await _is_used(client, one.upload)
+            assert has_it == is_used
+            assert has_it or not one.is_stored
+        await _submit_all(client, results)
+        for turn, call_id, one in zip(accepted, calls, results, strict=True):
+            await turn_ended(client, turn)
+            [call] = [part.tool_use for part in (await messages_of(client, turn.session_id))[1].parts]
+            assert (call.id, call.output) == (call_id, one.request.output)
+            assert [file.sha256 for file in call.files] == [one.upload.sha256]
+            assert await _is_used(client, one.upload)
+        await server.terminate()
+    assert problems(tmp_path / "turnwire.db") == []
+
+
+@pytest.mark.fault_long
+async def test_a_killed_server_has_the_files_of_its_queue(tmp_path: Path) -> None:
+    """A full queue of messages with uploads is answered after the kill, in its order; one for which there was no room
+    leaves its upload.
+    """
+    chance, limits = random.Random(8), "[limits]\nmax_queued_messages = 10\n"
+    uploads, waiting = list[Upload](), []
+    async with server_process(tmp_path, limits) as server, connect(server.address) as client:
+        first = await client.messages.SendMessage(ask(FOREVER))
+        for _ in range(11):
+            uploads.append(await uploaded(client, chance.randbytes(chance.randrange(1, 900_000))))
+        for upload in uploads[:10]:
+            request = naming(upload, session_id=first.session_id)
+            request.busy_policy = BUSY_POLICY_QUEUE
+            waiting.append(await client.messages.SendMessage(request))
+        one_more = client.messages.SendMessage(naming(uploads[10], session_id=first.session_id))
+        assert (await refused(one_more)).reason == "CONCURRENCY_LIMIT"
+        await server.kill()
+    assert problems(tmp_path / "turnwire.db") == []
+    async with server_process(tmp_path, limits) as server, connect(server.address) as client:
+        await client.messages.AbortSession(
+            AbortSessionRequest(session_id=first.session_id, expected_turn_id=first.turn_id, keep_queue=True)
+        )
+        async with watching(client, first.session_id, after_sequence=0) as watch:
+            await watch.until_turn_ended(waiting[-1].turn_id)
+        messages = {message.message_id: message for message in await messages_of(client, first.session_id)}
+        order = [message_id for message_id in messages if message_id in {one.message_id for one in waiting}]
+        assert order == [one.message_id for one in waiting]
+        for accepted, upload in zip(waiting, uploads, strict=False):
+            [stored] = [part.file for part in messages[accepted.message_id].parts if part.HasField("file")]
+            assert stored.sha256 == upload.sha256
+        assert [await _is_used(client, upload) for upload in uploads] == [True] * 10 + [False]
+        await server.terminate()
+    assert problems(tmp_path / "turnwire.db") == []
+
+
+async def _is_used(client: Client, upload: Upload) -> bool:
+    """Returns whether nobody can name an upload any more."""
+    try:
+        await found(client, upload)
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.NOT_FOUND
+        return True
+    return False

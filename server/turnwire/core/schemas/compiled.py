@@ -12,7 +12,7 @@ import structlog
 from turnwire.core.schemas.keywords import bounded_validator
 from turnwire.core.schemas.loops import has_endless_reference
 from turnwire.core.schemas.meta import is_meta_schema, meta_schema
-from turnwire.core.schemas.patterns import known_pattern
+from turnwire.core.schemas.patterns import known_pattern, steps_to_compile
 from turnwire.core.schemas.steps import Steps, TooCostlyError, TooDeepError, counting
 
 MAX_STEPS = 50_000
@@ -26,8 +26,6 @@ MAX_PROBLEM_CHARS = 300
 
 MAX_LEVELS = 100
 """Objects and lists inside each other in a schema. Those that people and programs write have a dozen."""
-
-_PATTERN_CHARS_IN_A_STEP = 20
 
 log = structlog.get_logger()
 
@@ -151,7 +149,7 @@ def _compile_patterns(node: dict[str, Any], steps: Steps) -> None:
     named = node.get("patternProperties")
     for pattern in (node.get("pattern"), *(named if isinstance(named, dict) else ())):
         if isinstance(pattern, str):
-            steps.spend(1 + len(pattern) // _PATTERN_CHARS_IN_A_STEP)
+            steps.spend(steps_to_compile(pattern))
             known_pattern(pattern)
 
 

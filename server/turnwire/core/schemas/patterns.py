@@ -11,7 +11,15 @@ MAX_COST = 4_000_000
 MAX_PATTERN_CHARS = 1000
 """A longer pattern is not tried: compiling it would take long."""
 
-_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\(\?[#=!<:P]?[=!]?|.", re.DOTALL)
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?|\{\d*,?\d*\}|\(\?(?:<?[=!]|:)?|.", re.DOTALL)
+_EXTENSION = "(?"
+"""The token of what ECMAScript does not have: comments and flags, behind which a pattern reads otherwise than here, and
+names."""
+
+_CHARS_IN_A_STEP, _WIDE_SET_STEPS = 20, 200
+"""Of compiling. Sets of characters beyond Latin-1 become tables."""
+
+_WIDE = re.compile(r"\\[uUN]|[^\0-\xff]")
 _COUNTS = re.compile(r"\{(\d*)(,?)(\d*)\}")
 
 
@@ -26,8 +34,7 @@ class Pattern(NamedTuple):
 
     def cost(self, text: str) -> int:
         """Returns how many characters are compared at most."""
-        length = len(text) + 1
-        return int(length ** (self.choices + 1)) * min(self.width, length)
+        return int((len(text) + 1) ** (self.choices + 1)) * self.width
 
 
 def regex_matches(pattern: str, text: str, spend: Callable[[int], None]) -> bool:
@@ -46,17 +53,31 @@ def regex_matches(pattern: str, text: str, spend: Callable[[int], None]) -> bool
     return known.compiled.search(text) is not None
 
 
+def steps_to_compile(pattern: str) -> int:
+    """Returns how many steps `known_pattern` takes for a pattern that it does not know yet."""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return 1
+    wide: int = sum(token[0] == "[" and _WIDE.search(token) is not None for token in _TOKEN.findall(pattern))
+    return 1 + len(pattern) // _CHARS_IN_A_STEP + _WIDE_SET_STEPS * wide
+
+
 @lru_cache(maxsize=1024)
 def known_pattern(pattern: str) -> Pattern | None:
-    """Returns a pattern with its cost; None when choices are nested, when it does not compile or is too long."""
+    """Returns a pattern with its cost; None when it cannot be told, when it does not compile or is too long.
+
+    It cannot be told when choices are nested, and of what ECMAScript does not have.
+    """
     if len(pattern) > MAX_PATTERN_CHARS:
+        return None
+    tokens = _TOKEN.findall(pattern)
+    if _EXTENSION in tokens:
         return None
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
         return None
     measure = _Measure()
-    for token in _TOKEN.findall(pattern):
+    for token in tokens:
         if not measure.add(token):
             return None
     return Pattern(compiled, measure.choices, measure.width)
@@ -82,7 +103,8 @@ class _Measure:
             self._widths.append(0)
         elif token == ")":
             self._end_token()
-            self._last_choices, self._last_width = self._inner.pop(), self._widths.pop()
+            # what compares nothing, such as an empty group, takes its time when it is repeated
+            self._last_choices, self._last_width = self._inner.pop(), max(self._widths.pop(), 1)
             self._inner[-1] += self._last_choices
         elif token == "|":
             self._end_token()

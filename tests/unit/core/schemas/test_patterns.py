@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from turnwire.core.schemas.patterns import regex_matches
+from turnwire.core.schemas.patterns import regex_matches, steps_to_compile
 
 
 def _free(_cost: int) -> None:
@@ -45,6 +45,14 @@ def test_ordinary_patterns_are_run(pattern: str, text: str, found: bool) -> None
         "(a{100}){40}b",
         r"(a*)\1b",
         "[" + "a-z" * 400 + "]",
+        "(?#[)(a+)+$(?#])",
+        "(?x)#[\n(a+)+$ #]",
+        "(?i)(?#[)(a+)+$(?#])",
+        "(?P<x>a*)(?P=x)b",
+        "(?:(?:){60000}){60000}b",
+        "(?:(?:a{0}){60000}){60000}b",
+        r"(?:(?:\b){60000}){60000}b",
+        "(?:(?=a{100}){60000}){60000}b",
     ],
 )
 def test_dangerous_patterns_cost_nothing(pattern: str) -> None:
@@ -58,6 +66,15 @@ def test_dangerous_patterns_cost_nothing(pattern: str) -> None:
 def test_patterns_of_other_dialects_match(pattern: str) -> None:
     """JSON Schema speaks ECMAScript; what Python cannot read is no reason to refuse a call."""
     assert regex_matches(pattern, "1", _free)
+
+
+def test_sets_of_all_characters_count_as_what_they_cost_to_compile() -> None:
+    """A few hundred of them would keep the thread of the schemas for a minute."""
+    ordinary, wide = "[a-z0-9_-]" * 80, r"[\0-\uffff]" * 80
+    assert steps_to_compile(ordinary) < 100
+    assert steps_to_compile(wide) > 10_000
+    assert steps_to_compile("[\uffff]" * 80) > 10_000
+    assert steps_to_compile(wide * 100) == 1, "is not compiled"
 
 
 def test_what_a_search_costs_is_told_before_it() -> None:

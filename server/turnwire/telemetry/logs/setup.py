@@ -83,8 +83,21 @@ def _add_logger_name(_logger: Any, _method: str, event: MutableMapping[str, Any]
     return event
 
 
+def _in_print(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escapes what would move a terminal's cursor, break a line or cannot be encoded: errors quote foreign text."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            kept = "\n" if key == "exception" else ""
+            event[key] = "".join(c if c.isprintable() or c == kept else _escaped(c) for c in value)
+    return event
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
 def _json_renderers() -> list[Processor]:
-    return [structlog.processors.format_exc_info, _json_line]
+    return [structlog.processors.format_exc_info, _in_print, _json_line]
 
 
 def _json_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
@@ -96,14 +109,17 @@ def _text_renderers(*, is_terminal: bool) -> list[Processor]:
         # takes half the time of structlog's console renderer, and every call writes a line
         return [
             structlog.processors.format_exc_info,
+            _in_print,
             structlog.processors.LogfmtRenderer(key_order=("time", "level", "event"), bool_as_flag=False),
         ]
     # The default formatter prints local variables when rich is installed, and these include prompts.
     return [
+        structlog.processors.format_exc_info,
+        _in_print,
         structlog.dev.ConsoleRenderer(
             colors=is_terminal,
             exception_formatter=structlog.dev.plain_traceback,
             timestamp_key="time",
             pad_event_to=0,
-        )
+        ),
     ]

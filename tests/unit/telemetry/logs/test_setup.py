@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -106,3 +107,37 @@ def test_lines_within_a_span_name_it(capsys: pytest.CaptureFixture[str]) -> None
     *inside, outside = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert [(line["trace_id"], line["span_id"]) for line in inside] == [(span.trace_id, span.span_id)] * 2
     assert not {"trace_id", "span_id"} & outside.keys()
+
+
+FOREIGN = "seen\r\x1b[2K\u2028\nlevel=info event=audit\ud800"
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_foreign_text_cannot_forge_lines(capsys: pytest.CaptureFixture[str], format: str) -> None:
+    """Libraries quote what servers sent, and so do errors."""
+    configure_logging("info", format)  # type: ignore[arg-type]
+    logging.getLogger("mcp.client.sse").warning("Unknown SSE event: %s", FOREIGN)
+    structlog.get_logger().warning("server_tool_hidden", tool=FOREIGN)
+    try:
+        raise RuntimeError(FOREIGN)
+    except RuntimeError:
+        structlog.get_logger().error("rpc_failed", exc_info=True)
+    written = capsys.readouterr().err
+    assert len(written.splitlines()) == written.count("\n") == 3
+    assert written.replace("\n", "").isprintable()
+
+
+def test_foreign_text_does_not_move_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the text of an error, whose lines are kept."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    configure_logging("info", "text")
+    structlog.get_logger().warning("server_tool_hidden", tool=FOREIGN)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    try:
+        raise RuntimeError(FOREIGN)
+    except RuntimeError:
+        structlog.get_logger().error("rpc_failed", exc_info=True)
+    written = capsys.readouterr().err
+    assert "\x1b[2K" not in written and "\r" not in written and "RuntimeError" in written

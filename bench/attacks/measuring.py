@@ -28,7 +28,7 @@ _WEB_PREFIX = "console and calls over HTTP on http://"
 _TOLD_SECONDS = 1.1
 """The server writes of held loops once a second; what happened before the attack is told by then."""
 
-_HELD = re.compile(r"event_loop_stuck.*?\bmilliseconds=(\d+)")
+_HELD = re.compile(r'event_loop_stuck milliseconds=(\d+) cpu_milliseconds=(\d+) times=\d+ where="([^"]*)"')
 
 
 class _Row(NamedTuple):
@@ -38,6 +38,9 @@ class _Row(NamedTuple):
     felt: Felt
     peak_mib: float
     hold_ms: float
+    hold_cpu_ms: float
+    """Of the loop's thread: others hold it up on a busy machine."""
+    held_at: str
     stop_seconds: float
     remarks: str
 
@@ -73,8 +76,11 @@ async def _measured(attack: Attack, folder: Path, seconds: float) -> _Row:
         finally:
             begun = time.monotonic()
             await running.__aexit__(None, None, None)
+    stopped = time.monotonic() - begun
     held = _HELD.findall(server.log.read_text(errors="replace")[before:])
-    return _Row(alone, felt, peak, float(max(map(int, held), default=0)), time.monotonic() - begun, remarks)
+    wall, _, where = max(held, key=lambda one: int(one[0]), default=("0", "0", ""))
+    cpu = max((int(cpu) for _, cpu, _ in held), default=0)
+    return _Row(alone, felt, peak, float(wall), float(cpu), where, stopped, remarks)
 
 
 @contextlib.asynccontextmanager
@@ -142,10 +148,12 @@ def _show(attack: Attack, row: _Row) -> None:
     ]
     short = "  SHORT" if any(figure.falls_short for figure in figures) else ""
     report.row(
-        f"{attack.name:<24} peak {row.peak_mib:6.0f} MiB  hold {row.hold_ms:6.0f}  "
+        f"{attack.name:<24} peak {row.peak_mib:6.0f} MiB  hold {row.hold_ms:4.0f} (cpu {row.hold_cpu_ms:3.0f})  "
         f"GetSession p50/p99 {reads[0]:.1f}/{reads[1]:.1f} -> {reads[2]:.1f}/{reads[3]:.1f}  "
         f"gap {gaps[0]:.0f} -> {gaps[1]:.0f}  failed {row.felt.failures}  stop {row.stop_seconds:.1f} s{short}",
         figures,
     )
+    if row.hold_ms > MAX_HOLD_MS:
+        report.note(f"    held at {row.held_at}")
     for line in filter(None, row.remarks.splitlines()):
         report.note(f"    {line}")

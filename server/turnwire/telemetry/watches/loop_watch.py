@@ -41,6 +41,8 @@ class _Delay(NamedTuple):
     due: float
     """When the timer should have run, which tells one delay from another."""
     seconds: float
+    cpu_seconds: float
+    """What the loop's thread worked meanwhile: less when it waited for the interpreter or for a processor."""
 
 
 class LoopWatch:
@@ -65,7 +67,7 @@ class LoopWatch:
         self._on_tick = on_tick
         self._log_interval_seconds = log_interval_seconds
         self._tick_seconds = min(TICK_SECONDS, stuck_seconds / TICKS_OF_LIMIT) if stuck_seconds else TICK_SECONDS
-        self._due = 0.0
+        self._due = self._worked = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -90,13 +92,13 @@ class LoopWatch:
             self._thread.join()
 
     def _plan(self) -> None:
-        self._due = time.monotonic() + self._tick_seconds
+        self._due, self._worked = time.monotonic() + self._tick_seconds, time.thread_time()
         self._timer = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
 
     def _tick(self) -> None:
         delay = max(0.0, time.monotonic() - self._due)
         if self._stuck_seconds and delay >= self._stuck_seconds:
-            self._delays.append(_Delay(self._due, delay))
+            self._delays.append(_Delay(self._due, delay, min(delay, time.thread_time() - self._worked)))
         self._on_tick(delay)
         self._plan()
 
@@ -126,7 +128,7 @@ class _Told:
         self._may_write_at = 0.0
         self._current, self._where_now = 0.0, ""
         """The delay that was seen last, by when it was due, and where the loop was then."""
-        self._longest, self._where, self._count = 0.0, "", 0
+        self._longest, self._cpu, self._where, self._count = 0.0, 0.0, "", 0
 
     def see(self, due: float, seconds: float, watched_thread: int) -> None:
         """Notes a delay that goes on. Where the loop is is looked up once for each."""
@@ -135,24 +137,31 @@ class _Told:
             self._current, self._where_now = due, where(frame)
             del frame  # it keeps the values of the loop's thread alive
             self._count += 1
-        self._note(seconds, self._where_now)
+        self._note(seconds, 0.0, self._where_now)
 
     def end(self, delay: _Delay) -> None:
         """Notes a delay that is over. One of a function that keeps the interpreter was never seen while it went on."""
         seen = delay.due == self._current
         self._count += not seen
-        self._note(delay.seconds, self._where_now if seen else "")
+        self._note(delay.seconds, delay.cpu_seconds, self._where_now if seen else "")
 
     def write(self, now: float) -> None:
         """Writes a line, if there is something to tell and the last line is long enough ago."""
         if not self._longest or now < self._may_write_at:
             return
         milliseconds, times = round(self._longest * 1000), max(1, self._count)  # one that goes on is told again
-        log.warning("event_loop_stuck", milliseconds=milliseconds, times=times, where=self._where)
+        log.warning(
+            "event_loop_stuck",
+            milliseconds=milliseconds,
+            cpu_milliseconds=round(self._cpu * 1000),
+            times=times,
+            where=self._where,
+        )
         self._may_write_at = now + self._interval_seconds
-        self._longest, self._where, self._count = 0.0, "", 0
+        self._longest, self._cpu, self._where, self._count = 0.0, 0.0, "", 0
 
-    def _note(self, seconds: float, place: str) -> None:
+    def _note(self, seconds: float, cpu_seconds: float, place: str) -> None:
+        self._cpu = max(self._cpu, cpu_seconds)
         if seconds > self._longest:
             self._longest, self._where = seconds, place or self._where
 

@@ -73,6 +73,7 @@ async def test_lines_keep_their_distance_and_have_the_longest_delay() -> None:
             watch.stop()
     _, last = _stuck(lines)
     assert last["times"] >= 3 and last["milliseconds"] >= 9 * STUCK_SECONDS * 1000
+    assert last["cpu_milliseconds"] > 0
     assert last["where"]  # here, unless a busy machine held the loop even longer elsewhere
 
 
@@ -137,3 +138,15 @@ def test_a_place_is_bounded() -> None:
     assert text.count(" > ") == MAX_FRAMES - 1
     assert text.endswith(" deep") and "prompt" not in text
     assert where(None) == ""
+
+
+async def test_a_loop_that_waits_does_not_work() -> None:
+    """The time of the processor tells a busy machine from a slow function."""
+    watch = LoopWatch(STUCK_SECONDS)
+    with capture_logs() as lines:
+        watch.start()
+        time.sleep(20 * STUCK_SECONDS)
+        await asyncio.sleep(STUCK_SECONDS)
+        watch.stop()
+    assert max(line["milliseconds"] for line in _stuck(lines)) >= 19 * STUCK_SECONDS * 1000
+    assert all(line["cpu_milliseconds"] < 10 * STUCK_SECONDS * 1000 for line in _stuck(lines))

@@ -13,7 +13,7 @@ from turnwire.core.tools.permission_requests import PermissionAnswers
 from turnwire.core.tools.questions.asking import Questions
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.tools.server_calls import ServerCalls
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
@@ -58,6 +58,10 @@ class ToolCalls:
     def told_message(self) -> Message:
         """The message for readers; see `StoredCalls.told_message`."""
         return self._calls.told_message
+
+    def told_part(self, index: int) -> Part:
+        """Returns one part of the message for readers, which costs less than the message."""
+        return self._calls.told_part(index)
 
     @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:

@@ -12,7 +12,7 @@ from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
-from turnwire.domain.conversation.messages import File, Message, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import File, Message, Part, ToolStatus, ToolUse
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, FileChange
 
@@ -86,6 +86,11 @@ class StoredCalls:
         """The message for readers, who may act on it: a call waits for its permission until the answer is durable."""
         asking = {index: call for index, call in self._asking.items() if not self.is_stored(index)}
         return settle_calls(self.message, asking, self.message.updated_at)[0] if asking else self.message
+
+    def told_part(self, index: int) -> Part:
+        """Returns one part of the message for readers; see `told_message`."""
+        part, asking = self.message.parts[index], self._asking.get(index)
+        return part if asking is None or self.is_stored(index) else msgspec.structs.replace(part, content=asking)
 
     def call(self, index: int) -> ToolUse:
         """Returns the current state of the call in one part."""

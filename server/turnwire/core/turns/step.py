@@ -273,8 +273,9 @@ class EndedStep:
 
     def open_part(self, message_id: str, index: int) -> Part | None:
         """Returns one part of the open message; None when the id is another message's."""
-        message = self.open_message()
-        return message.parts[index] if message is not None and message.message_id == message_id else None
+        if self._calls is None or self._calls.message.message_id != message_id:
+            return None
+        return self._calls.told_part(index) if self._is_stored else _part_as_told(self._calls.message.parts[index])
 
     async def settle(self) -> Message:
         """Returns the message once it is durable with all results. Cancelling this cancels running server tools.
@@ -315,15 +316,17 @@ class EndedStep:
 
 def _as_told(message: Message) -> Message:
     """Returns an ended message as it was told before its end is durable: no client may run its calls yet."""
-    parts = tuple(
-        msgspec.structs.replace(part, content=msgspec.structs.replace(part.content, started_at=None, permission_id=""))
-        if isinstance(part.content, ToolUse) and not part.content.status.settled
-        else part
-        for part in message.parts
-    )
+    parts = tuple(map(_part_as_told, message.parts))
     return msgspec.structs.replace(
         message, parts=parts, status=MessageStatus.STREAMING, finish_reason=None, provider_finish_reason=""
     )
+
+
+def _part_as_told(part: Part) -> Part:
+    call = part.content
+    if not isinstance(call, ToolUse) or call.status.settled:
+        return part
+    return msgspec.structs.replace(part, content=msgspec.structs.replace(call, started_at=None, permission_id=""))
 
 
 def _added_event(message: Message) -> NewEvent:

@@ -56,8 +56,11 @@ class Follower(Protocol[Item_co]):
         """Reads from the store what `join` needs. Called right after the end of the log."""
         ...
 
-    def join(self, entries: Sequence[Entry]) -> Sequence[Item_co]:
-        """Returns the items for entries published during the replay, and the snapshot of this moment."""
+    def join(self, entries: Sequence[Entry]) -> Iterable[Item_co]:
+        """Returns the items for entries published during the replay, and the snapshot of this moment.
+
+        What is made when it is taken is as of the moment when the first item is.
+        """
         ...
 
     def take(self) -> Sequence[Item_co]:

@@ -1,8 +1,9 @@
 """Watches: stored and live events as batches of frames, with a snapshot between replay and live events."""
 
 import contextlib
+import itertools
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -189,27 +190,36 @@ class _Watch:
             with contextlib.suppress(SessionNotFound):  # deleted meanwhile: its last event is in the feed
                 self._session = await self._environment.store.of(self._tenant).session(self._request.session_id)
 
-    def join(self, entries: Sequence[Entry]) -> Sequence[bytes]:
-        """Returns the session, undelivered events, snapshots of everything open, and the caught-up marker.
+    def join(self, entries: Sequence[Entry]) -> Iterator[bytes]:
+        """Yields the session, undelivered events, snapshots of everything open, and the caught-up marker.
 
-        Snapshots are of messages, permission requests, questions and pending notices. The session comes first, because
-        its turn may have ended in memory later than in the events. A stream that ends here ends with its last event.
+        All is as of the first step. It is encoded batch by batch, as the caller takes it: open messages may have
+        hundreds of megabytes. The session comes first, because its turn may have ended in memory later than in the
+        events. A stream that ends here ends with its last event.
         """
         stored = self._select(entry for entry in entries if entry.order)
         if self._subscription.closed:
-            return self._batches(stored)
-        opening = [(self._session_snapshot(), None), *stored]
-        messages = self._turns.open_messages(self._tenant, self._request.session_id)
-        frames = [self._frame(MessageSnapshot(message), message.session_id) for message in messages]
-        asked = self._turns.open_permissions(self._tenant, self._request.session_id)
-        frames += [self._frame(PermissionSnapshot(permission), permission.session_id) for permission in asked]
-        questions = self._turns.open_questions(self._tenant, self._request.session_id)
-        frames += [self._frame(QuestionSnapshot(question), question.session_id) for question in questions]
-        notices = self._turns.pending_notices(self._tenant, self._request.session_id)
-        frames += [self._frame(notice, session_id) for session_id, notice in notices]
-        batches = self._batches([*opening, *((frame, None) for frame in frames)])
+            yield from self._batched(stored)
+            return
         caught_up = self._frame(CaughtUp(self._head())) + self._token(self._join.position)
-        return [*batches[:-1], b"".join([*batches[-1:], caught_up])]
+        opening: list[_Framed] = [(self._session_snapshot(), None), *stored]
+        snapshots = ((self._frame(kind, session_id), None) for kind, session_id in self._snapshots())
+        last = b""
+        for batch in self._batched(itertools.chain(opening, snapshots)):
+            if last:
+                yield last
+            last = batch
+        yield last + caught_up
+
+    def _snapshots(self) -> Sequence[tuple[EphemeralKind, str]]:
+        """Returns open messages, permission requests, questions and pending notices, with their sessions."""
+        turns, of = self._turns, (self._tenant, self._request.session_id)
+        found: list[tuple[EphemeralKind, str]] = [
+            (MessageSnapshot(one), one.session_id) for one in turns.open_messages(*of)
+        ]
+        found += [(PermissionSnapshot(asked), asked.session_id) for asked in turns.open_permissions(*of)]
+        found += [(QuestionSnapshot(asked), asked.session_id) for asked in turns.open_questions(*of)]
+        return found + [(notice, session_id) for session_id, notice in turns.pending_notices(*of)]
 
     def take(self) -> Sequence[bytes]:
         """Returns the pending frames, in batches."""
@@ -274,17 +284,21 @@ class _Watch:
         self._last_write = self._seconds()
 
     def _batches(self, frames: Iterable[_Framed]) -> list[bytes]:
+        """Returns frames joined into batches; see `_batched`."""
+        return list(self._batched(frames))
+
+    def _batched(self, frames: Iterable[_Framed]) -> Iterator[bytes]:
         """Joins frames into batches of about BATCH_BYTES: clients by default refuse answers over 4 MiB.
 
         A batch with durable events ends with the token of its last durable event.
         """
-        batches, batch, size, last = list[bytes](), list[bytes](), 0, None
+        batch, size, last = list[bytes](), 0, None
         for frame, order in frames:
             batch.append(frame)
             size += len(frame)
             last = order or last
             if size >= BATCH_BYTES:
-                batches.append(b"".join([*batch, self._token(last)] if last else batch))
+                yield b"".join([*batch, self._token(last)] if last else batch)
                 batch, size, last = [], 0, None
-        rest = b"".join([*batch, self._token(last)] if last else batch)
-        return [*batches, rest] if rest else batches
+        if rest := b"".join([*batch, self._token(last)] if last else batch):
+            yield rest

@@ -91,6 +91,7 @@ async def test_readers_see_the_permission_until_its_answer_is_durable() -> None:
     settling = asyncio.create_task(calls.settle())
 
     def shown() -> list[tuple[str, bool]]:
+        assert calls.told_message.parts == tuple(map(calls.told_part, range(2)))
         return [(call.permission_id, call.started_at is not None) for _, call in calls.told_message.tool_calls()]
 
     replying = asyncio.create_task(calls.reply("per_0", ONCE))

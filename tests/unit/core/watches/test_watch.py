@@ -136,6 +136,29 @@ async def test_a_watch_without_a_position_begins_with_a_snapshot() -> None:
         assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:CaughtUp"]
 
 
+async def test_snapshots_are_encoded_as_they_are_taken_and_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open messages of a tenant may have hundreds of megabytes, and what happens meanwhile comes behind the marker."""
+    monkeypatch.setattr("turnwire.core.watches.watch.BATCH_BYTES", 1)
+    encoded = list[str]()
+
+    class CountingCodec(PlainCodec):
+        def encode_event(self, event: Event) -> bytes:
+            encoded.append(type(event.kind).__name__)
+            return super().encode_event(event)
+
+    world = World(stored=1)
+    world.watches.codec = CountingCodec()
+    world.turns.permissions = tuple(make_permission(permission_id=f"per_{n}") for n in range(50))
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request())) as batches:
+        assert _words(await anext(batches)) == ["0:SessionSnapshot"]
+        assert encoded.count("PermissionSnapshot") <= 2
+        world.turns.permissions = ()
+        world.happen()
+        words = await _until(batches, "0:CaughtUp")
+        assert words == [*["0:PermissionSnapshot"] * 50, "0:CaughtUp"]
+        assert _words(await anext(batches)) == ["2:QueueChanged"]
+
+
 async def test_a_watch_of_all_has_message_snapshots_only() -> None:
     """Of every message that streams and every question that is open, in any session."""
     world = World(stored=1)

@@ -11,6 +11,7 @@ from bench.attacks import (
     tiny_frames,
     unread_answers,
     uploaded_files,
+    waiting_people,
     wild_models,
     wild_tools,
 )
@@ -25,6 +26,7 @@ _MODULES = (
     tiny_frames,
     unread_answers,
     uploaded_files,
+    waiting_people,
     wild_models,
     wild_tools,
 )

@@ -245,6 +245,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_OPEN_OF_CALL": MODEL_READS,
             "MAX_OPEN_OF_SESSION": MODEL_READS,
             "MAX_OPEN_OF_TENANT": MODEL_READS,
+            "MAX_PERMISSIONS_OF_TENANT": MODEL_READS,
         },
         "core.tools.questions.asking": {"MAX_QUESTIONS_OF_CALL": MODEL_READS, "MAX_STATE_CHARS": MODEL_READS},
         "core.tools.questions.forms": {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from turnwire.core.keeping import KeptSessions
-from turnwire.core.open_questions import OpenQuestions
+from turnwire.core.open_questions import OpenPermissions, OpenQuestions
 from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.slices import Slices
@@ -42,7 +42,8 @@ class Environment:
     schemas: SchemaChecks = field(default_factory=SchemaChecks)
     kept: KeptSessions = field(default_factory=KeptSessions)
     open_questions: OpenQuestions = field(default_factory=OpenQuestions)
-    """Of the turns that run; shared by them."""
+    open_permissions: OpenPermissions = field(default_factory=OpenPermissions)
+    """Both are of the turns that run, and shared by them."""
 
     async def session(self, principal: Principal, session_id: str) -> Session:
         """Returns a caller's session. Every use case and watch of one session calls this before anything else.

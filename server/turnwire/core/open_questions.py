@@ -1,4 +1,4 @@
-"""How many questions are open, so that no tool can flood a person, a session or a tenant."""
+"""How many questions and permission requests are open, so that nothing can flood a person, a session or a tenant."""
 
 from collections import Counter
 
@@ -10,6 +10,9 @@ MAX_OPEN_OF_SESSION = 32
 
 MAX_OPEN_OF_TENANT = 256
 """As many as people can be expected to answer before they expire."""
+
+MAX_PERMISSIONS_OF_TENANT = 1000
+"""More than people look at. Lists and watches of all sessions read all of them, each with up to 16 KiB of arguments."""
 
 
 class OpenQuestions:
@@ -34,5 +37,33 @@ class OpenQuestions:
         self._tenants[tenant] += by
         if not self._sessions[tenant, session_id]:
             del self._sessions[tenant, session_id]
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+
+class OpenPermissions:
+    """Counts the permission requests of the turns that run here, answered ones until their step has ended.
+
+    Used on the event loop only.
+    """
+
+    def __init__(self) -> None:
+        """Counts from nothing."""
+        self._turns: dict[str, tuple[str, int]] = {}
+        self._tenants: Counter[str] = Counter()
+
+    def take(self, tenant: str, turn_id: str, wanted: int) -> int:
+        """Counts requests of a step of a turn, in place of those of the step before. Returns how many it may have."""
+        self.forget(turn_id)
+        most = min(wanted, MAX_PERMISSIONS_OF_TENANT - self._tenants[tenant])
+        if most > 0:
+            self._turns[turn_id] = tenant, most
+            self._tenants[tenant] += most
+        return max(most, 0)
+
+    def forget(self, turn_id: str) -> None:
+        """Forgets the requests of a turn."""
+        tenant, count = self._turns.pop(turn_id, ("", 0))
+        self._tenants[tenant] -= count
         if not self._tenants[tenant]:
             del self._tenants[tenant]

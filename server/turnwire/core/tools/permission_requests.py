@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from turnwire.core.environment import Environment
+from turnwire.core.open_questions import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.tools.results import CallResult, StoredCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
@@ -56,8 +57,12 @@ async def ask_permissions(
         return message, (), {}
     allowed = await environment.store.of(turn.tenant).always_allowed(turn.session_id)
     waiting = [(part, call) for part, call in asking if not matches_glob(allowed, call.name)]
-    most, now = settings.limits.max_open_permissions, environment.clock()
-    refused = CallResult(output=f"the call was not run: {most} calls of the answer wait to be allowed", is_error=True)
+    of_answer, now = settings.limits.max_open_permissions, environment.clock()
+    most = environment.open_permissions.take(turn.tenant, turn.turn_id, min(len(waiting), of_answer))
+    why = f"{of_answer} calls of the answer wait to be allowed"
+    if most < of_answer:
+        why = f"{MAX_PERMISSIONS_OF_TENANT} calls of the tenant wait to be allowed"
+    refused = CallResult(output=f"the call was not run: {why}", is_error=True)
     beyond = {part.index: refused.apply_to(call, now) for part, call in waiting[most:]}
     permissions = tuple(_request(environment, turn, message, part, call) for part, call in waiting[:most])
     by_index = {permission.part_index: permission.permission_id for permission in permissions}

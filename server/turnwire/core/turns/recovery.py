@@ -64,6 +64,8 @@ async def resume_or_end(
     attempts = turn.resumes if turn.steps == len(point.steps) else 0
     resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
     await environment.commit(turn.session_id, Work((PutTurn(resumed),)), now)
+    asked = sum(permission.turn_id == turn.turn_id for permission in permissions)
+    environment.open_permissions.take(turn.tenant, turn.turn_id, asked)
     user_message = next(message for message in stored if message.message_id == turn.user_message_id)
     log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)
     return Resumption(resumed, user_message, point)

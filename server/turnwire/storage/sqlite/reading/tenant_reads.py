@@ -202,6 +202,8 @@ class TenantReads:
 
     async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the open permission requests."""
+        if session_id is None:
+            return await self._reads.long.read(queries.open_permissions, self._tenant, None)
         return await run(self._reads.connection, queries.open_permissions, self._tenant, session_id)
 
     async def always_allowed(self, session_id: str) -> frozenset[str]:

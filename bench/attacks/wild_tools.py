@@ -37,7 +37,7 @@ _KINDS = {
     "endless": "a result without end",
     "escapes": "results of 30 MB of escaped characters",
     "wide": "results of 30 MB that are not ASCII",
-    "picture": "pictures of 20 MB",
+    "picture": "pictures of 8 MB",
     "long": "results of 10 MB of text",
     "parts": "results of 10,000 parts",
     "stderr": "14 MB on standard error a call",

@@ -277,10 +277,9 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.running_call": {"MAX_REFUSALS": MODEL_READS},
         "tools.mcp.servers": {"DISCOVERY_SECONDS": "turns begin without the tools"},
         "tools.mcp.wire.sizes": {
-            "MAX_MESSAGE_BYTES": CLOSED,
+            "MAX_MESSAGE_BYTES": MODEL_READS,
             "MAX_VALUES": MODEL_READS,
             "MAX_ESCAPES": MODEL_READS,
-            "MAX_WIDE_BYTES": MODEL_READS,
         },
         "tools.mcp.wire.guard": {"MAX_ASKED": CLOSED, "MAX_PARAMS_CHARS": "the request is refused"},
         "tools.mcp.wire.reading": {"MAX_MENDED_BYTES": "the message is left out"},
@@ -296,6 +295,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "STREAMS_AT_ONCE": WAITS,
         },
         "tools.mcp.wire.stdio_process": {
+            "MAX_LINE_BYTES": CLOSED,
             "_EXIT_SECONDS": "the program gets SIGTERM",
             "_END_SECONDS": "the program is killed",
         },

@@ -75,8 +75,8 @@ async def test_an_answer_that_is_not_unicode_is_mended(client: Client, what: str
         ("list", "it is not a message of JSON-RPC"),
         ("deep", "it is not a message of JSON-RPC"),
         ("values", "more than 100000 values"),
-        ("wide", "more than 12582912 bytes that are not ASCII"),
-        ("escapes", "more than 1500000 escaped characters"),
+        ("wide", "larger than 12582912 bytes"),
+        ("escapes", "more than 500000 escaped characters"),
     ],
 )
 async def test_an_answer_that_cannot_be_read_ends_its_call(client: Client, what: str, why: str) -> None:
@@ -110,6 +110,12 @@ async def test_few_parts_of_a_result_are_taken(client: Client) -> None:
     """The rest is counted in a line."""
     lines = (await called(client, "parts")).output.splitlines()
     assert (len(lines), lines[-1]) == (1001, "[9000 further parts of the result are left out]")
+
+
+async def test_a_large_picture_is_a_file(client: Client) -> None:
+    """One of almost as many bytes as the files of a result may have."""
+    [picture] = (await called(client, "picture")).files
+    assert (picture.mime, picture.size_bytes) == ("image/png", 8_250_000)
 
 
 async def test_a_long_output_is_cut_and_kept(client: Client) -> None:

@@ -149,7 +149,7 @@ def do(number: int, what: str, token: Any) -> None:
             return
         case "picture":
             begins = b'{"content":[{"type":"image","mimeType":"image/png","data":"'
-            raw(begin(number) + begins + b"A" * 27_000_000 + b'"}]}}\n')
+            raw(begin(number) + begins + b"A" * 11_000_000 + b'"}]}}\n')
             return
         case "escapes":
             raw(begin(number) + b'{"content":[{"type":"text","text":"' + b"\\u00e9" * 5_000_000 + b'"}]}}\n')

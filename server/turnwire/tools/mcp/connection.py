@@ -241,7 +241,7 @@ class McpConnection:
                     raise
                 continue
             if getattr(result, "result_type", "") != "input_required":
-                return await asyncio.to_thread(outcome_of, result)  # it may have 20 MB of base64
+                return await asyncio.to_thread(outcome_of, result)  # it may have 11 MB of base64
             pause = pause_of(result)
             if pause.questions:
                 return pause

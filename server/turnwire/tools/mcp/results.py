@@ -20,8 +20,8 @@ MAX_BLOCKS = 1_000
 MAX_URI_CHARS = 2048
 """Of the address of a resource in a line: what all browsers take."""
 
-MAX_FILES_BYTES = 20 * 2**20
-"""Most bytes of all files of one result: as much as one file of a message may have, and in base64 less than the longest
+MAX_FILES_BYTES = 8 * 2**20
+"""Most bytes of all files of one result: larger than the pictures that models take, and in base64 less than the longest
 message that is read from a server."""
 
 MAX_FILENAME_CHARS = 255

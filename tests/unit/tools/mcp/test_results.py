@@ -140,10 +140,10 @@ def test_bytes_beyond_the_limit_become_a_line() -> None:
     outcome = outcome_of(CallToolResult(content=[image(half), image(half + b"x"), image(half), image(b"x")]))
     assert [len(file.content) for file in outcome.files] == [len(half), len(half)]
     assert outcome.output.splitlines() == [
-        "[file 1: image/png, 10485760 bytes]",
-        "[file left out: image/png, 10485761 bytes; the files of a result may have 20971520 bytes]",
-        "[file 2: image/png, 10485760 bytes]",
-        "[file left out: image/png, 1 bytes; the files of a result may have 20971520 bytes]",
+        "[file 1: image/png, 4194304 bytes]",
+        "[file left out: image/png, 4194305 bytes; the files of a result may have 8388608 bytes]",
+        "[file 2: image/png, 4194304 bytes]",
+        "[file left out: image/png, 1 bytes; the files of a result may have 8388608 bytes]",
     ]
 
 

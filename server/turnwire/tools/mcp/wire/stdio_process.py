@@ -16,7 +16,6 @@ from typing import Any
 
 from turnwire.tools.mcp.wire.pace import Pace
 from turnwire.tools.mcp.wire.reading import message_of
-from turnwire.tools.mcp.wire.sizes import MAX_MESSAGE_BYTES
 from turnwire.tools.settings import McpSettings
 
 _EXIT_SECONDS = 0.4
@@ -24,6 +23,9 @@ _EXIT_SECONDS = 0.4
 
 _END_SECONDS = 0.5
 """How long it may take after SIGTERM: a little longer than its supervisor gives it."""
+
+MAX_LINE_BYTES = 32 * 2**20
+"""Of one line. From the longest message on it is read only to its end, and its call gets an error."""
 
 _READ_BYTES = 64 * 1024
 
@@ -163,14 +165,14 @@ class _Child:
             waiting += data
             if b"\n" in data:
                 end = waiting.rfind(b"\n")
-                with memoryview(waiting) as view:  # a message of 30 MB is copied once
+                with memoryview(waiting) as view:  # a message of 12 MB is copied once
                     lines = bytes(view[:end])
                 del waiting[: end + 1]
                 for line in lines.split(b"\n"):
                     if line.lstrip().startswith(b"{"):
                         yield line
-            if len(waiting) > MAX_MESSAGE_BYTES:
-                self._last_error = f"it sent a message larger than {MAX_MESSAGE_BYTES} bytes"
+            if len(waiting) > MAX_LINE_BYTES:
+                self._last_error = f"it sent a message larger than {MAX_LINE_BYTES} bytes"
                 return
 
     async def _exit_reason(self) -> str:

@@ -11,7 +11,7 @@ Japanese and Korean 1, other scripts and accented letters 2, emoji and similar s
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from turnwire.domain.conversation.messages import (
     File,
@@ -25,7 +25,9 @@ from turnwire.domain.conversation.messages import (
     ToolResult,
     ToolUse,
 )
+from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.ports.provider import ProviderRequest
 
 REQUEST_TOKENS = 8
@@ -47,6 +49,9 @@ OTHER_FILE_TOKENS = 40
 """For the line that names a file that a model cannot be shown."""
 STATE_CHARS_PER_TOKEN = 5
 """For sealed reasoning, which is base64 of encrypted text."""
+
+_SLICE_CHARS = 2**16
+"""Of a text, counted between two interruptions: takes less than half a millisecond."""
 
 MIN_CORRECTION = 0.5
 MAX_CORRECTION = 2.0
@@ -97,12 +102,26 @@ def apply_correction(tokens: int, by: float) -> int:
 
 def message_tokens(message: Message) -> int:
     """Returns the estimate for one message of a request, results of its calls included."""
-    return MESSAGE_TOKENS + sum(map(_part_tokens, message.parts))
+    return at_once(counted_tokens(message))
+
+
+def counted_tokens(message: Message) -> Sliced[int]:
+    """Returns what `message_tokens` does; long texts are counted a bit at a time."""
+    counted: dict[int, int] = {}
+    for part in message.parts:
+        for text in (*texts_of(part), part.provider_state):
+            if text is not None and len(text) > _SLICE_CHARS:
+                counted[id(text)] = 0
+                for start in range(0, len(text), _SLICE_CHARS):
+                    counted[id(text)] += _tokens_of(text[start : start + _SLICE_CHARS])
+                    yield
+    count = (lambda text: counted.get(id(text)) or text_tokens(text)) if counted else text_tokens
+    return MESSAGE_TOKENS + sum(_part_tokens(part, count) for part in message.parts)
 
 
 def answer_tokens(message: Message) -> int:
     """Returns the estimate for what a model wrote so far."""
-    return sum(map(_part_tokens, message.parts))
+    return sum(_part_tokens(part, text_tokens) for part in message.parts)
 
 
 def tool_tokens(tool: ToolDefinition) -> int:
@@ -112,6 +131,12 @@ def tool_tokens(tool: ToolDefinition) -> int:
 
 def text_tokens(text: str) -> int:
     """Returns the estimate for a text."""
+    if len(text) <= _SLICE_CHARS:
+        return _tokens_of(text)
+    return sum(_tokens_of(text[start : start + _SLICE_CHARS]) for start in range(0, len(text), _SLICE_CHARS))
+
+
+def _tokens_of(text: str) -> int:
     if not text:
         return 0
     # filtering bytes is many times faster than matching characters, and a prompt may have megabytes
@@ -135,22 +160,22 @@ def _ascii_tokens(text: bytes) -> float:
     return (len(text) - dense) / 4 + dense / 2
 
 
-def _part_tokens(part: Part) -> int:
+def _part_tokens(part: Part, count: Callable[[str], int]) -> int:
     state = len(part.provider_state or "") // STATE_CHARS_PER_TOKEN
     match part.content:
         case Text(text) | Refusal(text):
-            return text_tokens(text)
+            return count(text)
         case Reasoning(text):
-            return max(text_tokens(text), state)
+            return max(count(text), state)
         case ProviderContent():
-            return max(state, text_tokens(part.provider_state or ""))
+            return max(state, count(part.provider_state or ""))
         case File() as file:
             return file_tokens(file)
         case ToolUse() as call:
             texts = (call.name, call.input_json, call.output or "", call.error or "")
-            return CALL_TOKENS + sum(map(text_tokens, texts)) + _files_tokens(call.files)
+            return CALL_TOKENS + sum(map(count, texts)) + _files_tokens(call.files)
         case ToolResult() as result:
-            return CALL_TOKENS + text_tokens(result.output)
+            return CALL_TOKENS + count(result.output)
 
 
 def file_tokens(file: File) -> int:

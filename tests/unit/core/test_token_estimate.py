@@ -11,11 +11,13 @@ import pytest
 from tests.support.fakes.domain_values import make_answer, make_message, make_part
 from tests.support.models.recordings import recordings_folder
 from turnwire.core.token_estimate import (
+    CALL_TOKENS,
     IMAGE_TOKENS,
     MESSAGE_TOKENS,
     PDF_MIN_TOKENS,
     STATE_CHARS_PER_TOKEN,
     correction,
+    counted_tokens,
     estimate_tokens,
     file_tokens,
     message_tokens,
@@ -162,6 +164,24 @@ def _texts(value: Any) -> Iterator[str]:
         for key, item in value.items():
             if key not in ("type", "role", "id", "tool_call_id", "call_id", "cache_control"):
                 yield from _texts(item)
+
+
+@pytest.mark.parametrize("word", ["word ", "wörd", "日本", "🎈", "{1}"])
+def test_a_long_text_is_counted_a_bit_at_a_time(word: str) -> None:
+    """To the same number, which is that of its slices; a short one is counted without a pause."""
+    text = word * 200_000
+    once = text_tokens(text)
+    call = ToolUse(name="write", call_id="c", input_json=text, output=text, status=ToolStatus.SUCCESS)
+    both = make_answer("m", make_part(0, Reasoning(text)), make_part(1, call))
+    for message, expected in ((make_message("m", text), once), (both, 3 * once + CALL_TOKENS + text_tokens("write"))):
+        pauses, work = 0, counted_tokens(message)
+        with pytest.raises(StopIteration) as done:
+            while True:
+                next(work)
+                pauses += 1
+        assert pauses >= len(text) // 2**16
+        assert done.value.value == MESSAGE_TOKENS + expected
+    assert list(counted_tokens(make_message("m", word))) == []
 
 
 def _recorded_prompts(folder: Path) -> Iterator[tuple[int, int]]:

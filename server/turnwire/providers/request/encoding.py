@@ -1,4 +1,4 @@
-"""JSON as it goes over the wire, in pieces: a large file is encoded a bit at a time."""
+"""JSON as it goes over the wire, in pieces: a large file or text is encoded a bit at a time."""
 
 import json
 import secrets
@@ -15,10 +15,13 @@ _FORM: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow
 _encode = json.JSONEncoder(**_FORM).encode
 
 _MARK = f"<{secrets.token_hex(16)}>"
-"""Stands for a file while the JSON around it is made. Drawn by chance, so that no text can have it."""
+"""Stands for a file or a long text while the JSON around it is made. Drawn by chance, so that no text can have it."""
 
 _FILE_BYTES = 3 * 2**17
 """Of a file, encoded between two interruptions: takes less than half a millisecond. Divisible by 3, as base64 wants."""
+
+_TEXT_CHARACTERS = 2**16
+"""Of a text, encoded between two interruptions: takes less than half a millisecond too."""
 
 
 class Base64File(Struct, frozen=True):
@@ -34,22 +37,46 @@ def encoded(value: object) -> bytes:
     return _encode(value).encode()
 
 
-def encoded_in_pieces(value: object) -> Sliced[list[bytes]]:
-    """Returns a value as JSON: one piece, or several when it has files. None is empty."""
-    files: list[Base64File] = []
+class _LongText(Struct, frozen=True):
+    """A value of JSON: a text."""
 
-    def marked(file: object) -> str:
-        if not isinstance(file, Base64File):
-            raise TypeError(f"{type(file).__name__} has no form in JSON")
-        files.append(file)
+    text: str
+
+
+def encoded_in_pieces(value: object) -> Sliced[list[bytes]]:
+    """Returns a value as JSON: one piece, or several when it has files or long texts. None is empty."""
+    found: list[Base64File | _LongText] = []
+
+    def marked(one: object) -> str:
+        if not isinstance(one, Base64File | _LongText):
+            raise TypeError(f"{type(one).__name__} has no form in JSON")
+        found.append(one)
         return _MARK
 
-    texts = json.JSONEncoder(**_FORM, default=marked).encode(value).encode().split(_MARK.encode())
+    texts = json.JSONEncoder(**_FORM, default=marked).encode(_with_long_texts(value)).encode().split(_MARK.encode())
     pieces = [texts[0]]
-    for file, text in zip(files, texts[1:], strict=True):
-        pieces[-1] += file.before.encode()
-        for start in range(0, len(file.data), _FILE_BYTES):
-            pieces.append(b64encode(file.data[start : start + _FILE_BYTES]))
-            yield
+    for one, text in zip(found, texts[1:], strict=True):
+        if isinstance(one, Base64File):
+            pieces[-1] += one.before.encode()
+            for start in range(0, len(one.data), _FILE_BYTES):
+                pieces.append(b64encode(one.data[start : start + _FILE_BYTES]))
+                yield
+        else:
+            for start in range(0, len(one.text), _TEXT_CHARACTERS):
+                pieces.append(encoded(one.text[start : start + _TEXT_CHARACTERS])[1:-1])  # without its quotes
+                yield
         pieces.append(text)
     return pieces
+
+
+def _with_long_texts(value: object) -> object:
+    """Returns a value whose long texts are marked."""
+    match value:
+        case str() if len(value) > _TEXT_CHARACTERS:
+            return _LongText(value)
+        case dict():
+            return {key: _with_long_texts(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_with_long_texts(one) for one in value]
+        case _:
+            return value

@@ -21,6 +21,15 @@ def test_files_are_strings_in_base64(size: int) -> None:
     assert json.loads(b"".join(pieces)) == whole
 
 
+@pytest.mark.parametrize("word", ["a", 'é"\n', "日", "🎈", "\x00\u2028"])
+def test_long_texts_are_encoded_a_bit_at_a_time(word: str) -> None:
+    """Whatever characters they have, to the same bytes; no piece is long."""
+    value = {"content": [{"text": word * 300_000}, {"short": word}], "also": (word * 70_000, word * 65_536)}
+    pieces = at_once(encoded_in_pieces(value))
+    assert b"".join(pieces) == encoded(value)
+    assert max(map(len, pieces)) < 500_000
+
+
 def test_what_has_no_form_is_an_error() -> None:
     """And not a text."""
     with pytest.raises(TypeError, match="object has no form"):

@@ -9,7 +9,7 @@ from turnwire.core.context.prefix import (
     system_digest,
     tools_digest,
 )
-from turnwire.core.token_estimate import message_tokens, overhead_tokens
+from turnwire.core.token_estimate import counted_tokens, overhead_tokens
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.incremental.growing import Growing, Mark
 from turnwire.domain.incremental.slices import Sliced, common_length
@@ -40,7 +40,9 @@ class Measures:
             self._state.go_back(self._marks[kept])
             del self._marks[kept:]
         for message in request.messages[kept:]:
-            self._add(message)
+            tokens = yield from counted_tokens(message)
+            yield
+            self._add(message, tokens)
             yield
 
     def prefix(self) -> Prefix:
@@ -55,10 +57,10 @@ class Measures:
         """Returns the estimate for the request; see `estimate_tokens`."""
         return overhead_tokens(request) + self._tokens[-1]
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: Message, tokens: int) -> None:
         self._marks.append(self._state.mark())
         if follows_change(message, self._prefix, self._links[-1]):
             self._changed[message.message_id] = None
         self._messages.append(message)
-        self._tokens.append(self._tokens[-1] + message_tokens(message))
+        self._tokens.append(self._tokens[-1] + tokens)
         self._links.append(next_link(self._links[-1], message_form(message)))

@@ -20,6 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from turnwire.api.bounds.values import check_json
 from turnwire.api.gate import StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
+from turnwire.api.web.encoding.objects import check_objects
 from turnwire.domain.errors import InvalidRequest
 
 CodecName = Literal["proto", "json"]
@@ -76,6 +77,7 @@ def _route(descriptor: MethodDescriptor, method: UnaryMethod | StreamingMethod) 
 def _from_json(kind: type[Message], data: bytes) -> Any:
     """Returns a request. Raises InvalidRequest."""
     check_json(data)
+    check_objects(kind.DESCRIPTOR, data)
     try:
         return json_format.Parse(data, kind(), ignore_unknown_fields=True)
     except (json_format.ParseError, RecursionError, ValueError) as error:

@@ -27,6 +27,9 @@ MAX_METADATA_BYTES = 16_384
 LOOKAHEAD_BYTES = 65_535
 """What a client may send of a request before the server asks for it: by far the most requests are shorter."""
 
+UNBEGUN_SECONDS = 600
+"""How long a call may wait for a server that is too busy to begin it."""
+
 STOP_SECONDS = 5.0
 """How long the end of cancelled calls is waited for. They end at once, unless gRPC has lost one."""
 
@@ -132,6 +135,9 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         # the defaults refuse calls when thousands of watchers reconnect at once
         ("grpc.server.max_pending_requests", limits.limits.max_pending_calls),
         ("grpc.server.max_pending_requests_hard_limit", limits.limits.max_pending_calls),
+        # by default gRPC cancels calls that a busy server has not begun for 30 s: their clients read CANCELLED, as if they
+        # had done it; how many wait has a limit, and how long is for their deadlines to say
+        ("grpc.server_max_unrequested_time_in_server", UNBEGUN_SECONDS),
         ("grpc.max_receive_message_length", limits.max_message_bytes),
         ("grpc.max_send_message_length", -1),
         # with its estimate of the line, gRPC would let clients send megabytes before a call has begun

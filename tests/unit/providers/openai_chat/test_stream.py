@@ -14,6 +14,7 @@ from turnwire.ports.provider import (
     ProviderContentReceived,
     ReasoningDelta,
     RefusalDelta,
+    ResponseStarted,
     StepFinished,
     StreamItem,
     TextDelta,
@@ -103,6 +104,13 @@ def test_mistral_content_chunks() -> None:
     items = chat({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]}, {"content": "hi"})
     state = '{"api":"openai_chat","model":"m","readable":true}'
     assert items[:3] == [ReasoningDelta(1, "hm"), PartEnded(1, state), TextDelta(2, "hi")]
+
+
+def test_the_model_that_answers_may_change() -> None:
+    """A router goes on with another one. Chunks that say nothing new of it, and further ids, tell nothing."""
+    origins = [{"id": "r1", "model": "a"}, {"id": "r2", "model": "a"}, {"id": "r2"}, {"id": "r3", "model": "b"}]
+    items = read(ChatReader({}, "m"), *({"choices": [], **origin} for origin in origins), b"[DONE]")
+    assert items == [ResponseStarted("a", "r1"), ResponseStarted("b", "")]
 
 
 def test_refusal() -> None:

@@ -204,6 +204,11 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "providers.answer.token_usage": {"MAX_COUNT": "the count is not known"},
         "providers.answer.stream": {"PIECE_BYTES": PIECES, "DRAIN_SECONDS": CLOSED},
+        "providers.offline.script": {
+            "MAX_LINES": "the turn ends: `PROVIDER_REQUEST_REFUSED`",
+            "MAX_COUNTED_WORDS": "further ones are not counted",
+        },
+        "providers.offline.provider": {"MAX_FLAKY": FORGOTTEN},
         "providers.answer.loop_share": {
             "EVENTS_PER_TURN": PIECES,
             "EVENTS_AT_ONCE": PIECES,

@@ -187,4 +187,4 @@ def _make(provider_id: str, settings: ProviderSettings, api_key: str, shared: Sh
         case "offline":
             from turnwire.providers.offline.provider import OfflineProvider  # noqa: PLC0415 - like the other kinds
 
-            return OfflineProvider(provider_id)
+            return OfflineProvider(provider_id, shared.loop)

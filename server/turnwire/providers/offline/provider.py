@@ -38,7 +38,7 @@ part, each piece on a new line, unless reasoning, a tool call or a refusal comes
 
 When a turn continues with another call (after tools, or after `/finish paused`) and its text has no `/step` for it, the
 answer lists the tools' results, or is "continued" when there are none. A directive with a bad argument is refused as a
-bad request.
+bad request; so is a message of more than 5,000 lines.
 """
 
 import asyncio
@@ -62,6 +62,7 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
+from turnwire.providers.answer.loop_share import EVENTS_AT_ONCE, LoopShare
 from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.request import OfflineRequest, OfflineWriter
 from turnwire.providers.offline.script import (
@@ -77,6 +78,7 @@ from turnwire.providers.offline.script import (
     Sleep,
     Stop,
     error_of,
+    filler,
     position,
     read_script,
 )
@@ -85,17 +87,20 @@ DEFAULT_MODEL = "echo"
 
 _MODEL_IDS = frozenset(model.model_id for model in MODELS)
 
-_WORDS_BETWEEN_TURNS_OF_THE_LOOP = 16
-"""Without a pause an async generator never lets other tasks run. This is about as much as one network read brings."""
+MAX_FLAKY = 10_000
+"""Messages with `/flaky` that are remembered; the oldest ones begin anew."""
+
+_WORD = re.compile(r"\s*\S+(?:\s+\Z)?")
 
 
 class OfflineProvider:
     """The offline provider; see the module's docstring. Implements `turnwire.ports.provider.Provider`."""
 
-    def __init__(self, provider_id: str = "offline") -> None:
-        """Takes the id of the provider in the configuration."""
+    def __init__(self, provider_id: str = "offline", share: LoopShare | None = None) -> None:
+        """Takes the id of the provider in the configuration, and what shares the event loop among all streams."""
         self.provider_id = provider_id
         self.api = "offline"
+        self._share = share or LoopShare()
         self._flaky_calls: dict[tuple[str, int], int] = {}
         """Failures so far by message and step; an entry is removed when its `/flaky` lets the call succeed."""
 
@@ -115,11 +120,15 @@ class OfflineProvider:
         clock = asyncio.get_running_loop()
         due = clock.time()
         words = prepared.prompt_words if isinstance(prepared, OfflineRequest) else 0
-        for item in _play(actions, request, words):
-            if isinstance(item, float):
-                due += item
-                await asyncio.sleep(max(0.0, due - clock.time()))
-            else:
+        with self._share.stream():
+            for item in _play(actions, request, words):
+                if isinstance(item, float):
+                    due += item
+                    await asyncio.sleep(max(0.0, due - clock.time()))
+                    await self._share.rest()
+                    continue
+                if not self._share.take(1):
+                    await self._share.wait(1)
                 yield item
 
     async def aclose(self) -> None:
@@ -130,6 +139,8 @@ class OfflineProvider:
             if isinstance(action, Flaky):
                 failures = self._flaky_calls.get(key, 0)
                 if failures < action.calls:
+                    if len(self._flaky_calls) >= MAX_FLAKY:
+                        del self._flaky_calls[next(iter(self._flaky_calls))]
                     self._flaky_calls[key] = failures + 1
                     raise error_of(action.code)
                 self._flaky_calls.pop(key, None)
@@ -215,17 +226,19 @@ class _Performer:
             yield ToolCallDelta(key, name=action.name, call_id=f"call_{self._turn_of_talk}_{key}")
         elif isinstance(action, Refuse):
             self.finish = FinishReason.REFUSAL
-        for word in re.findall(r"\s*\S+(?:\s+\Z)?", text):
+        if isinstance(action, Say) and action.filler_words:
+            text += filler(action.filler_words)
+        for word in _WORD.finditer(text):
             if self._words == self._max_words:
                 return False
             self._raise_when_due()
             if self._rate:
                 yield 1 / self._rate
-            elif self._words % _WORDS_BETWEEN_TURNS_OF_THE_LOOP == 0:
+            elif self._words % EVENTS_AT_ONCE == 0:
                 yield 0.0
             self._words += 1
             self._reasoning_words += isinstance(action, Reason)
-            yield _delta(key, action, word)
+            yield _delta(key, action, word[0])
         return True
 
     def _raise_when_due(self) -> None:

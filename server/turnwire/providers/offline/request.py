@@ -26,6 +26,8 @@ from turnwire.providers.request.reader import RequestReader
 from turnwire.providers.request.repairs import RepairList
 from turnwire.providers.request.wire_names import CallIds
 
+_PIECE_CHARACTERS = 64 * 1024
+
 _IGNORED_OPTIONS = ("temperature", "top_p", "stop_sequences", "reasoning_effort")
 
 
@@ -52,7 +54,7 @@ class OfflineWriter(HistoryWriter):
     def prepare(self, request: ProviderRequest) -> Sliced[OfflineRequest]:
         """See `RequestWriter.prepare`."""
         prepared = yield from super().prepare(request)
-        words = len(request.system.split()) + (self._words[-1] if self._words else 0)
+        words = (yield from _words_in(request.system)) + (self._words[-1] if self._words else 0)
         return OfflineRequest(request=request, pieces=prepared.pieces, repairs=prepared.repairs, prompt_words=words)
 
     def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
@@ -64,7 +66,8 @@ class OfflineWriter(HistoryWriter):
     def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
         for message in messages[first:]:
             self._begin(message)
-            self._words.append((self._words[-1] if self._words else 0) + count_words(message))
+            words = yield from _words_of(message)
+            self._words.append((self._words[-1] if self._words else 0) + words)
             if shown := _message(message, self.reader.repairs):
                 self.pieces.append(b"," + encoded(shown))
             self._end()
@@ -91,17 +94,27 @@ class OfflineWriter(HistoryWriter):
         ]
 
 
-def count_words(message: Message) -> int:
-    """Returns the words of a message: runs without white space. Files count as zero."""
+def _words_of(message: Message) -> Sliced[int]:
+    """Counts the words of a message: runs without white space. Files count as zero."""
     count = 0
     for part in message.parts:
         match part.content:
-            case Text(text) | Reasoning(text) | Refusal(text):
-                count += len(text.split())
+            case Text(text) | Reasoning(text) | Refusal(text) | ToolResult(output=text):
+                count += yield from _words_in(text)
             case ToolUse(input_json=arguments, output=output, error=error):
-                count += len(f"{arguments} {output or ''} {error or ''}".split())
-            case ToolResult(output=output):
-                count += len(output.split())
+                for text in (arguments, output or "", error or ""):
+                    count += yield from _words_in(text)
+    return count
+
+
+def _words_in(text: str) -> Sliced[int]:
+    """Counts the words of a text that may have millions."""
+    count, is_within = 0, False
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        piece = text[start : start + _PIECE_CHARACTERS]
+        count += len(piece.split()) - (is_within and not piece[0].isspace())
+        is_within = not piece[-1].isspace()
+        yield
     return count
 
 

@@ -31,6 +31,12 @@ _LOREM = (
     "magna aliqua"
 )
 
+MAX_LINES = 5000
+"""Of a message; each is looked at before the first word of the answer."""
+
+MAX_COUNTED_WORDS = 10_000
+"""Of a message, by a model that says how many there are or stops half way."""
+
 _REFUSAL = "I will not answer that."
 
 _ERRORS: Mapping[str, Callable[[str, Mapping[str, str]], ProviderError]] = {
@@ -62,6 +68,8 @@ class Say(Struct, frozen=True):
     """Answers with the text."""
 
     text: str
+    filler_words: int = 0
+    """Words of filler behind the text; many lines may each ask for many, so they are made when they are said."""
     begins_part: bool = True
     """False when it goes on in the text part before it; `text` then begins with a new line."""
     ends_part: bool = True
@@ -143,7 +151,7 @@ def read_script(request: ProviderRequest) -> list[Action]:
     user = _last_user_message(request)
     step = position(request)[1]
     sections: list[list[str]] = [[]]
-    for line in _text_of(user).split("\n") if user else ():
+    for line in _lines_of(user) if user else ():
         if line.strip() == "/step":
             sections.append([])
         else:
@@ -167,13 +175,13 @@ def _with_joined_text(actions: list[Action]) -> list[Action]:
     before: tuple[int, Say] | None = None  # place and value of the text that may go on
     for action in actions:
         if isinstance(action, Say):
-            if not action.text.strip():
+            if not action.filler_words and not action.text.strip():
                 continue
             said = action
             if before is not None:
                 place, text = before
                 joined[place] = msgspec.structs.replace(text, ends_part=False)
-                said = Say(f"\n{action.text}", begins_part=False)
+                said = Say(f"\n{action.text}", action.filler_words, begins_part=False)
             before = len(joined), said
             joined.append(said)
         else:
@@ -194,6 +202,13 @@ def _messages_of_turn(request: ProviderRequest) -> list[Message]:
 
 def _text_of(message: Message) -> str:
     return "\n".join(part.content.text for part in message.parts if isinstance(part.content, Text))
+
+
+def _lines_of(message: Message) -> list[str]:
+    text = _text_of(message)
+    if text.count("\n") >= MAX_LINES:
+        raise ProviderRefusedRequest(f"offline models read messages of at most {MAX_LINES} lines")
+    return text.split("\n")
 
 
 def _named_file(file: File) -> Say:
@@ -227,11 +242,11 @@ def _own_answer(request: ProviderRequest, text: str) -> list[Action]:
     if request.model_id == "echo":
         return [Say(text)] if text else []
     text = text or "There was no text."
-    words = text.split()
+    words = text.split(maxsplit=MAX_COUNTED_WORDS)
     half = max(1, len(words) // 2)
     calls = [Call(tool.name, fitting_arguments(request.tools, tool.name)) for tool in request.tools]
     answers: dict[str, list[Action]] = {
-        "lorem": [Say(_filler(200))],
+        "lorem": [Say("", 200)],
         "reasoning": [Reason(f"The message has {len(words)} words. I repeat them."), Say(text)],
         "tools": [*calls] or [Say("No tools are declared.")],
         "error": [Stop("unavailable", 0)],
@@ -305,7 +320,7 @@ def _number(argument: str) -> float:
 
 _DIRECTIVES: Mapping[str, Callable[[str, ProviderRequest], Action]] = {
     "reason": lambda argument, _: Reason(argument or "I think about it."),
-    "words": lambda argument, _: Say(_filler(int(_number(argument)))),
+    "words": lambda argument, _: Say("", int(_number(argument))),
     "tool": _tool_directive,
     "refuse": lambda argument, _: Refuse(argument or _REFUSAL),
     "finish": lambda argument, _: _finish_directive(argument),
@@ -317,7 +332,8 @@ _DIRECTIVES: Mapping[str, Callable[[str, ProviderRequest], Action]] = {
 }
 
 
-def _filler(words: int) -> str:
+def filler(words: int) -> str:
+    """Returns so many words of nonsense."""
     return " ".join(itertools.islice(itertools.cycle(_LOREM.split()), words))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -37,8 +38,10 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
+from turnwire.providers.answer.loop_share import EVENTS_PER_TURN, LoopShare
 from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.provider import DEFAULT_MODEL, OfflineProvider
+from turnwire.providers.offline.script import MAX_LINES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -420,3 +423,69 @@ async def test_a_sleeping_answer_ends_at_once_when_cancelled() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 1)
+
+
+async def test_a_message_of_too_many_lines_is_refused() -> None:
+    """Each line is looked at before the first word of the answer."""
+    most = "a\n" * (MAX_LINES - 1)
+    assert len(text_of(await items_of(asking(most)))) == len(most)
+    seen, failure = await failing(asking("\n" * MAX_LINES + "a"))
+    assert (seen, type(failure)) == ([], errors.ProviderRefusedRequest)
+
+
+async def test_filler_is_made_when_it_is_said() -> None:
+    """A small message may ask for gigabytes of it; a client that aborts then has not paid for it."""
+    tracemalloc.start()
+    try:
+        stream = stream_of(asking("/words 100000\n" * (MAX_LINES - 1)))
+        async with aclosing(stream):
+            async for item in stream:
+                if isinstance(item, TextDelta):
+                    break
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 2**20
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "  \t", "\u3000"])
+async def test_words_of_long_texts_are_counted_in_pieces(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a piece ends: in a word, before it or behind it."""
+    text = f"{space}one{space}three and four{space}"
+    for size in range(1, len(text) + 1):
+        monkeypatch.setattr("turnwire.providers.offline.request._PIECE_CHARACTERS", size)
+        assert (await items_of(asking(text)))[1] == UsageReported(Usage(input_tokens=4))
+
+
+async def test_answers_share_the_event_loop_with_all_streams() -> None:
+    """Many of them at once would hold it otherwise."""
+    share = LoopShare()
+    provider = OfflineProvider(share=share)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def read() -> None:
+        async for _ in stream_of(asking("/words 640"), provider):
+            pass
+
+    counting = asyncio.create_task(count())
+    await asyncio.gather(*(read() for _ in range(20)))
+    counting.cancel()
+    assert turns > 20 * 640 / (2 * EVENTS_PER_TURN)
+
+
+async def test_few_flaky_messages_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may ask for them to the end."""
+    monkeypatch.setattr("turnwire.providers.offline.provider.MAX_FLAKY", 3)
+    provider = OfflineProvider()
+    for number in range(10):
+        user = message(MessageType.USER, Text("/flaky unavailable 2"), message_id=f"msg_{number}")
+        with pytest.raises(errors.ProviderUnavailable):
+            async for _ in stream_of(ProviderRequest(model_id="echo", system="", messages=(user,)), provider):
+                pass
+    assert len(provider._flaky_calls) == 3

@@ -28,7 +28,7 @@ from turnwire.domain.conversation.sessions import SessionFilter, SessionOrder
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn, RemoveMessage
-from turnwire.ports.pages import Bounds, Page
+from turnwire.ports.pages import Page
 from turnwire.ports.store import TenantStore
 from turnwire.storage.sqlite.care.examination import Examiner
 from turnwire.storage.sqlite.listing.queries import Room, step

@@ -101,7 +101,8 @@ class OwnTokens:
     async def _follow(self) -> None:
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._stopping.wait()
             await self.look()
 
     def _has_ended(self, key: bytes, before: TokenRecord) -> bool:

@@ -135,8 +135,8 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         # the defaults refuse calls when thousands of watchers reconnect at once
         ("grpc.server.max_pending_requests", limits.limits.max_pending_calls),
         ("grpc.server.max_pending_requests_hard_limit", limits.limits.max_pending_calls),
-        # by default gRPC cancels calls that a busy server has not begun for 30 s: their clients read CANCELLED, as if they
-        # had done it; how many wait has a limit, and how long is for their deadlines to say
+        # by default gRPC cancels calls that a busy server has not begun for 30 s, and their clients read CANCELLED, as
+        # if they had done it; how many wait has a limit, and how long is for their deadlines to say
         ("grpc.server_max_unrequested_time_in_server", UNBEGUN_SECONDS),
         ("grpc.max_receive_message_length", limits.max_message_bytes),
         ("grpc.max_send_message_length", -1),

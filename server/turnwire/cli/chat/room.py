@@ -366,7 +366,8 @@ class Room:
         while True:
             # What runs shows the seconds.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 1.0 if self._state.turn_id else None)
+                async with asyncio.timeout(1.0 if self._state.turn_id else None):
+                    await self._changed.wait()
             self._changed.clear()
             began = time.monotonic()
             finished = draw(self._transcript.take(CHARS_PER_FRAME), self._terminal.width)

@@ -56,11 +56,14 @@ async def follow(
             request.resume_token = token
         batches = aiter(events.WatchEvents(request))
         try:
-            while (batch := await asyncio.wait_for(anext(batches, None), SILENCE_SECONDS)) is not None:
+            while True:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    batch = await anext(batches, None)
+                if batch is None:
+                    return
                 token = batch.resume_token or token
                 pause, lost = pause_seconds, False
                 yield batch.events
-            return
         except TimeoutError:
             problem = f"nothing came for {SILENCE_SECONDS:.0f} seconds"
         except grpc.aio.AioRpcError as error:

@@ -369,8 +369,8 @@ class SessionTurns:
                     return False
                 log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)
                 with contextlib.suppress(TimeoutError):
-                    pause = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
-                    await asyncio.wait_for(self._stopping.wait(), pause)
+                    async with asyncio.timeout(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]):
+                        await self._stopping.wait()
             except MessageNotFound:  # what a turn answers again
                 return False
             except Exception as error:

@@ -165,7 +165,8 @@ class TurnRun:
         if self._is_ending:
             # the commit that ends the turn has the rest of the text; on a full disk it may take long
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), END_WAIT_SECONDS)
+                async with asyncio.timeout(END_WAIT_SECONDS):
+                    await self.ended.wait()
         if self._phase is not None:
             await self._phase.flush()
 

@@ -72,7 +72,8 @@ class Steps:
                 await asyncio.sleep(self._pause_seconds)
             else:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._idle_seconds)
+                    async with asyncio.timeout(self._idle_seconds):
+                        await self._wake.wait()
 
     async def _carry_out(self) -> bool:
         return await run(self._connection, self._step)

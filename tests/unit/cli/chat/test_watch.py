@@ -1,5 +1,6 @@
 """A watch goes on over lost connections."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import grpc
@@ -7,6 +8,7 @@ import pytest
 
 from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
+from tests.support.fakes.loop import settled
 from turnwire.cli.chat.watch import Lost, follow
 
 
@@ -69,3 +71,28 @@ async def test_a_watch_without_a_place_begins_with_a_snapshot() -> None:
     events = Events([])
     assert [step async for step in follow(events, "s", "")] == []  # type: ignore[arg-type]
     assert events.asked[0].WhichOneof("start") is None
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_watch_that_is_left_while_a_batch_comes_ends(steps: int) -> None:
+    """At whatever step of the loop: what waits for its end would wait for ever."""
+    comes = asyncio.Event()
+
+    class OneBatch:
+        async def WatchEvents(self, _: WatchEventsRequest) -> AsyncIterator[WatchEventsResponse]:
+            await comes.wait()
+            yield batch(1)
+            await asyncio.Event().wait()
+
+    async def read() -> None:
+        async for _ in follow(OneBatch(), "s", ""):  # type: ignore[arg-type]
+            pass
+
+    reading = asyncio.create_task(read())
+    await settled()
+    comes.set()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    reading.cancel()
+    await settled()
+    assert reading.cancelled()

@@ -57,5 +57,6 @@ class WaitingPlaces:
             else:
                 return True
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._stopping.wait()
         raise AssertionError("the last pause is None")

@@ -116,7 +116,8 @@ class ImportProgress:
             if is_last:
                 break
             try:
-                await asyncio.wait_for(self._ended.wait(), PAUSE_SECONDS)
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._ended.wait()
             except TimeoutError:
                 continue
         if self._error is not None:

@@ -178,7 +178,8 @@ class _Child:
     async def _exit_reason(self) -> str:
         if await self._exited(_EXIT_SECONDS):
             with contextlib.suppress(TimeoutError):  # a grandchild may keep the pipe open
-                await asyncio.wait_for(self._errors_ended.wait(), 0.2)
+                async with asyncio.timeout(0.2):
+                    await self._errors_ended.wait()
         code = self._process.returncode
         how = "closed its output" if code is None else f"ended with code {code}"
         return f"the process {how}" + (f": {self._last_error}" if self._last_error else "")

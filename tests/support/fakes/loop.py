@@ -1,6 +1,7 @@
 """The event loop as a clock that tests move: nothing waits for time, and no test counts the steps of a task."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 
@@ -13,6 +14,17 @@ async def settled() -> None:
             return
 
 
+class _MovedClock:
+    """The loop's clock, so many seconds ahead: one for all tests of a loop, because the loop asks it all the time."""
+
+    def __init__(self, real: Callable[[], float]) -> None:
+        self._real = real
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return self._real() + self.ahead
+
+
 async def elapse(time: timedelta) -> None:
     """Lets the loop settle, moves its clock, and lets what is due then run until the loop has settled again.
 
@@ -20,6 +32,7 @@ async def elapse(time: timedelta) -> None:
     """
     await settled()
     loop = asyncio.get_running_loop()
-    now = loop.time
-    loop.time = lambda: now() + time.total_seconds()  # type: ignore[method-assign]
+    clock = loop.time if isinstance(loop.time, _MovedClock) else _MovedClock(loop.time)
+    clock.ahead += time.total_seconds()
+    loop.time = clock  # type: ignore[method-assign]
     await settled()

@@ -385,6 +385,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "storage.sqlite.reading.fitting": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
         "storage.sqlite.histories.reading": {"_MAX_ROUNDS": "it is read in one piece"},
         "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},
+        "storage.sqlite.staging.removal": {"MAX_MESSAGES": PIECES, "MAX_EVENTS": PIECES, "MAX_BYTES": PIECES},
+        "storage.sqlite.staging.changes": {"MAX_DROPPED_BYTES": PIECES},
     },
     "Uploads and files": {
         "api.wire.requests.files.uploads": {"MAX_CHUNK_BYTES": INVALID},

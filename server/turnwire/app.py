@@ -312,7 +312,7 @@ def _use_cases(
     heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
     reservations, formats = Reservations(environment), _formats(config)
-    sessions = Sessions(environment, turns, requests, reservations)
+    sessions = Sessions(environment, turns, requests, reservations, staging)
     titles = Titles(environment, sessions.give_title)
     sessions.before_removal = titles.cancel
     turns.when_ended(titles.note_ended)

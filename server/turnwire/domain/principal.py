@@ -23,8 +23,18 @@ def staging_name(name: str, tenant: str) -> str:
     return f"{STAGING_MARK}{name}{STAGING_MARK}{tenant}"
 
 
+def removal_name(staged_id: str, session_id: str, tenant: str) -> str:
+    """Returns what stands in place of the tenant of a session that is removed in steps, under another id."""
+    return staging_name(f"{staged_id}{STAGING_MARK}{session_id}", tenant)
+
+
+def removed_id(tenant: str) -> str:
+    """Returns the id that a session had that is being removed; "" for any other "tenant"."""
+    return STAGING_MARK.join(tenant.split(STAGING_MARK)[2:-1])
+
+
 def is_staging(tenant: str) -> bool:
-    """Returns whether a session of this "tenant" is not all there yet. Nothing reads such a session."""
+    """Returns whether a session of this "tenant" is not all there, yet or any more. Nothing reads such a session."""
     return tenant.startswith(STAGING_MARK)
 
 

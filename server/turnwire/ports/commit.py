@@ -35,7 +35,14 @@ class MarkArchived(Struct, frozen=True):
 
 
 class RemoveSession(Struct, frozen=True):
-    """Removes the commit's session with its turns, messages, events, requests, and files that no other session uses."""
+    """Removes the commit's session with its turns, messages, events, requests, and files that no other session uses.
+
+    It is gone for all readers. Of a large one the rest is then removed by commits of `DropStaged` for `staged_id`;
+    `Committed.is_unfinished` says so. Without a `staged_id` all is removed at once.
+    """
+
+    staged_id: str = ""
+    """A new id."""
 
 
 class PutTurn(Struct, frozen=True):
@@ -231,7 +238,7 @@ class MoveFiles(Struct, frozen=True):
 
 
 class DropStaged(Struct, frozen=True):
-    """Removes some messages, turns or files of a staged session, at last itself; see `Committed.is_unfinished`."""
+    """Removes some of what a staged session has, at last itself; see `Committed.is_unfinished`."""
 
     max_rows: int
 
@@ -307,4 +314,4 @@ class Committed(Struct, frozen=True):
     queue_revision: int = 0
     """That of the queue after the commit; 0 for a commit without QueueChanged."""
     is_unfinished: bool = False
-    """True when a MoveFiles or DropStaged has more to do; the same commit again goes on."""
+    """True when a MoveFiles or DropStaged has more to do, and the same commit again goes on; or see `RemoveSession`."""

@@ -18,7 +18,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import decode_token, encode_token, wrong_token
-from turnwire.domain.principal import Principal
+from turnwire.domain.principal import STAGING_MARK, Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
@@ -216,9 +216,10 @@ def request(db: sqlite3.Connection, principal: Principal, request_id: str) -> St
     row = db.execute(
         "SELECT fingerprint, receipt, before_sequence FROM requests"
         " WHERE tenant = ?1 AND subject = ?2 AND request_id = ?3"
+        " AND (SELECT substr(tenant, 1, 1) FROM sessions WHERE id = requests.session) <> ?4"  # it is being removed
         " UNION ALL SELECT fingerprint, receipt, 0 FROM uploads"
         " WHERE tenant = ?1 AND subject = ?2 AND request_id = ?3 AND request_id <> ''",
-        (principal.tenant, principal.subject, request_id),
+        (principal.tenant, principal.subject, request_id, STAGING_MARK),
     ).fetchone()
     return StoredRequest(*row) if row else None
 

@@ -3,11 +3,22 @@
 import sqlite3
 
 from turnwire.domain.errors import SessionNotFound, StorageError
-from turnwire.domain.principal import is_staging
+from turnwire.domain.principal import is_staging, removed_id
 from turnwire.ports.commit import AdoptSession, DropStaged, MoveFiles
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.listing.entries import list_session
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text
+
+MAX_DROPPED_BYTES = 4 * 2**20
+"""Of the messages of one step; each may bring files, too."""
+
+_TABLES = ("turns", "requests", "permissions", "questions")
+"""Where a session has rows besides its messages, and none that a message refers to."""
+
+_DROP_EVENTS = (
+    "DELETE FROM events WHERE position IN"
+    " (SELECT position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence LIMIT ?)"
+)
 
 
 def adopt(db: sqlite3.Connection, change: AdoptSession) -> SessionRow:
@@ -77,13 +88,14 @@ def drop_some(unit: Unit, change: DropStaged) -> None:
     if not is_staging(row.tenant):
         raise StorageError(f"session {unit.session_id} is not staged", {"id": unit.session_id})
     unit.is_unfinished = True
-    messages = "SELECT id FROM messages WHERE session = ? ORDER BY id LIMIT ?"
-    ids = [message for (message,) in db.execute(messages, (row.id, change.max_rows))]
-    if ids:
+    if ids := _next_messages(db, row.id, change.max_rows):
         _drop_messages(unit, ids)
         return
-    turns = "DELETE FROM turns WHERE id IN (SELECT id FROM turns WHERE session = ? ORDER BY id LIMIT ?)"
-    if db.execute(turns, (row.id, change.max_rows)).rowcount:
+    for table in _TABLES:
+        some = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE session = ? ORDER BY id LIMIT ?)"
+        if db.execute(some, (row.id, change.max_rows)).rowcount:
+            return
+    if db.execute(_DROP_EVENTS, (removed_id(row.tenant), row.head_sequence, change.max_rows)).rowcount:
         return
     file = db.execute("SELECT id FROM files WHERE tenant = ? LIMIT 1", (row.tenant,)).fetchone()
     if file is not None:
@@ -91,6 +103,18 @@ def drop_some(unit: Unit, change: DropStaged) -> None:
         return
     db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
     unit.is_gone, unit.is_unfinished = True, False
+
+
+def _next_messages(db: sqlite3.Connection, session: int, max_rows: int) -> list[int]:
+    """Returns the rows of the first messages of a session, fewer than asked for where they are large."""
+    query = "SELECT id, display_bytes FROM messages WHERE session = ? ORDER BY id LIMIT ?"
+    ids, size = list[int](), 0
+    for message, display_bytes in db.execute(query, (session, max_rows)).fetchall():
+        ids.append(message)
+        size += display_bytes
+        if size > MAX_DROPPED_BYTES:
+            break
+    return ids
 
 
 def _drop_messages(unit: Unit, ids: list[int]) -> None:

@@ -6,8 +6,8 @@ from datetime import datetime
 import msgspec
 
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import SessionNotFound, StaleVersion
-from turnwire.domain.principal import is_staging
+from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
+from turnwire.domain.principal import STAGING_MARK, is_staging
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import (
     AddSpending,
@@ -47,9 +47,10 @@ from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.entries import IndexRow, add_rows
 from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
+from turnwire.storage.sqlite.staging.removal import remove
 from turnwire.storage.sqlite.writing.archived import mark_archived
 from turnwire.storage.sqlite.writing.events import append_events
-from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message, remove_session
+from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
 from turnwire.storage.sqlite.writing.turns import put_turn
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text, text
@@ -93,17 +94,17 @@ class CommitWriter:
             is_renewing=self.is_renewing,
             index_rows=self.index_rows,
         )
-        before, stored_bytes, removed = row.head_sequence, 0, False
+        before, stored_bytes, removal = row.head_sequence, 0, None
         for change in commit.changes:
             if isinstance(change, RemoveSession):
-                removed = True
+                removal = change
             elif isinstance(change, MarkArchived):
                 mark_archived(unit, change, commit)
             else:
                 self._carry_out(unit, change)
-        if removed:
-            remove_session(unit)
-        removed = removed or unit.is_gone
+        if removal is not None:
+            remove(unit, removal, commit)
+        removed = removal is not None or unit.is_gone
         if unit.is_branched:
             unit.alternatives = alternatives(db, row.id, unit.previous)
         stored = append_events(unit, commit, self._codec, self.next_position)
@@ -142,7 +143,7 @@ class CommitWriter:
         self.deltas += (one for one in (delta, *unit.moved) if any(one[1:]) and not is_staging(one.tenant))
 
     def _carry_out(self, unit: Unit, change: Change) -> None:
-        db, row, session = unit.db, unit.session, unit.session.id
+        db = unit.db
         match change:
             case PutMessage():
                 put_message(unit, change, self._codec)
@@ -158,13 +159,8 @@ class CommitWriter:
                 _put_request(unit, change)
             case PutFile() | UseUpload():
                 _store_file(unit, change)
-            case RecordRequest(principal, request_id, fingerprint, receipt_json):
-                values = (request_id, session, fingerprint, receipt_json, row.head_sequence)
-                db.execute(
-                    "INSERT INTO requests (tenant, subject, request_id, session, fingerprint, receipt, before_sequence)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (principal.tenant, principal.subject, *values),
-                )
+            case RecordRequest():
+                _record_request(unit, change)
             case RequireHead() | RequireQueueRevision():
                 _require(unit, change)
             case OrderQueue(message_ids):
@@ -236,6 +232,23 @@ def _carry_out_staged(unit: Unit, change: Change) -> None:
         move_files(unit, change)
     elif isinstance(change, DropStaged):
         drop_some(unit, change)
+
+
+def _record_request(unit: Unit, change: RecordRequest) -> None:
+    """Remembers an answer. One of a session that is being removed may have the name still."""
+    caller, session = change.principal, unit.session
+    values = (change.request_id, session.id, change.fingerprint, change.receipt_json, session.head_sequence)
+    if not unit.db.execute(_RECORD_REQUEST, (caller.tenant, caller.subject, *values)).rowcount:
+        raise StorageError(f"request {change.request_id} is remembered already", {"id": change.request_id})
+
+
+_RECORD_REQUEST = (
+    "INSERT INTO requests (tenant, subject, request_id, session, fingerprint, receipt, before_sequence)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, subject, request_id) DO UPDATE SET"
+    " session = excluded.session, fingerprint = excluded.fingerprint, receipt = excluded.receipt,"
+    " before_sequence = excluded.before_sequence"
+    f" WHERE (SELECT substr(tenant, 1, 1) FROM sessions WHERE id = requests.session) = '{STAGING_MARK}'"
+)
 
 
 def _put_request(unit: Unit, change: PutPermission | PutQuestion) -> None:

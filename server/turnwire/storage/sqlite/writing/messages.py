@@ -95,14 +95,14 @@ def _put_off_path(unit: Unit, row: int, branch: Branch) -> None:
 def remove_message(unit: Unit, message_id: str) -> None:
     """Removes a message of the session, and the files that no other message uses."""
     where = "messages.message_id = ? AND messages.session = ?"
-    files = _files_of(unit.db, where, message_id, unit.session.id)
+    files = files_of(unit.db, where, message_id, unit.session.id)
     unit.db.execute(f"DELETE FROM messages WHERE {where}", (message_id, unit.session.id))
     _remove_unused(unit, files)
 
 
 def remove_session(unit: Unit) -> None:
     """Removes the session with all that it has, and its events so far."""
-    files = _files_of(unit.db, "messages.session = ?", unit.session.id)
+    files = files_of(unit.db, "messages.session = ?", unit.session.id)
     unit.db.execute("DELETE FROM sessions WHERE id = ?", (unit.session.id,))
     unit.db.execute("DELETE FROM events WHERE session_id = ?", (unit.session_id,))
     _remove_unused(unit, files)
@@ -186,7 +186,7 @@ def _file_row(unit: Unit, sha256: str) -> int:
     return int(row[0])
 
 
-def _files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[int]:
+def files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[int]:
     """Returns the rows of the files that some messages use, in their parts and in the results of their tool calls."""
     used = "JOIN messages ON messages.id = parts.message WHERE"
     rows = db.execute(

@@ -7,6 +7,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from turnwire.domain.principal import removed_id
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import EventFacts, Inspection
 
@@ -63,10 +64,11 @@ def check_events(inspection: Inspection) -> Iterator[Finding]:
     rows = inspection.db.execute(
         "SELECT session_id, tenant, sequence, position, kind, frame FROM events ORDER BY session_id, sequence"
     )
+    removed = {removed_id(tenant) for (tenant,) in inspection.db.execute("SELECT tenant FROM sessions")}
     for session_id, group in itertools.groupby((_Row(*row) for row in rows), key=lambda row: row.session_id):
         log = _log(inspection.db, session_id)
         follow = _without_session if log is None else partial(_follow, log)
-        yield from follow(inspection, group)
+        yield from follow(inspection, _kept(log, group, session_id in removed))
     without = (
         f"SELECT {_LOG_COLUMNS} FROM sessions"
         " WHERE head_sequence > pruned_through"
@@ -122,6 +124,13 @@ def _end(log: _Log, last: int, revision: int | None) -> Iterator[Finding]:
     elif revision is not None and revision != log.queue_revision:
         repair = Statement("UPDATE sessions SET queue_revision = ? WHERE session_id = ?", (revision, log.session_id))
         yield Finding(WRONG_QUEUE, log.session_id, (repair,))
+
+
+def _kept(log: _Log | None, rows: Iterator[_Row], is_removed: bool) -> Iterator[_Row]:
+    """Yields the events of a session; of one that was deleted, without those that servers remove while they run."""
+    for row in rows:
+        if not is_removed or (row.kind == _LAST_KIND if log is None else row.sequence > log.pruned):
+            yield row
 
 
 def _without_session(inspection: Inspection, rows: Iterator[_Row]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnwire.domain.conversation.messages import File, Message, MessageStatus, Part, ToolUse
-from turnwire.domain.principal import is_staging
+from turnwire.domain.principal import STAGING_MARK, is_staging
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
 from turnwire.storage.sqlite.hiding.marks import NEVER_HIDDEN, OFF_PATH
@@ -110,7 +110,9 @@ def check_order(inspection: Inspection) -> Iterator[Finding]:
     """
     rows = inspection.db.execute(
         "SELECT messages.id, session, branched_at, queued, hidden, hidden_at, message_id, previous"
-        " FROM messages JOIN sessions ON sessions.id = messages.session ORDER BY session, queued, place"
+        " FROM messages JOIN sessions ON sessions.id = messages.session WHERE substr(tenant, 1, 1) <> ?"
+        " ORDER BY session, queued, place",
+        (STAGING_MARK,),  # those that are removed in steps have lost some
     )
     for (session, branched_at), group in itertools.groupby(rows, key=lambda row: row[1:3]):
         before, known, waiting = "", {""}, set[str]()

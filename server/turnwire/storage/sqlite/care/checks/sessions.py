@@ -8,7 +8,7 @@ import msgspec
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.principal import is_staging
+from turnwire.domain.principal import is_staging, removed_id
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import Inspection
 from turnwire.storage.sqlite.part_rows import PART_BYTES
@@ -21,7 +21,7 @@ WRONG_STORED = Problem("sessions.stored", Severity.ERROR, "the bytes that a sess
 UNREADABLE_TURN = Problem("turns.body", Severity.ERROR, "a turn cannot be read")
 UNREADABLE_PERMISSION = Problem("permissions.body", Severity.ERROR, "a permission request cannot be read")
 STAGED = Problem(
-    "sessions.staged", Severity.NOTE, "a session is being stored in parts, or the next start of a server removes it"
+    "sessions.staged", Severity.NOTE, "a session is being stored or removed in parts, or the next start removes it"
 )
 WRONG_ENDED = Problem("turns.ended", Severity.ERROR, "the mark that a turn has ended does not agree with the turn")
 WRONG_SEQUENCES = Problem("turns.sequences", Severity.ERROR, "a turn starts or ends at a sequence that cannot be")
@@ -68,7 +68,7 @@ def check_sessions(inspection: Inspection) -> Iterator[Finding]:
             yield Finding(WRONG_TENANT, session_id)
         if is_staging(tenant):
             yield Finding(STAGED, session_id)
-        if counted != stored:
+        if counted != stored and not removed_id(tenant):
             repair = Statement(f"UPDATE sessions SET stored_bytes = {_STORED} WHERE session_id = ?", (session_id,))
             yield Finding(WRONG_STORED, session_id, (repair,))
 
@@ -119,6 +119,8 @@ def check_permissions(inspection: Inspection) -> Iterator[Finding]:
     )
     for row, permission_id, is_open, body, session_id, session, tenant, owner in rows:
         inspection.advance("permissions", 1)
+        if is_staging(owner):
+            continue
         if tenant != owner:
             repair = Statement("UPDATE permissions SET tenant = ? WHERE id = ?", (owner, row))
             yield Finding(WRONG_PERMISSION_TENANT, permission_id, (repair,))

@@ -33,6 +33,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_metadata_bytes": BUSY,
     "max_receiving_bytes": WAITS,
     "max_sending_bytes": BUSY,
+    "max_prompts_bytes": "waits; one alone: the turn ends: `ANSWER_TOO_LARGE`",
     "max_memory_bytes": BUSY,
     "max_exports": BUSY,
     "max_tenant_exports": BUSY,

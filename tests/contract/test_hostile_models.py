@@ -7,7 +7,9 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.support.servers.provider import ProviderServer, ScriptedReply
@@ -56,12 +58,14 @@ async def configured(
         await providers.aclose()
 
 
-async def ask(providers: ConfiguredProviders) -> tuple[list[StreamItem], domain.ProviderError | None]:
+async def ask(
+    providers: ConfiguredProviders, request: ProviderRequest = REQUEST
+) -> tuple[list[StreamItem], domain.ProviderError | None]:
     """Asks once. Returns what came, and the error that ended it."""
     provider = await providers.get("mine")
     items: list[StreamItem] = []
     try:
-        async for item in provider.stream(at_once(provider.writer().prepare(REQUEST))):
+        async for item in provider.stream(at_once(provider.writer().prepare(request))):
             items.append(item)
     except domain.ProviderError as error:
         return items, error
@@ -362,6 +366,19 @@ async def test_a_redirect_within_the_address_is_followed() -> None:
             server.enqueue(ScriptedReply((), 308, {"location": f"/v1/{('responses', 'messages')[n % 2]}"}))
         assert type((await ask_once("openai_chat", server.base_url))[1]) is domain.ProviderRefusedRequest
     assert len(server.requests) <= 2 + 4
+
+
+async def test_a_long_request_is_sent_once_to_where_it_is_redirected() -> None:
+    """Nobody keeps it to send it again: the next attempt goes there at once."""
+    long = msgspec.structs.replace(REQUEST, system="long " * 100_000)
+    async with ProviderServer() as server, configured("openai_chat", server.base_url) as providers:
+        server.enqueue(ScriptedReply((), 307, {"location": "/v1/responses"}))
+        _, error = await ask(providers, long)
+        assert (type(error), error and error.retry_after) == (domain.ProviderUnavailable, timedelta(0))
+        for _ in range(2):
+            server.enqueue(ScriptedReply((TEXT["openai_chat"], END["openai_chat"])))
+            assert (await ask(providers, long))[1] is None
+    assert [request.path for request in server.requests] == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
 
 
 async def test_cookies_are_not_kept() -> None:

@@ -134,6 +134,7 @@ ELSEWHERE = {
     "max_metadata_bytes": "e2e/test_costly_calls.py test_metadata_of_all_calls_has_a_bound",
     "max_sending_bytes": "unit/api/bounds/test_sending.py test_an_answer_without_a_place_is_refused",
     "max_receiving_bytes": "unit/api/bounds/test_receiving.py test_few_are_received_at_a_time",
+    "max_prompts_bytes": "e2e/test_large_prompts.py test_a_prompt_over_the_limit_ends_its_turn",
     "max_memory_bytes": "e2e/test_costly_calls.py test_new_work_is_refused_while_memory_is_short",
     "max_imports": "e2e/test_limits.py test_an_import_over_the_limit_is_refused",
     "client_tool_timeout_seconds": "e2e/test_limits.py test_a_client_that_does_not_answer_is_answered_for",

@@ -3,6 +3,7 @@
 from asyncio import Future
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from turnwire.core.keeping import KeptSessions
 from turnwire.core.open_questions import OpenPermissions, OpenQuestions
@@ -14,6 +15,7 @@ from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.ids import IdMaker
+from turnwire.domain.incremental.room import Room
 from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Commit, Committed
@@ -44,6 +46,11 @@ class Environment:
     open_questions: OpenQuestions = field(default_factory=OpenQuestions)
     open_permissions: OpenPermissions = field(default_factory=OpenPermissions)
     """Both are of the turns that run, and shared by them."""
+
+    @cached_property
+    def prompts(self) -> Room:
+        """For prompts on their way to models."""
+        return Room(self.settings.limits.max_prompts_bytes)
 
     async def session(self, principal: Principal, session_id: str) -> Session:
         """Returns a caller's session. Every use case and watch of one session calls this before anything else.

@@ -7,7 +7,7 @@ reason before the error, `StepFinished` comes first and the error after it.
 """
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -20,6 +20,10 @@ from turnwire.domain.repairs import Repair
 
 PartKey = str | int
 """Names a part within one stream; the adapter's choice."""
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 class ProviderRequest(Struct, frozen=True, kw_only=True):
@@ -51,6 +55,8 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
     """The body of the HTTP request, exactly as it is sent: JSON in UTF-8, cut anywhere."""
     repairs: tuple[Repair, ...] = ()
     """What the API's rules left out or changed, in the order of the messages."""
+    was_read: Callable[[], None] = _nothing
+    """Called once nobody keeps the body any more, because the provider has read it, or nearly all of it. Idempotent."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -187,7 +193,8 @@ class Provider(Protocol):
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
         """Calls the model once.
 
-        Returns an async generator; nothing is sent before its first item is asked for. Closing it (`aclose`, or
+        Returns an async generator; nothing is sent before its first item is asked for. It keeps the body no longer than
+        the provider needs to read it, so a request is sent once. Closing it (`aclose`, or
         cancelling the task that iterates it) ends the HTTP request at once.
 
         Raises:

@@ -1,35 +1,52 @@
 """Sends a request that is JSON already, through the clients of both SDKs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 
+from turnwire.ports.provider import PreparedRequest
 from turnwire.providers.answer.stream import OpenAnswer
 
 _CHUNK_BYTES = 64 * 1024
 """About what a socket takes at once; the loop is given back after each."""
 
 
-class _Body:
-    """Pieces in chunks of a useful size. May be sent again."""
+class Body:
+    """The body of one request, in chunks of a useful size. What was sent is let go, so it can be read once."""
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self._pieces = pieces
+    def __init__(self, prepared: PreparedRequest) -> None:
+        """Takes over the pieces of a request."""
+        self._pieces = deque(prepared.pieces)
+        self._was_read = prepared.was_read
+        self.size_bytes = sum(map(len, prepared.pieces))
+        """Of all of it."""
+
+    def whole(self) -> bytes:
+        """Returns all of it."""
+        whole = b"".join(self._pieces)
+        self._let_go()
+        return whole
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yields the chunks."""
         waiting: list[bytes] = []
         size = 0
-        for piece in self._pieces:
-            waiting.append(piece)
-            size += len(piece)
-            if size >= _CHUNK_BYTES:
+        while self._pieces:
+            waiting.append(self._pieces.popleft())
+            size += len(waiting[-1])
+            if size >= _CHUNK_BYTES or not self._pieces:
                 yield b"".join(waiting)
                 waiting, size = [], 0
                 await asyncio.sleep(0)  # a socket that takes everything at once never waits
-        yield b"".join(waiting)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._pieces.clear()
+        self._was_read()
 
 
 class _Answer:
@@ -48,7 +65,7 @@ class _Answer:
 
 @asynccontextmanager
 async def post(
-    send: Callable[..., Awaitable[Any]], path: str, pieces: Sequence[bytes], headers: Mapping[str, str]
+    send: Callable[..., Awaitable[Any]], path: str, body: Body, headers: Mapping[str, str]
 ) -> AsyncIterator[OpenAnswer]:
     """Sends a body and yields the open answer; closes it afterwards.
 
@@ -57,14 +74,14 @@ async def post(
     Args:
         send: The `post` of the SDK's client, which adds the key and turns statuses into its errors.
         path: Of the API's method.
-        pieces: The body.
+        body: The body; nothing of it is kept once the provider has read it.
         headers: Further headers.
     """
-    size = sum(map(len, pieces))
+    size = body.size_bytes
     response: httpx2.Response = await send(
         path,
         cast_to=httpx2.Response,
-        content=b"".join(pieces) if size <= _CHUNK_BYTES else _Body(pieces),
+        content=body.whole() if size <= _CHUNK_BYTES else body,
         options={
             "headers": {"Content-Type": "application/json", "Content-Length": str(size), **headers},
             # nothing is retried, so no key has to tell two requests apart: one that is not given is drawn by chance

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+
+import msgspec
 
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
@@ -18,7 +20,7 @@ from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, UnknownModel
 from turnwire.ports.commit import Committed
-from turnwire.ports.provider import ProviderRequest
+from turnwire.ports.provider import PreparedRequest, Provider, ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
 
 
@@ -47,6 +49,8 @@ class ModelCall:
         """
         self._turn = turn
         self._on_output = on_output
+        self._request: ProviderRequest | None = None
+        """Of the current attempt, until it is prepared."""
         self._started_at = 0.0  # of the current attempt, by the loop's clock
         self._first_output_at: float | None = None
         self._slot = slot
@@ -60,12 +64,18 @@ class ModelCall:
         """True once a provider is asked, until it fails before its first content: then it has used nothing."""
 
     async def run(
-        self, request: ProviderRequest, models: tuple[ModelRef, ...], announced: asyncio.Future[Committed]
+        self,
+        request_to: Callable[[ModelRef], Awaitable[ProviderRequest]],
+        let_go: Callable[[], None],
+        models: tuple[ModelRef, ...],
+        announced: asyncio.Future[Committed],
     ) -> ProviderError | None:
         """Asks the models in order until one answers.
 
         Args:
-            request: The request; its model is replaced by the one that is asked.
+            request_to: Makes the request for an attempt; its model is replaced by the one that is asked. It is kept
+                until the provider has read it.
+            let_go: Called when nothing is kept of a request any more. Idempotent.
             models: The chosen one, then its fallbacks; at least one. Fallbacks that are not configured are skipped.
             announced: The commit that adds the message; no content is published before it is done.
 
@@ -78,12 +88,13 @@ class ModelCall:
             UnknownModel: the chosen model is no longer configured.
             StorageError: the message could not be stored.
         """
+        self._request_to, self._let_go = request_to, let_go
         failure: ProviderError | None = None
         retries = self._environment.settings.retries
         models = (models[0], *filter(self._is_configured, models[1:]))
         for index, model in enumerate(models):
             for attempt in itertools.count(1):
-                failure = await self._attempt(request, model, announced)
+                failure = await self._attempt(model, announced)
                 if failure is None or self._stream.has_parts:
                     self._report(model, attempt, failure)
                     return failure
@@ -121,21 +132,24 @@ class ModelCall:
         self._publish(told)
         return told
 
-    async def _attempt(
-        self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed]
-    ) -> ProviderError | None:
+    async def _attempt(self, model: ModelRef, announced: asyncio.Future[Committed]) -> ProviderError | None:
         """Asks one model once. Returns the error that ended the answer early."""
         self._stream.begin_attempt(model)
+        self._request = await self._request_to(model)
         self._started_at, self._first_output_at = asyncio.get_running_loop().time(), None
-        chat = ChatSpan(self._environment.tracer, request, model, self._stream.session_id)
+        chat = ChatSpan(self._environment.tracer, self._request, model, self._stream.session_id)
         with chat.span:
-            failure = await self._receive(request, model, announced, chat)
+            try:
+                failure = await self._receive(model, announced, chat)
+            finally:
+                self._request = None
+                self._let_go()
             if chat.span.is_recording:
                 chat.note_answer(self._stream.snapshot(), self._stream.finished, failure)
         return failure
 
     async def _receive(
-        self, request: ProviderRequest, model: ModelRef, announced: asyncio.Future[Committed], chat: ChatSpan
+        self, model: ModelRef, announced: asyncio.Future[Committed], chat: ChatSpan
     ) -> ProviderError | None:
         watchers_know = False
         try:
@@ -143,9 +157,9 @@ class ModelCall:
             self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
             chat.note_provider(provider)
-            prepared = await prepare_request(self._environment, self._turn, provider, request=request, model=model)
+            answer = provider.stream(await self._prepared(provider, model))
             self.was_asked = True
-            async with contextlib.aclosing(provider.stream(prepared)) as items:
+            async with contextlib.aclosing(answer) as items:
                 async for item in items:
                     if not watchers_know:
                         await asyncio.shield(announced)  # raises when the message could not be stored
@@ -162,6 +176,13 @@ class ModelCall:
         self._stream.end_answer()
         self._journal.note_change()
         return None
+
+    async def _prepared(self, provider: Provider, model: ModelRef) -> PreparedRequest:
+        """Returns the request of this attempt in the provider's form. It is not kept here any longer."""
+        request, self._request = self._request, None
+        assert request is not None
+        prepared = await prepare_request(self._environment, self._turn, provider, request=request, model=model)
+        return msgspec.structs.replace(prepared, was_read=self._let_go)
 
     def _report(
         self,

@@ -31,6 +31,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     sent: SentContext
     correction: float
     """Factor that corrects estimates for this model."""
+    size_bytes: int
+    """About how large its body is."""
 
     @property
     def tokens(self) -> int:
@@ -99,4 +101,5 @@ def _draft(
             uncorrected_tokens=tokens,
         ),
         correction=factor,
+        size_bytes=memory.measures.size_bytes(assembled.request),
     )

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from turnwire.core.answer.prompts import PromptPlace
 from turnwire.core.context.compaction import Compactor, Plan, plan_after_refusal, plan_before_step
 from turnwire.core.context.draft import Draft, draft_request
 from turnwire.core.environment import Environment
@@ -43,6 +44,9 @@ class StepRequests:
         self._compactor = Compactor(environment, turn)
         self._summaries = summaries
         self._failed = 0
+        self._is_compacted = False
+        self.place = PromptPlace(environment.prompts, turn.tenant)
+        """Of the request that was made last; held until somebody leaves it."""
 
     def paid_summaries(self) -> tuple[Message, ...]:
         """Returns the summaries that this turn paid for, for its totals; includes summaries from before a restart."""
@@ -56,29 +60,36 @@ class StepRequests:
     async def next(self) -> StepRequest:
         """Returns the request for the next step; compacts the conversation first when it would not fit.
 
-        Safe to cancel.
+        Waits for its place. Safe to cancel.
 
         Raises:
+            ConversationTooLarge: the request is larger than all prompts together may be.
             SessionNotFound, StorageError: the conversation could not be read, or a summary could not be stored.
             UnknownModel: the turn's model is no longer configured.
         """
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)
-        is_compacted = plan is not None and await self._compact(draft, plan)
-        return _step_request(await self._draft() if is_compacted else draft, is_compacted=is_compacted)
+        self._is_compacted = plan is not None and await self._compact(draft, plan)
+        return _step_request(await self._draft() if self._is_compacted else draft, is_compacted=self._is_compacted)
 
-    async def shorter(self, refused: StepRequest) -> StepRequest | None:
-        """Returns a shorter request for one that its provider found too long.
+    async def again(self) -> StepRequest:
+        """Returns the request for the same step anew, for another attempt; otherwise like `next`."""
+        return _step_request(await self._draft(), is_compacted=self._is_compacted)
+
+    async def shorter(self) -> StepRequest | None:
+        """Returns a shorter request for the last one, which its provider found too long.
 
         None when the conversation was already compacted for it, or when compaction is off or would not help. Otherwise
         like `next`.
         """
-        if refused.is_compacted:
+        if self._is_compacted:
             return None
-        plan = await plan_after_refusal(self._environment, refused.draft)
-        if plan is None or not await self._compact(refused.draft, plan):
+        draft = await self._draft()
+        plan = await plan_after_refusal(self._environment, draft)
+        if plan is None or not await self._compact(draft, plan):
             return None
-        return _step_request(await self._draft(), is_compacted=True)
+        self._is_compacted = True
+        return await self.again()
 
     async def _compact(self, draft: Draft, plan: Plan) -> bool:
         if self._failed >= MAX_FAILED_SUMMARIES:
@@ -88,6 +99,17 @@ class StepRequests:
         return is_done
 
     async def _draft(self) -> Draft:
+        """Returns the draft with its place. While it waits for one, nothing of the conversation is kept here."""
+        draft = await self._read()
+        if not self.place.fits(draft.size_bytes):
+            size = draft.size_bytes
+            del draft
+            await self.place.take(size)
+            draft = await self._read()
+            self.place.fits(draft.size_bytes)
+        return draft
+
+    async def _read(self) -> Draft:
         history = await self._environment.store.of(self._turn.tenant).history(self._turn.session_id)
         return await draft_request(self._environment, self._turn, history)
 

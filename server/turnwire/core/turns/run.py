@@ -213,10 +213,13 @@ class TurnRun:
         is_paused = bool(self._settled) and self._settled[-1].finish_reason is FinishReason.PAUSED
         if self._take_in is not None and not is_begun and not is_paused:
             await self._take_in(self)
-        request = await self._requests.next()
-        self._phase = step = Step(self._environment, self.turn, request, self._reopened, self._note_output)
-        self._reopened = None
-        end = await step.run(slot, self._requests)
+        with self._requests.place.beside(slot):
+            # the step alone has the request, and lets it go
+            self._phase = step = Step(
+                self._environment, self.turn, await self._requests.next(), self._reopened, self._note_output
+            )
+            self._reopened = None
+            end = await step.run(slot, self._requests)
         self._phase = None
         return end
 

@@ -31,6 +31,7 @@ from turnwire.domain.conversation.messages import (
     Message,
     MessageStatus,
     MessageType,
+    ModelRef,
     ModelRun,
     Part,
     SentContext,
@@ -41,6 +42,7 @@ from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderContextFull
 from turnwire.ports.commit import Committed, NewEvent, PutMessage
+from turnwire.ports.provider import ProviderRequest
 
 END_WAIT_SECONDS = 2.0
 """How long a reader waits for the commit that ends a step or a turn; a commit normally takes far less."""
@@ -66,16 +68,28 @@ class StepEnd(Struct, frozen=True):
 
 
 class _Asked:
-    """What the model is asked; a shorter request may replace the first."""
+    """What the model is asked: `request` until it is prepared, so that a running turn keeps nothing of its prompt.
+
+    Another attempt has it made anew.
+    """
 
     def __init__(self, request: StepRequest, checks: SchemaChecks, tenant: str) -> None:
-        self.request = request
+        self.request: StepRequest | None = request
+        self._toolbox = request.toolbox
         self._checks = checks
         self._tenant = tenant
 
+    async def take(self, requests: StepRequests) -> StepRequest:
+        """Returns the request, which is not kept any longer."""
+        request, self.request = self.request, None
+        if request is None:
+            request = await requests.again()
+        self._toolbox = request.toolbox
+        return request
+
     async def problem_of(self, call: ToolUse) -> str:
-        """Checks a call against the tools of the current request."""
-        return await self.request.toolbox.problem(call, self._checks, self._tenant)
+        """Checks a call against the tools of the last request."""
+        return await self._toolbox.problem(call, self._checks, self._tenant)
 
 
 class Step:
@@ -144,19 +158,22 @@ class Step:
             UnknownModel: the turn's model is no longer configured.
             StorageError: the message, or a summary, could not be stored.
         """
-        environment, turn, stream, request = self._environment, self._turn, self._stream, self._asked.request
+        environment, turn, stream = self._environment, self._turn, self._stream
         self._call = call = ModelCall(
             environment, turn, stream, self._journal, slot=slot, publish=self._publish, on_output=self._on_output
         )
         models = (turn.model, *environment.settings.fallbacks(turn.agent))
-        failure = await call.run(request.request, models, self._added)
+
+        async def request_to(model: ModelRef) -> ProviderRequest:
+            made = await self._asked.take(requests)
+            stream.note_sent(made.draft.sent_to(model))
+            return made.request
+
+        failure = await call.run(request_to, requests.place.leave, models, self._added)
         if isinstance(failure, ProviderContextFull) and not stream.has_parts:
-            shorter = await requests.shorter(request)
-            if shorter is not None:
-                self._asked.request = request = shorter
-                stream.note_sent(request.sent)
-                failure = await call.run(request.request, models, self._added)
-        stream.note_sent(request.draft.sent_to(stream.model))  # a fallback may have answered
+            self._asked.request = await requests.shorter()
+            if self._asked.request is not None:
+                failure = await call.run(request_to, requests.place.leave, models, self._added)
         await asyncio.shield(self._added)
         await self._journal.finish()
         answer = self._priced(call)

@@ -325,14 +325,14 @@ class AnswerTooLarge(DomainError):
 class ConversationTooLarge(AnswerTooLarge):
     """A conversation is larger than the memory that one may have; nobody can send it to a model or copy it at once."""
 
-    def __init__(self, actual_bytes: int, max_bytes: int) -> None:
-        """Takes the size of the conversation, as far as it was counted, and the limit, in bytes."""
+    def __init__(self, actual_bytes: int, max_bytes: int, limit: str = "MAX_CONVERSATION_BYTES") -> None:
+        """Takes the size of the conversation, as far as it was counted, and the limit, in bytes, with its name."""
         DomainError.__init__(
             self,
             f"the conversation has more than {actual_bytes - 1} bytes, at most {max_bytes} can be read at once",
             {
                 "maxBytes": str(max_bytes),
                 "actualBytes": str(actual_bytes),
-                **limit_facts("MAX_CONVERSATION_BYTES", max_bytes),
+                **limit_facts(limit, max_bytes),
             },
         )

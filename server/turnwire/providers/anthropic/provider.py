@@ -13,7 +13,7 @@ from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.anthropic.stream import API, AnthropicReader
 from turnwire.providers.http.client import MAX_RETRIES, NO_KEY, http_client, sdk_timeout, trace_headers
 from turnwire.providers.request.wire_names import original_names
-from turnwire.providers.sending import post
+from turnwire.providers.sending import Body, post
 from turnwire.providers.settings import ProviderSettings, address_of
 from turnwire.providers.shared import Shared
 
@@ -56,7 +56,7 @@ class AnthropicProvider:
         """See `Provider.stream`."""
         request = prepared.request
         reader = AnthropicReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
-        send = partial(post, self._client.post, "/v1/messages", prepared.pieces, trace_headers(self._settings))
+        send = partial(post, self._client.post, "/v1/messages", Body(prepared), trace_headers(self._settings))
         shared = self._shared
         bounds = AnswerBounds(shared.limits, shared.memory)
         return read_answer(send, reader, self._origin, self._secrets, share=shared.loop, bounds=bounds)

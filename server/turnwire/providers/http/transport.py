@@ -7,6 +7,7 @@ ones unpacked by the client, cookies kept, and a closed connection reported as a
 import asyncio
 import ssl
 import urllib.request
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,8 @@ MAX_REDIRECTS = 3
 
 KEEP_ALIVE_SECONDS = 60.0
 """How long a connection is kept for the next call."""
+
+_AT_ONCE = timedelta(0)
 
 _REDIRECTS = (307, 308)
 """The ones that repeat the request; the others would turn it into one without a body."""
@@ -72,6 +75,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._proxy = _proxy_for(base_url)
         self._ssl: ssl.SSLContext = httpx2.create_ssl_context()
         self._session: aiohttp.ClientSession | None = None
+        self._moved: dict[str, httpx2.URL] = {}
+        """Where a large request was redirected to last, for the attempt after it."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends a request and returns its answer when the headers are there.
@@ -104,13 +109,13 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     async def _send(self, request: httpx2.Request, times: dict[str, float | None]) -> aiohttp.ClientResponse:
         """Sends a request, again where the provider redirects it within its address."""
-        url = request.url
+        url, content = self._moved.get(str(request.url), request.url), _content(request)
         for redirects in range(MAX_REDIRECTS + 1):
             response = await self._open_session().request(
                 request.method,
                 str(url),
                 headers=request.headers,
-                data=_content(request),
+                data=content,
                 allow_redirects=False,
                 proxy=self._proxy,
                 timeout=aiohttp.ClientTimeout(
@@ -121,6 +126,9 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             if further is None:
                 break
             response.close()
+            if not isinstance(content, bytes | None):  # it may be sent, and is not kept
+                self._moved = {str(request.url): further}
+                raise ProviderUnavailable("the provider redirects the request within its address", retry_after=_AT_ONCE)
             url = further
         return response
 

@@ -12,7 +12,7 @@ from turnwire.providers.openai_client import openai_client
 from turnwire.providers.openai_responses.request import ResponsesWriter
 from turnwire.providers.openai_responses.stream import API, ResponsesReader
 from turnwire.providers.request.wire_names import original_names
-from turnwire.providers.sending import post
+from turnwire.providers.sending import Body, post
 from turnwire.providers.settings import ProviderSettings, address_of
 from turnwire.providers.shared import Shared
 
@@ -44,7 +44,7 @@ class OpenAIResponsesProvider:
         """See `Provider.stream`."""
         request = prepared.request
         reader = ResponsesReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
-        send = partial(post, self._client.post, "/responses", prepared.pieces, trace_headers(self._settings))
+        send = partial(post, self._client.post, "/responses", Body(prepared), trace_headers(self._settings))
         shared = self._shared
         bounds = AnswerBounds(shared.limits, shared.memory)
         return read_answer(send, reader, self._origin, self._secrets, share=shared.loop, bounds=bounds)

@@ -35,7 +35,7 @@ async def test_summaries_that_do_not_help_are_not_tried_for_ever() -> None:
         step = await world.requests.next()
         assert not step.is_compacted
     assert len(world.provider.requests) == 2
-    assert await world.requests.shorter(step) is None
+    assert await world.requests.shorter() is None
     assert len(world.provider.requests) == 2
 
 

@@ -1,11 +1,12 @@
 """Digests and estimates of the messages that are sent, computed once for each message."""
 
+from turnwire.core.context.body_size import message_bytes, text_bytes
 from turnwire.core.context.prefix import (
     NO_MESSAGES,
     Prefix,
+    counted_link,
     follows_change,
     message_form,
-    next_link,
     system_digest,
     tools_digest,
 )
@@ -25,8 +26,10 @@ class Measures:
         self._links: list[str] = [NO_MESSAGES]
         self._tokens: list[int] = [0]
         """Element n: the estimate for the first n messages."""
+        self._bytes: list[int] = [0]
+        """Element n: about what the first n messages take in a body."""
         self._changed: dict[str, None] = {}
-        self._state = Growing((self._messages, self._links, self._tokens, self._changed))
+        self._state = Growing((self._messages, self._links, self._tokens, self._bytes, self._changed))
         self._marks: list[Mark] = []
         self._prefix = Prefix("", "", ())
 
@@ -41,8 +44,8 @@ class Measures:
             del self._marks[kept:]
         for message in request.messages[kept:]:
             tokens = yield from counted_tokens(message)
-            yield
-            self._add(message, tokens)
+            link = yield from counted_link(self._links[-1], message_form(message))
+            self._add(message, tokens, link)
             yield
 
     def prefix(self) -> Prefix:
@@ -57,10 +60,16 @@ class Measures:
         """Returns the estimate for the request; see `estimate_tokens`."""
         return overhead_tokens(request) + self._tokens[-1]
 
-    def _add(self, message: Message, tokens: int) -> None:
+    def size_bytes(self, request: ProviderRequest) -> int:
+        """Returns about how large the request's body is."""
+        tools = sum(text_bytes(tool.description) + text_bytes(tool.input_schema_json) for tool in request.tools)
+        return text_bytes(request.system) + tools + self._bytes[-1]
+
+    def _add(self, message: Message, tokens: int, link: str) -> None:
         self._marks.append(self._state.mark())
         if follows_change(message, self._prefix, self._links[-1]):
             self._changed[message.message_id] = None
         self._messages.append(message)
         self._tokens.append(self._tokens[-1] + tokens)
-        self._links.append(next_link(self._links[-1], message_form(message)))
+        self._bytes.append(self._bytes[-1] + message_bytes(message))
+        self._links.append(link)

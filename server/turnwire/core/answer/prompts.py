@@ -1,0 +1,71 @@
+"""Room for prompts: what the requests that are on their way to models may take in memory together.
+
+A prompt has its place from when its conversation was read until its provider has read it. Who waits for a place keeps
+nothing of the prompt, and reads the conversation again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from turnwire.core.answer.slots import Slot
+from turnwire.domain.errors import ConversationTooLarge
+from turnwire.domain.incremental.room import Room
+
+LIMIT = "limits.max_prompts_bytes"
+"""The name of the limit."""
+
+ALWAYS_BYTES = 2**19
+"""Of a prompt that needs no place: more than nearly all. Those of all running turns have 128 MiB."""
+
+
+class PromptPlace:
+    """The place of one turn's prompt. Used by the turn's task."""
+
+    def __init__(self, room: Room, tenant: str) -> None:
+        """Takes the room, and whose turn it is; holds no place yet."""
+        self._room = room
+        self._tenant = tenant
+        self._slot: Slot | None = None
+        self._size = 0
+
+    @contextmanager
+    def beside(self, slot: Slot) -> Iterator[None]:
+        """Gives up a slot of the model calls while it waits, and the place in the end."""
+        self._slot = slot
+        try:
+            yield
+        finally:
+            self._slot = None
+            self.leave()
+
+    def fits(self, size: int) -> bool:
+        """Takes a place of a size if it needs one and there is room. One that is held has this size then, at once."""
+        if self._size:
+            self._room.change(size - self._size)
+        elif size <= ALWAYS_BYTES:
+            return True
+        elif not self._room.has_room(size):
+            return False
+        self._size = size
+        return True
+
+    async def take(self, size: int) -> None:
+        """Returns when it has a place of a size. Safe to cancel.
+
+        Raises:
+            ConversationTooLarge: there is never as much room.
+        """
+        if size > self._room.max_bytes:
+            raise ConversationTooLarge(size, self._room.max_bytes, LIMIT)
+        if self._slot is not None:
+            self._slot.leave()  # so that prompts that wait hold up no smaller ones
+        await self._room.take(self._tenant, size)
+        self._size = size
+        if self._slot is not None:
+            await self._slot.take()
+
+    def leave(self) -> None:
+        """Gives up the place. Idempotent."""
+        size, self._size = self._size, 0
+        if size:
+            self._room.change(-size)

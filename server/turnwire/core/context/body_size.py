@@ -1,0 +1,24 @@
+"""About how large the body of a request is, told from the messages without writing it."""
+
+from itertools import chain
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.texts import texts_of
+
+_MARKUP_BYTES = 200
+"""Around a message."""
+
+
+def text_bytes(text: str | None) -> int:
+    """Returns about how many bytes a text has; all of one with other characters than ASCII is taken as such."""
+    if not text:
+        return 0
+    return len(text) if text.isascii() else 3 * len(text)
+
+
+def message_bytes(message: Message) -> int:
+    """Returns about how much a message takes in a body; files are counted in base64."""
+    size = _MARKUP_BYTES
+    for part in message.parts:
+        size += sum(map(text_bytes, (*texts_of(part), part.provider_state)))
+    return size + sum(file.size_bytes * 4 // 3 for file in chain(message.files(), message.result_files()))

@@ -1,0 +1,126 @@
+"""Prompts have a place until their provider has read them, and nothing of them is kept while the answer streams."""
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
+from tests.support.fakes.domain_values import make_message, make_session, make_turn
+from tests.support.fakes.loop import elapse, settled
+from turnwire.core.answer.prompts import ALWAYS_BYTES
+from turnwire.core.context.draft import Draft
+from turnwire.core.ending.closing import Ending
+from turnwire.core.environment import Environment
+from turnwire.core.settings import Retries
+from turnwire.core.turns.run import TurnRun
+from turnwire.domain.conversation.messages import FinishReason
+from turnwire.domain.errors import ProviderUnavailable
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, StepFinished, StreamItem, TextDelta
+
+LONG = "a" * (2 * ALWAYS_BYTES)
+
+
+class _Reading(FakeProvider):
+    """Reads a prompt and answers each time that it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.asked = 0
+        self.reads, self.answers, self.fails = (asyncio.Event() for _ in range(3))
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
+        self.asked += 1
+        return self._stream(prepared.was_read)
+
+    async def _stream(self, was_read: object) -> AsyncGenerator[StreamItem]:
+        await self.reads.wait()
+        was_read()  # type: ignore[operator]
+        yield TextDelta(0, "word") if not self.fails.is_set() else _raise(ProviderUnavailable("down"))
+        await self.answers.wait()
+        yield StepFinished(FinishReason.STOP, "stop")
+
+
+def _raise(error: Exception) -> StreamItem:
+    raise error
+
+
+def _environment(provider: FakeProvider, text: str = LONG) -> Environment:
+    store = FakeStore(conversation=(make_message("msg_user", text),), sessions_by_id={"ses_1": make_session()})
+    environment = make_environment(store, FakeProviders(provider), settings={"retries": Retries(max_retries=1)})
+    environment.prompts.max_bytes = int(1.5 * len(LONG))
+    return environment
+
+
+def _requests() -> list[object]:
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, ProviderRequest | PreparedRequest | Draft)]
+
+
+async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:
+    """Once the provider has read it: neither its place nor the request in any form."""
+    before, provider = len(_requests()), _Reading()
+    environment = _environment(provider)
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    await settled()
+    assert len(LONG) < environment.prompts.held_bytes < 1.1 * len(LONG)
+    provider.reads.set()
+    await settled()
+    assert (environment.prompts.held_bytes, len(_requests()) - before) == (0, 0)
+    provider.answers.set()
+    await running
+
+
+async def test_a_turn_waits_for_its_place_and_holds_up_no_small_one() -> None:
+    """It leaves its slot to others meanwhile, and is asked when the first prompt was read."""
+    provider, slots = _Reading(), asyncio.Semaphore(2)
+    environment = _environment(provider)
+    runs = [TurnRun(environment, make_turn(turn_id)) for turn_id in ("trn_1", "trn_2", "trn_3")]
+    running = [asyncio.create_task(run.run(slots)) for run in runs]
+    await settled()
+    assert (provider.asked, slots.locked()) == (1, False)
+    small = TurnRun(_beside(environment), make_turn("trn_4"))
+    running.append(asyncio.create_task(small.run(slots)))
+    await settled()
+    assert provider.asked == 2
+    runs[1].stop(Ending(FinishReason.ABORTED))
+    provider.reads.set()
+    provider.answers.set()
+    await asyncio.gather(*running)
+    assert (provider.asked, environment.prompts.held_bytes) == (3, 0)
+
+
+def _beside(environment: Environment) -> Environment:
+    """Returns one with a short conversation and the same room."""
+    other = _environment(environment.providers.provider, "short")  # type: ignore[attr-defined]
+    object.__setattr__(other, "prompts", environment.prompts)
+    return other
+
+
+async def test_another_attempt_takes_a_place_anew() -> None:
+    """Its request is made again from what is stored; between the attempts there is none."""
+    provider = _Reading()
+    environment = _environment(provider)
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    provider.reads.set()
+    provider.fails.set()
+    await settled()
+    assert (provider.asked, environment.prompts.held_bytes) == (1, 0)
+    provider.reads.clear()
+    provider.fails.clear()
+    await elapse(timedelta(minutes=1))
+    assert provider.asked == 2
+    assert environment.prompts.held_bytes > len(LONG)
+    provider.reads.set()
+    provider.answers.set()
+    await running
+    assert environment.prompts.held_bytes == 0
+
+
+async def test_a_prompt_that_never_fits_ends_its_turn() -> None:
+    """It names the limit, and no model is asked."""
+    provider = _Reading()
+    environment = _environment(provider, LONG * 2)
+    work = await TurnRun(environment, make_turn()).run(asyncio.Semaphore(1))
+    assert provider.asked == 0
+    assert "limits.max_prompts_bytes" in repr(work)

@@ -318,7 +318,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
-        "api.bounds.sending": {"MAX_MADE": WAITS, "UNREAD_SECONDS": CLOSED},
+        "api.bounds.sending": {
+            "MAX_MADE": WAITS,
+            "MAX_WAITING_BYTES": BUSY,
+            "COPIED_BYTES": WAITS,
+            "UNREAD_SECONDS": CLOSED,
+        },
         "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",

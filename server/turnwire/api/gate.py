@@ -19,10 +19,10 @@ from google.rpc import status_pb2
 
 from turnwire.api import audit
 from turnwire.api.admission import Admission
+from turnwire.api.bounds.answers import Answer, Answers, WhenSent
 from turnwire.api.bounds.load import Load
-from turnwire.api.bounds.sending import SMALL_BYTES
 from turnwire.api.refusals import LineLimit, Refusals
-from turnwire.api.rights import BEGINS_WORK, READS_CONTENT
+from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
 from turnwire.domain.errors import (
@@ -73,9 +73,6 @@ Receive = Callable[[], Awaitable[bytes]]
 """Returns the bytes of a request once they are there. Raises CallFailed for a request that the listener refuses, and
 CallerGone. Called once, after its caller was admitted."""
 
-WhenSent = Callable[[Callable[[], None]], object]
-"""Takes a function that is called when the call has ended and its answer is no longer kept."""
-
 
 class UnaryMethod(NamedTuple):
     """A method with one answer."""
@@ -85,7 +82,7 @@ class UnaryMethod(NamedTuple):
     least_role: Role
     parse: Callable[[bytes], Any]
     """Returns the request. Raises DecodeError."""
-    run: Callable[[Principal, Any], Awaitable[Message | bytes]]
+    run: Callable[[Principal, Any], Awaitable[Answer]]
     """The service's method."""
     max_request_bytes: int | None = None
     """Longer requests are refused; None leaves it to the listener."""
@@ -99,7 +96,7 @@ class StreamingMethod(NamedTuple):
     name: str
     least_role: Role
     parse: Callable[[bytes], Any]
-    run: Callable[[Principal, Any], AsyncGenerator[Message | bytes]]
+    run: Callable[[Principal, Any], AsyncGenerator[Answer]]
     """The service's method; its generator is always closed."""
     max_request_bytes: int | None = None
     """Longer requests are refused; None leaves it to the listener. A listener may keep them as long as the stream."""
@@ -125,9 +122,10 @@ class Gate:
         """
         self._admission = Admission(authenticator)
         self._load = load
-        # one thread of their own: more of them would only take the interpreter from the event loop, and requests must
-        # not hold up what else is done beside it
-        self._beside = ThreadPoolExecutor(1, "requests")
+        # one thread of their own: more of them would only take the interpreter from the event loop, and large messages
+        # must not hold up what else is done beside it
+        self._beside = ThreadPoolExecutor(1, "large messages")
+        self._answers = Answers(load, self._beside)
         self._refusals = Refusals()
         self._count = count
         self._observer = observer
@@ -154,7 +152,8 @@ class Gate:
             taken = self._enter(method.name, caller)
             try:
                 principal, request = await self._received(method, receive, caller, call)
-                answer = await self._answer(method, principal, request, caller, when_sent)
+                run = partial(method.run, principal, request)
+                answer = await self._answers.one(method.name, run, caller.connection(), when_sent)
             finally:
                 self._load.leave(taken)
             call.note_session(answer)
@@ -183,52 +182,18 @@ class Gate:
             taken = self._enter(method.name, caller)
             try:
                 principal, request = await self._received(method, receive, caller, call)
-                connection, has_place = caller.connection(), False
-                async with (
-                    contextlib.AsyncExitStack() as places,
-                    contextlib.aclosing(method.run(principal, request)) as answers,
-                ):
+                async with contextlib.aclosing(method.run(principal, request)) as answers:
                     del request
-                    async for answer in answers:
-                        await self._admission.check_still_valid(caller)
-                        if answer is STREAM_OPEN:
-                            await outlet.open()
-                        else:
-                            call.note_session(answer)
-                            if size := getattr(answer, "size_bytes", 0):  # a file, which is held to its last piece
-                                held = self._load.sending.hold(size, connection, partial(self._cut_off, connection))
-                                places.callback(self._load.sending.release, held)
-                                has_place = True
-                            if has_place:
-                                await outlet.send(answer)
+                    with contextlib.closing(self._answers.stream(caller.connection(), outlet.send)) as sent:
+                        async for answer in answers:
+                            await self._admission.check_still_valid(caller)
+                            if answer is STREAM_OPEN:
+                                await outlet.open()
                             else:
-                                await self._send(answer, connection, outlet)
+                                call.note_session(answer)
+                                await sent.send(answer)
             finally:
                 self._load.leave(taken)
-
-    async def _answer(
-        self, method: UnaryMethod, principal: Principal, request: Any, caller: Caller, when_sent: WhenSent | None
-    ) -> Message | bytes:
-        """Returns the answer, which has a place until it is sent if it is large. Raises TooManyCalls."""
-        sending = self._load.sending
-        async with sending.making if method.name in READS_CONTENT else contextlib.nullcontext():
-            if method.name in READS_CONTENT:
-                sending.check(caller.connection())
-            answer = await method.run(principal, request)
-            if when_sent is not None and (size := size_of(answer)) > SMALL_BYTES:
-                held = sending.hold(size, caller.connection(), partial(self._cut_off, caller.connection()))
-                when_sent(lambda: sending.release(held))
-        return answer
-
-    async def _send(self, answer: Message | bytes, connection: str, outlet: Outlet) -> None:
-        if (size := size_of(answer)) <= SMALL_BYTES:
-            await outlet.send(answer)
-            return
-        async with self._load.sending.place(size, connection, partial(self._cut_off, connection)):
-            await outlet.send(answer)
-
-    def _cut_off(self, connection: str) -> None:
-        self._load.resets.cut_off(connection, "answers that are not read")
 
     def _enter(self, name: str, caller: Caller) -> int:
         """Counts the call. Raises _Refused: there are too many."""
@@ -310,11 +275,6 @@ class Gate:
         status = status_of(error)
         await self._refusals.note(name, code_name(status.code), cause, caller.address(), of=of)
         return _Refused(status)
-
-
-def size_of(answer: Message | bytes) -> int:
-    """Returns the bytes of an answer."""
-    return len(answer) if isinstance(answer, bytes) else answer.ByteSize()
 
 
 class _Refused(CallFailed):

@@ -21,6 +21,13 @@ UNREAD_SECONDS = 30.0
 """How long an answer keeps its place while others want one. Without others it may be read as slowly as its client
 likes."""
 
+MAX_WAITING_BYTES = 32 * 2**20
+"""Of answers that are made already and wait for a place. Those that watches share, and those still to be made, are not
+among them."""
+
+COPIED_BYTES = 2**20
+"""Given to gRPC, which copies it, before the event loop goes on with others; one answer alone may be larger."""
+
 MAX_MADE = 2
 """Answers of whole messages that are made at the same time: each is there several times until it is sent."""
 
@@ -42,8 +49,8 @@ class Held:
 class _Turn:
     """A stream that waits for a place."""
 
-    def __init__(self, size: int, end: Callable[[], object]) -> None:
-        self.size, self.end = size, end
+    def __init__(self, size: int, own_bytes: int, end: Callable[[], object]) -> None:
+        self.size, self.own_bytes, self.end = size, own_bytes, end
         self.place: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
 
 
@@ -65,6 +72,19 @@ class Sending:
         """Is held while an answer is made that may be large."""
         self.bytes = 0
         """Of the answers that have a place."""
+        self.waiting_bytes = 0
+        """Of the answers that wait for one."""
+        self._copying = asyncio.Lock()
+        """Held to look at and change `_copied`; who waits for it goes on in order, one in each turn of the loop."""
+        self._copied = 0
+
+    async def pace(self, size: int) -> None:
+        """Returns when an answer may be given to gRPC, at once if little was given lately. Safe to cancel."""
+        async with self._copying:
+            if self._copied >= COPIED_BYTES:
+                await asyncio.sleep(0)
+                self._copied = 0
+            self._copied += size
 
     def check(self, connection: str) -> None:
         """Raises TooManyCalls when a connection was refused a place and none became free since.
@@ -101,24 +121,35 @@ class Sending:
             self._wake()
 
     @contextlib.asynccontextmanager
-    async def place(self, size: int, connection: str, end: Callable[[], object]) -> AsyncIterator[None]:
+    async def place(
+        self, size: int, connection: str, end: Callable[[], object], own_bytes: int | None = None
+    ) -> AsyncIterator[None]:
         """Has a place for an answer of a stream while the body runs; waits until there is one.
 
         Args:
             size: Of the answer in bytes.
             connection: Whose stream it is.
             end: Cuts the client off; called once at most, while the body runs.
+            own_bytes: Of the answer, what its memory has while it waits; None for all.
+
+        Raises:
+            TooManyCalls: there is no place, and no memory to wait for one.
         """
         if self._waiting or not self._fits(size):
-            held = await self._turn(_Turn(size, end), connection)
+            held = await self._turn(_Turn(size, size if own_bytes is None else own_bytes, end), connection)
         else:
             held = self._take(size, end)
         try:
+            await self.pace(size)
             yield
         finally:
             self.release(held)
 
     async def _turn(self, turn: "_Turn", connection: str) -> Held:
+        if turn.own_bytes and self.waiting_bytes + turn.own_bytes > MAX_WAITING_BYTES:
+            self._end_old()
+            raise self._full()
+        self.waiting_bytes += turn.own_bytes
         self._waiting.setdefault(connection, deque()).append(turn)
         self._wake()
         try:
@@ -128,6 +159,8 @@ class Sending:
                 self.release(turn.place.result())
             self._wake()
             raise
+        finally:
+            self.waiting_bytes -= turn.own_bytes
 
     def _fits(self, size: int) -> bool:
         return not self._held or self.bytes + size <= self._max_bytes

@@ -8,7 +8,7 @@ from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.global_events import global_event
 from turnwire.api.wire.requests.watches import watch_request
 from turnwire.core.watches.conflated import ConflatedWatches
-from turnwire.core.watches.watch import Watches
+from turnwire.core.watches.watch import Batch, Watches
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
 
@@ -24,7 +24,7 @@ class EventService:
         self._watches = watches
         self._conflated = conflated
 
-    def WatchEvents(self, principal: Principal, request: pb.WatchEventsRequest) -> AsyncGenerator[bytes]:
+    def WatchEvents(self, principal: Principal, request: pb.WatchEventsRequest) -> AsyncGenerator[Batch]:
         """Yields batches: joined frames are a WatchEventsResponse."""
         return self._watches.watch(principal, watch_request(request))
 

@@ -15,7 +15,7 @@ from turnwire.api.wire.requests.messages import append_request, explain_request,
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.messages import Conversations
-from turnwire.core.watches.watch import Watches
+from turnwire.core.watches.watch import Batch, Watches
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
 
@@ -36,7 +36,7 @@ class MessageService:
 
     async def StreamMessage(
         self, principal: Principal, request: pb.StreamMessageRequest
-    ) -> AsyncGenerator[pb.StreamMessageResponse | bytes]:
+    ) -> AsyncGenerator[pb.StreamMessageResponse | Batch]:
         """Accepts a message and yields the events of its turn."""
         try:
             message, turn = await converted(send_request, request.message)

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from functools import partial
 
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
@@ -9,11 +10,12 @@ from turnwire.api.wire.codec import resume_token
 from turnwire.api.wire.framing import frame
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.use_cases.turns import TurnWatch
-from turnwire.core.watches.watch import Watches, WatchRequest
+from turnwire.core.watches.unmade import Unmade
+from turnwire.core.watches.watch import Batch, Watches, WatchRequest
 from turnwire.domain.principal import Principal
 
 
-async def events_of_turn(watches: Watches, principal: Principal, watch: TurnWatch) -> AsyncGenerator[bytes]:
+async def events_of_turn(watches: Watches, principal: Principal, watch: TurnWatch) -> AsyncGenerator[Batch]:
     """Yields batches with the events of a turn, and ends after its turn_ended.
 
     A message that waits behind another turn first brings the events that its own turn has meanwhile: none, until it
@@ -26,12 +28,16 @@ async def events_of_turn(watches: Watches, principal: Principal, watch: TurnWatc
     selection = _TurnSelection(watch.turn_id, has_begun=watch.has_begun)
     async with contextlib.aclosing(watches.watch(principal, watch.request)) as batches:
         async for batch in batches:
-            response = event_pb2.WatchEventsResponse.FromString(batch)
-            wanted = b"".join(frame(event.SerializeToString()) for event in selection.of(response.events))
-            if wanted:
-                yield wanted + resume_token(response.resume_token)
+            if isinstance(batch, Unmade):
+                yield Unmade(batch.answer_bytes, batch.own_bytes, partial(_made, selection, batch))
+            elif wanted := selection.selected(batch):
+                yield wanted
             if selection.ended:
                 return
+
+
+def _made(selection: "_TurnSelection", batch: Unmade) -> bytes:
+    return selection.selected(batch.make())
 
 
 def answered_by(receipt: Receipt) -> TurnWatch:
@@ -48,6 +54,12 @@ class _TurnSelection:
         self._messages: set[str] = set()
         self._started = has_begun
         self.ended = False
+
+    def selected(self, batch: bytes) -> bytes:
+        """Returns what of a batch is of the turn, as a batch; empty when nothing is."""
+        response = event_pb2.WatchEventsResponse.FromString(batch)
+        wanted = b"".join(frame(event.SerializeToString()) for event in self.of(response.events))
+        return wanted + resume_token(response.resume_token) if wanted else b""
 
     def of(self, events: Iterable[pb.SessionEvent]) -> Iterator[pb.SessionEvent]:
         """Yields the events of the turn, up to its end."""

@@ -22,6 +22,7 @@ from turnwire.api.wire.requests.turns import (
     turn_token,
 )
 from turnwire.core.use_cases import UseCases
+from turnwire.core.watches.watch import Batch
 from turnwire.domain.principal import Principal
 
 
@@ -57,7 +58,7 @@ class TurnService:
         found = await self._turns.list(principal, request.session_id, page, statuses)
         return pb.ListTurnsResponse(turns=map(turns.turn, found.turns), next_page_token=found.next_token)
 
-    async def WatchTurn(self, principal: Principal, request: pb.WatchTurnRequest) -> AsyncGenerator[bytes]:
+    async def WatchTurn(self, principal: Principal, request: pb.WatchTurnRequest) -> AsyncGenerator[Batch]:
         """Yields the events of one turn."""
         watch = await self._turns.watch(
             principal,

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +14,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
 from turnwire.core.watches.join import ENTRIES_AT_ONCE, Join, subscribe
 from turnwire.core.watches.resume_tokens import ResumeTokens
+from turnwire.core.watches.unmade import LARGE_BYTES, Unmade, joined
 from turnwire.domain.conversation.events import (
     CaughtUp,
     EphemeralKind,
@@ -28,7 +30,9 @@ from turnwire.domain.conversation.events import (
     SessionSnapshot,
     ToolLog,
 )
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.errors import EventsCompacted, SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec
@@ -38,6 +42,9 @@ from turnwire.ports.store import Standing
 
 BATCH_BYTES = 64 * 1024
 """Approximate size of one write: larger writes cost more memory, smaller ones more time."""
+
+Batch = bytes | Unmade
+"""Joined frames; large ones are joined when they are sent."""
 
 _Framed = tuple[bytes, int | None]
 """A frame, and its sequence or position if the event is durable."""
@@ -94,7 +101,7 @@ class Watches:
         self.heartbeat = heartbeat
         self.seconds = seconds
 
-    async def watch(self, principal: Principal, request: WatchRequest) -> AsyncGenerator[bytes]:
+    async def watch(self, principal: Principal, request: WatchRequest) -> AsyncGenerator[Batch]:
         """Yields batches of framed events until the session is deleted or the caller closes the iterator.
 
         The caller sets the pace: nothing is queued for it. Close the iterator (`aclose`) when done.
@@ -156,14 +163,14 @@ class _Watch:
         if self._lost_place is not None:
             self._fail_if_asked(self._lost_place)
 
-    async def opening(self) -> Sequence[bytes]:
+    async def opening(self) -> Sequence[Batch]:
         """Returns a resync if the token's place is not in the log; the snapshot comes with the join."""
         if self._lost_place is None:
             return ()
         reason, self._lost_place = self._lost_place, None
         return [self._frame(Resync(reason))]
 
-    async def gap(self, bounds: Bounds) -> Sequence[bytes]:
+    async def gap(self, bounds: Bounds) -> Sequence[Batch]:
         """Moves to the head and returns a resync, or fails if the caller asked for that."""
         of_one = self._request.session_id is not None
         places = (self._join.position, bounds.earliest, bounds.head) if of_one else ()
@@ -171,18 +178,18 @@ class _Watch:
         self._join.position = bounds.head
         return [self._frame(Resync(ResyncReason.PRUNED, bounds.earliest if of_one else None))]
 
-    async def losses(self, sessions: Sequence[PrunedSession]) -> Sequence[bytes]:
+    async def losses(self, sessions: Sequence[PrunedSession]) -> Sequence[Batch]:
         """Returns a resync for each pruned session, or fails if the caller asked for that."""
         self._fail_if_asked(ResyncReason.PRUNED)
         resyncs = [(Resync(ResyncReason.PRUNED, session.earliest), session.session_id) for session in sessions]
         return self._batches((self._frame(resync, session_id), None) for resync, session_id in resyncs)
 
-    def replay(self, page: EventPage) -> Sequence[bytes]:
+    def replay(self, page: EventPage) -> Sequence[Batch]:
         """Returns the page as one batch."""
         if not page.frames:
             return ()
         self._note_write()
-        return [b"".join(page.frames) + self._token(page.last)]
+        return [joined((*page.frames, self._token(page.last)), are_shared=False)]
 
     async def prepare(self) -> None:
         """Reads the session."""
@@ -190,7 +197,7 @@ class _Watch:
             with contextlib.suppress(SessionNotFound):  # deleted meanwhile: its last event is in the feed
                 self._session = await self._environment.store.of(self._tenant).session(self._request.session_id)
 
-    def join(self, entries: Sequence[Entry]) -> Iterator[bytes]:
+    def join(self, entries: Sequence[Entry]) -> Iterator[Batch]:
         """Yields the session, undelivered events, snapshots of everything open, and the caught-up marker.
 
         All is as of the first step. It is encoded batch by batch, as the caller takes it: open messages may have
@@ -203,13 +210,19 @@ class _Watch:
             return
         caught_up = self._frame(CaughtUp(self._head())) + self._token(self._join.position)
         opening: list[_Framed] = [(self._session_snapshot(), None), *stored]
-        snapshots = ((self._frame(kind, session_id), None) for kind, session_id in self._snapshots())
-        last = b""
-        for batch in self._batched(itertools.chain(opening, snapshots)):
+        snapshots = self._snapshots()
+        small = ((self._frame(*one), None) for one in snapshots if not _is_long(one[0]))
+        large = (self._unmade(*one) for one in snapshots if _is_long(one[0]))
+        last: Batch = b""
+        for batch in itertools.chain(self._batched(opening), self._batched(small, are_shared=False), large):
             if last:
                 yield last
             last = batch
-        yield last + caught_up
+        if isinstance(last, bytes):
+            yield last + caught_up
+        else:
+            yield last
+            yield caught_up
 
     def _snapshots(self) -> Sequence[tuple[EphemeralKind, str]]:
         """Returns open messages, permission requests, questions and pending notices, with their sessions."""
@@ -221,7 +234,7 @@ class _Watch:
         found += [(QuestionSnapshot(asked), asked.session_id) for asked in turns.open_questions(*of)]
         return found + [(notice, session_id) for session_id, notice in turns.pending_notices(*of)]
 
-    def take(self) -> Sequence[bytes]:
+    def take(self) -> Sequence[Batch]:
         """Returns the pending frames, in batches."""
         if self._is_filtered:
             entries = self._subscription.take_entries(ENTRIES_AT_ONCE)
@@ -230,12 +243,15 @@ class _Watch:
         if not taken.frames:
             return ()
         self._note_write()
-        if not taken.order:
-            return [taken.frames]
-        self._join.position = taken.order
-        return [taken.frames + self._token(taken.order)]
+        token = b""
+        if taken.order:
+            self._join.position = taken.order
+            token = self._token(taken.order)
+        if len(taken.frames) <= LARGE_BYTES:
+            return [taken.frames + token]
+        return [joined((taken.frames, token), are_shared=len(taken.frames) > 2 * BATCH_BYTES)]  # one frame of the ring
 
-    async def wait(self) -> Sequence[bytes]:
+    async def wait(self) -> Sequence[Batch]:
         """Waits for the feed, or returns a heartbeat when one is due."""
         if self._seconds() - self._last_write >= self._heartbeat_seconds:
             return [self._frame(Heartbeat(self._head())) + self._token(self._join.position)]
@@ -244,9 +260,18 @@ class _Watch:
 
     def _frame(self, kind: EphemeralKind, session_id: str | None = None) -> bytes:
         """Encodes an event for this watch alone."""
+        return self._codec.encode_event(self._event(kind, session_id))
+
+    def _unmade(self, kind: EphemeralKind, session_id: str) -> Batch:
+        """Returns the snapshot of a long message: its texts are those of the message until it is sent."""
+        assert isinstance(kind, MessageSnapshot)
+        size = sum(map(len, _texts(kind.message)))
+        return Unmade(size, 0, partial(self._codec.encode_event, self._event(kind, session_id)))
+
+    def _event(self, kind: EphemeralKind, session_id: str | None = None) -> Event:
         self._note_write()
         session_id = session_id or self._request.session_id or ""
-        return self._codec.encode_event(Event(session_id=session_id, kind=kind, at=self._environment.clock()))
+        return Event(session_id=session_id, kind=kind, at=self._environment.clock())
 
     def _token(self, order: int) -> bytes:
         """Returns the encoded token of a place, to append to a batch that ends there."""
@@ -283,14 +308,18 @@ class _Watch:
     def _note_write(self) -> None:
         self._last_write = self._seconds()
 
-    def _batches(self, frames: Iterable[_Framed]) -> list[bytes]:
+    def _batches(self, frames: Iterable[_Framed]) -> list[Batch]:
         """Returns frames joined into batches; see `_batched`."""
         return list(self._batched(frames))
 
-    def _batched(self, frames: Iterable[_Framed]) -> Iterator[bytes]:
+    def _batched(self, frames: Iterable[_Framed], *, are_shared: bool = True) -> Iterator[Batch]:
         """Joins frames into batches of about BATCH_BYTES: clients by default refuse answers over 4 MiB.
 
         A batch with durable events ends with the token of its last durable event.
+
+        Args:
+            frames: In their order.
+            are_shared: Whether other watches have the same frames.
         """
         batch, size, last = list[bytes](), 0, None
         for frame, order in frames:
@@ -298,7 +327,15 @@ class _Watch:
             size += len(frame)
             last = order or last
             if size >= BATCH_BYTES:
-                yield b"".join([*batch, self._token(last)] if last else batch)
+                yield joined([*batch, self._token(last)] if last else batch, are_shared=are_shared)
                 batch, size, last = [], 0, None
-        if rest := b"".join([*batch, self._token(last)] if last else batch):
-            yield rest
+        if size:
+            yield joined([*batch, self._token(last)] if last else batch, are_shared=are_shared)
+
+
+def _texts(message: Message) -> list[str]:
+    return [text for part in message.parts for text in texts_of(part) if text]
+
+
+def _is_long(kind: EphemeralKind) -> bool:
+    return isinstance(kind, MessageSnapshot) and sum(map(len, _texts(kind.message))) > LARGE_BYTES

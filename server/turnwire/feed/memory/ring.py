@@ -111,6 +111,8 @@ class Ring:
             entry = self._entries[index]
             if entry is None:
                 raise ValueError(f"position {position} is no longer kept")
+            if frames and len(entry.frame) > max_bytes:  # alone it is no copy
+                break
             frames.append(entry.frame)
             size += len(entry.frame)
             order = entry.order or order

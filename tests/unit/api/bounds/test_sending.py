@@ -109,3 +109,48 @@ async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch:
     held = places.hold(100, "a", lambda: places.release(held))
     async with places.place(100, "one", never):
         assert places.bytes == 100
+
+
+async def test_what_waits_and_takes_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it a stream is refused; what others share waits all the same, and makes no room less."""
+    monkeypatch.setattr(sending, "MAX_WAITING_BYTES", 150)
+    places = Sending(100)
+    held = places.hold(100, "a", never)
+
+    async def stream(own_bytes: int) -> None:
+        async with places.place(100, "one", never, own_bytes):
+            pass
+
+    tasks = [asyncio.create_task(stream(own_bytes)) for own_bytes in (100, 0, 0)]
+    await asyncio.sleep(0)
+    assert places.waiting_bytes == 100
+    with pytest.raises(TooManyCalls):
+        await stream(51)
+    tasks.append(asyncio.create_task(stream(50)))
+    places.release(held)
+    await asyncio.gather(*tasks)
+    assert (places.waiting_bytes, places.bytes) == (0, 0)
+
+
+async def test_the_loop_goes_on_between_large_answers() -> None:
+    """However many may be sent at the same time, each is given to gRPC in a turn of its own; small ones together."""
+    places, turns = Sending(10**9), list[int]()
+    turn = 0
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def send(size: int) -> None:
+        async with places.place(size, "one", never):
+            turns.append(turn)
+
+    counting = asyncio.create_task(count())
+    await asyncio.gather(*(send(1) for _ in range(5)))
+    assert len(set(turns)) == 1
+    turns.clear()
+    await asyncio.gather(*(send(2 * sending.COPIED_BYTES) for _ in range(5)))
+    assert len(set(turns)) == 5
+    counting.cancel()

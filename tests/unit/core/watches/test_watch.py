@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import tracemalloc
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -11,7 +12,8 @@ from tests.support.fakes.core import TICK, FakeStore, ManualClock, PlainCodec, R
 from tests.support.fakes.domain_values import NOW, make_answer, make_permission, make_session
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.watches.join import ENTRIES_AT_ONCE
-from turnwire.core.watches.watch import Watches, WatchRequest
+from turnwire.core.watches.unmade import Unmade
+from turnwire.core.watches.watch import Batch, Watches, WatchRequest
 from turnwire.domain.conversation.events import (
     CompactionStarted,
     DurableKind,
@@ -96,8 +98,9 @@ class World:
         self.feed.publish(DEFAULT_TENANT, Event(session_id="ses_1", kind=PartDelta("msg_1", 0, 0, text)))
 
 
-def _words(batch: bytes) -> list[str]:
+def _words(batch: Batch) -> list[str]:
     """Returns the events of a batch, without its token."""
+    assert isinstance(batch, bytes)
     return [word for word in batch.decode().split(";")[:-1] if not word.startswith("@")]
 
 
@@ -400,7 +403,8 @@ async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() ->
     assert words[-1] == "0:CaughtUp"
 
 
-def _tokens(batch: bytes) -> list[str]:
+def _tokens(batch: Batch) -> list[str]:
+    assert isinstance(batch, bytes)
     return [word[1:] for word in batch.decode().split(";")[:-1] if word.startswith("@")]
 
 
@@ -456,3 +460,50 @@ async def test_a_watch_of_all_is_told_once_of_each_session_that_lost_events() ->
         *("0:Resync", "1:QueueChanged", "2:QueueChanged"),
         *("0:Resync", "3:QueueChanged", "4:QueueChanged", "5:QueueChanged", "0:CaughtUp"),
     ]
+
+
+async def test_watches_that_wait_share_a_large_event() -> None:
+    """None has a copy of it before it may send it: 20 watches of a mebibyte take far less than two."""
+    world, size = World(), 2**20
+    async with contextlib.AsyncExitStack() as open_watches:
+        watches = [world.watches.watch(BUILT_IN, _request()) for _ in range(20)]
+        for one in watches:
+            await open_watches.enter_async_context(contextlib.aclosing(one))
+            await _until(one, "0:CaughtUp")
+        order = len(world.store.log) + 1
+        event = Event(session_id="ses_1", kind=QueueChanged(()), at=NOW, sequence=order, position=order)
+        stored = StoredEvent(event, b"x" * size, DEFAULT_TENANT)
+        tracemalloc.start()
+        world.feed.publish_stored([stored])
+        batches = [await anext(one) for one in watches]
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < size
+    assert {type(batch) for batch in batches} == {Unmade}
+    for batch in batches:
+        assert isinstance(batch, Unmade)
+        assert (batch.own_bytes, batch.make()[:size]) == (0, stored.frame)
+        assert batch.answer_bytes == len(batch.make())
+
+
+async def test_a_long_text_that_streams_is_encoded_when_it_is_sent() -> None:
+    """Until then every watch that begins has the one that all have."""
+    world = World()
+    world.turns.message = make_answer("msg_1", "x" * 100_000, status=MessageStatus.STREAMING)
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request())) as batches:
+        assert _words(await anext(batches)) == ["0:SessionSnapshot"]
+        snapshot = await anext(batches)
+        assert isinstance(snapshot, Unmade)
+        assert (snapshot.own_bytes, _words(snapshot.make())) == (0, ["0:MessageSnapshot"])
+        assert _words(await anext(batches)) == ["0:CaughtUp"]
+
+
+async def test_a_large_page_of_the_log_belongs_to_its_watch() -> None:
+    """What it takes is told, so that few of them wait."""
+    world, size = World(), 2**20
+    event = Event(session_id="ses_1", kind=QueueChanged(()), at=NOW, sequence=1, position=1)
+    world.store.log.append(StoredEvent(event, b"x" * size, DEFAULT_TENANT))
+    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
+        page = await anext(batches)
+        assert isinstance(page, Unmade)
+        assert page.own_bytes == page.answer_bytes == len(page.make()) > size

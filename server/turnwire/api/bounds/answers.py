@@ -1,0 +1,132 @@
+"""How answers leave the server: each large one has a place, and is made when it has one."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from google.protobuf.message import Message
+
+from turnwire.api.bounds.load import Load
+from turnwire.api.bounds.sending import SMALL_BYTES
+from turnwire.api.rights import READS_CONTENT
+from turnwire.core.watches.unmade import Unmade
+
+BESIDE_BYTES = 256 * 1024
+"""Larger answers are made beside the event loop."""
+
+Answer = Message | bytes | Unmade
+"""What methods return."""
+
+WhenSent = Callable[[Callable[[], None]], object]
+"""Takes a function that is called when the call has ended and its answer is no longer kept."""
+
+
+Send = Callable[[Message | bytes], Awaitable[None]]
+
+
+class Answers:
+    """Bounds the answers of all listeners. Belongs to the event loop."""
+
+    def __init__(self, load: Load, beside: Executor) -> None:
+        """Takes what counts them, and the thread where large ones are made one after the other."""
+        self._load = load
+        self._beside = beside
+
+    async def one(
+        self, name: str, run: Callable[[], Awaitable[Answer]], connection: str, when_sent: WhenSent | None
+    ) -> Message | bytes:
+        """Returns the answer of a method with one answer. It has a place until it is sent if it is large.
+
+        Args:
+            name: Of the method.
+            run: Returns its answer.
+            connection: Whose call it is.
+            when_sent: Tells when the answer is sent; None if the listener itself bounds what clients have not read.
+
+        Raises:
+            TooManyCalls: there is no place.
+        """
+        sending = self._load.sending
+        async with sending.making if name in READS_CONTENT else contextlib.nullcontext():
+            if name in READS_CONTENT:
+                sending.check(connection)
+            answer = await run()
+            if (size := size_of(answer)) <= SMALL_BYTES:
+                return await self._made(answer)
+            if when_sent is not None:
+                held = sending.hold(size, connection, partial(self._cut_off, connection))
+                when_sent(lambda: sending.release(held))
+            made = await self._made(answer)
+        await sending.pace(size)
+        return made
+
+    def stream(self, connection: str, send: Send) -> "StreamAnswers":
+        """Returns what sends the answers of one stream.
+
+        Args:
+            connection: Whose stream it is.
+            send: Writes an answer; returns when there is room for the next.
+        """
+        return StreamAnswers(self, connection, send)
+
+    async def send(self, answer: Answer, connection: str, send: Send) -> None:
+        """Sends one answer of a stream, with a place while it is sent if it is large; see `stream`."""
+        if (size := size_of(answer)) <= SMALL_BYTES:
+            await send(await self._made(answer))
+            return
+        own_bytes = answer.own_bytes if isinstance(answer, Unmade) else size
+        async with self._load.sending.place(size, connection, partial(self._cut_off, connection), own_bytes):
+            if made := await self._made(answer):
+                await send(made)
+
+    def keep(self, size: int, connection: str) -> Callable[[], None]:
+        """Gives what is sent in pieces a place. Returns what takes it back. Raises TooManyCalls: there is none."""
+        sending = self._load.sending
+        return partial(sending.release, sending.hold(size, connection, partial(self._cut_off, connection)))
+
+    async def _made(self, answer: Answer) -> Message | bytes:
+        if not isinstance(answer, Unmade):
+            return answer
+        if answer.answer_bytes <= BESIDE_BYTES:
+            return answer.make()
+        return await asyncio.get_running_loop().run_in_executor(self._beside, answer.make)
+
+    def _cut_off(self, connection: str) -> None:
+        self._load.resets.cut_off(connection, "answers that are not read")
+
+
+class StreamAnswers:
+    """Sends the answers of one stream. A file that comes in pieces has one place, to its last piece."""
+
+    def __init__(self, answers: Answers, connection: str, send: Send) -> None:
+        """Called by `Answers.stream`."""
+        self._answers, self._connection, self._send = answers, connection, send
+        self._take_back: Callable[[], None] | None = None
+
+    async def send(self, answer: Answer) -> None:
+        """Sends the next answer; one that is empty when it is made is not sent.
+
+        Raises:
+            TooManyCalls: there is no place, and no memory to wait for one.
+        """
+        if not isinstance(answer, bytes | Unmade):
+            if size := getattr(answer, "size_bytes", 0):  # the first piece of a file
+                self._take_back = self._answers.keep(size, self._connection)
+            if self._take_back is not None:
+                await self._send(answer)
+                return
+        await self._answers.send(answer, self._connection, self._send)
+
+    def close(self) -> None:
+        """Takes back what a file has. Idempotent."""
+        if self._take_back is not None:
+            self._take_back()
+
+
+def size_of(answer: Answer) -> int:
+    """Returns the bytes of an answer, about."""
+    if isinstance(answer, bytes):
+        return len(answer)
+    return answer.answer_bytes if isinstance(answer, Unmade) else answer.ByteSize()

@@ -1,0 +1,101 @@
+"""Answers leave the server in their places."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from opencode.message.message_pb2 import GetMessageResponse
+from turnwire.api.bounds.answers import BESIDE_BYTES, Answers
+from turnwire.api.bounds.load import Load
+from turnwire.core.watches.unmade import Unmade
+from turnwire.domain.limits import Limits
+
+SIZE = 100_000
+
+
+@pytest.fixture
+def load() -> Load:
+    """Has room for one large answer."""
+    return Load(Limits(max_sending_bytes=SIZE), SIZE)
+
+
+@pytest.fixture
+def answers(load: Load) -> Answers:
+    """What is tested."""
+    return Answers(load, ThreadPoolExecutor(1))
+
+
+async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Load) -> None:
+    """Not before, so that those who wait have no copy."""
+    made, sent, may_read = list[int](), list[object](), asyncio.Event()
+
+    async def send(answer: object) -> None:
+        sent.append(answer)
+        await may_read.wait()
+
+    async def stream(number: int) -> None:
+        def make() -> bytes:
+            made.append(number)
+            return bytes(SIZE)
+
+        await answers.stream("one", send).send(Unmade(SIZE, 0, make))
+
+    tasks = [asyncio.create_task(stream(number)) for number in range(3)]
+    while not sent:
+        await asyncio.sleep(0)
+    assert (made, load.sending.bytes) == ([0], SIZE)
+    may_read.set()
+    await asyncio.gather(*tasks)
+    assert (made, load.sending.bytes) == ([0, 1, 2], 0)
+
+
+async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
+    """Of a batch without an event of its turn nothing is left."""
+
+    async def send(answer: object) -> None:
+        raise AssertionError("nothing should be sent")
+
+    await answers.stream("one", send).send(Unmade(SIZE, 0, lambda: b""))
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(1, False), (BESIDE_BYTES, False), (BESIDE_BYTES + 1, True)])
+async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: int, is_beside: bool) -> None:
+    """Of both kinds of methods."""
+    threads = list[threading.Thread]()
+
+    def make() -> bytes:
+        threads.append(threading.current_thread())
+        return b"x"
+
+    async def run() -> Unmade:
+        return Unmade(size, 0, make)
+
+    async def send(answer: object) -> None:
+        assert answer == b"x"
+
+    assert await answers.one("method", run, "one", None) == b"x"
+    await answers.stream("one", send).send(await run())
+    assert [thread is not threading.main_thread() for thread in threads] == [is_beside] * 2
+
+
+async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: Answers, load: Load) -> None:
+    """Small ones have none."""
+    sent = list[object]()
+
+    async def run() -> GetMessageResponse:
+        answer = GetMessageResponse()
+        answer.message.parts.add().text.text = "x" * SIZE
+        return answer
+
+    async def run_small() -> bytes:
+        return b"x"
+
+    await answers.one("method", run_small, "one", sent.append)
+    assert (sent, load.sending.bytes) == ([], 0)
+    await answers.one("method", run, "one", sent.append)
+    assert load.sending.bytes > SIZE
+    [done] = sent
+    done()  # type: ignore[operator]
+    assert load.sending.bytes == 0

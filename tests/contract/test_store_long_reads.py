@@ -11,9 +11,11 @@ import pytest
 from tests.support.fakes.domain_values import adding, creating, make_message
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite import long_reads
 from turnwire.storage.sqlite.long_reads import LongReads
+from turnwire.storage.sqlite.reading import fitting
 from turnwire.storage.sqlite.writing.writer import Other
 
 
@@ -141,3 +143,33 @@ async def test_readers_wait_for_the_events_of_their_session_only(opened: OpenedS
     await asyncio.gather(stuck, told)
     assert (await waiting).position == before.position + 1
     assert (await of_all).head == before.position
+
+
+async def test_large_reads_are_carried_out_beside_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what is stored of them, however few they are; small ones of the same session do not wait for them."""
+    monkeypatch.setattr(fitting, "HEAVY_BYTES", 1000)
+    monkeypatch.setattr(long_reads, "LONG_BYTES", 2000)
+    async with opened_store(tmp_path) as one:
+        await one.store.commit(creating("ses"))
+        for name, text in (("small", "text"), ("large", "x" * 5000)):
+            await one.store.commit(adding(make_message(name, text, session_id="ses")))
+        reads, stuck = one.store.of(DEFAULT_TENANT), Stuck(one.store._reads.long)
+        newest = Page(size=1, newest_first=True)
+        large = [
+            asyncio.create_task(read)
+            for read in (
+                reads.message("ses", "large"),
+                reads.messages("ses", newest),
+                reads.display("ses", newest),
+                reads.display("ses", Page(max_bytes=10_000)),
+            )
+        ]
+        assert (await reads.message("ses", "small")).message_id == "small"
+        assert len((await reads.messages("ses", Page(size=1))).messages) == 1
+        await reads.alternatives("ses", AlternativesOf("small"), Page(size=1))
+        assert not any(task.done() for task in large)
+        stuck.release()
+        message, page, shown, whole = await asyncio.gather(*large)
+        assert message.message_id == page.messages[0].message_id == "large"
+        assert min(len(shown.frames), len(whole.frames)) > 5000
+        await stuck.task

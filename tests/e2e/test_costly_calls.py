@@ -230,7 +230,7 @@ async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
             path = "/opencode.message.MessageService/GetMessage"
             await one.send(frame(HEADERS, END_HEADERS, 1, call(path)))
             await one.send(data_frames(1, message(get.SerializeToString()), end=True))
-            await until(lambda: server.load.sending.bytes > 600_000)
+            await until(lambda: server.load.sending.bytes >= 600_000)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await client.messages.GetMessage(get)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -256,7 +256,7 @@ async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, mon
             path = "/opencode.message.MessageService/GetMessage"
             await one.send(frame(HEADERS, END_HEADERS, 1, call(path)))
             await one.send(data_frames(1, message(get.SerializeToString()), end=True))
-            await until(lambda: server.load.sending.bytes > 600_000)
+            await until(lambda: server.load.sending.bytes >= 600_000)
             watch = client.events.WatchEvents(WatchEventsRequest(session_id=session_id))
             await watch.read()
             await client.messages.AppendMessage(append)

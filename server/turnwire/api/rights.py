@@ -99,5 +99,14 @@ READS_CONTENT = frozenset(
         "opencode.turn.TurnService.ListTurns",
     }
 )
-"""Full names of the methods whose answers are large objects until they are sent: few are made at the same time. Long
-lists are read one after the other anyway."""
+"""Full names of the methods whose answers may be large: a connection that was refused a place for one is refused before
+the next is made."""
+
+MAKES_OBJECTS = frozenset(
+    {
+        "opencode.turn.TurnService.ListAlternatives",
+        "opencode.turn.TurnService.ListQueue",
+        "opencode.turn.TurnService.ListTurns",
+    }
+)
+"""Full names of those of them that are many objects until they are sent: few are made at the same time."""

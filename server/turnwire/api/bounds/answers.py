@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.sending import SMALL_BYTES
-from turnwire.api.rights import READS_CONTENT
+from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
 from turnwire.core.watches.unmade import Unmade
 
 BESIDE_BYTES = 256 * 1024
@@ -49,7 +49,7 @@ class Answers:
             TooManyCalls: there is no place.
         """
         sending = self._load.sending
-        async with sending.making if name in READS_CONTENT else contextlib.nullcontext():
+        async with sending.making if name in MAKES_OBJECTS else contextlib.nullcontext():
             if name in READS_CONTENT:
                 sending.check(connection)
             answer = await run()

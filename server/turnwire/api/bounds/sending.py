@@ -29,7 +29,7 @@ COPIED_BYTES = 2**20
 """Given to gRPC, which copies it, before the event loop goes on with others; one answer alone may be larger."""
 
 MAX_MADE = 2
-"""Answers of whole messages that are made at the same time: each is there several times until it is sent."""
+"""Answers of many objects that are made at the same time: each is there several times until it is sent."""
 
 _LATER_SECONDS = 0.01
 """So that a timer never comes before its time."""

@@ -7,6 +7,7 @@ from opencode.message import message_pb2 as pb
 from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.answers import explanations, messages
 from turnwire.api.wire.codec import end_of_list
+from turnwire.api.wire.long.messages import LONG_CHARACTERS, LongAnswer, text_length, with_messages
 from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
@@ -63,13 +64,13 @@ class MessageService:
         )
         return pb.AbortSessionResponse(turn_id=aborted.turn_id, dropped_message_ids=aborted.dropped_message_ids)
 
-    async def GetMessage(self, principal: Principal, request: pb.GetMessageRequest) -> pb.GetMessageResponse:
+    async def GetMessage(self, principal: Principal, request: pb.GetMessageRequest) -> LongAnswer:
         """Returns one message in full."""
         required_ids(session_id=request.session_id, message_id=request.message_id)
         message = await self._conversations.message(principal, request.session_id, request.message_id)
-        return pb.GetMessageResponse(message=messages.message(message))
+        return with_messages((message,), pb.GetMessageResponse(), "message")
 
-    async def ListMessages(self, principal: Principal, request: pb.ListMessagesRequest) -> bytes:
+    async def ListMessages(self, principal: Principal, request: pb.ListMessagesRequest) -> LongAnswer:
         """Returns a page of messages in full."""
         required_ids(session_id=request.session_id)
         page = pages.page(
@@ -84,6 +85,8 @@ class MessageService:
             sequence=found.sequence,
             resume_token=await self._watches.tokens.give_reader(principal.tenant, request.session_id, found.sequence),
         )
+        if text_length(found.messages) > LONG_CHARACTERS:
+            return with_messages(found.messages, rest)
         return await framed(found.messages, messages.message) + rest.SerializeToString()
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:

@@ -7,6 +7,7 @@ from opencode.turn import turn_service_pb2 as pb
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.answers import messages, turns
+from turnwire.api.wire.long.messages import LongAnswer, with_messages
 from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
@@ -87,17 +88,15 @@ class TurnService:
             resume_token=self._tokens.give(principal.tenant, receipt.session_id, receipt.sequence),
         )
 
-    async def ListQueue(self, principal: Principal, request: pb.ListQueueRequest) -> pb.ListQueueResponse:
+    async def ListQueue(self, principal: Principal, request: pb.ListQueueRequest) -> LongAnswer:
         """Returns a page of the messages that wait."""
         required_ids(session_id=request.session_id)
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         found = await self._waiting.list(principal, request.session_id, page)
-        return pb.ListQueueResponse(
-            entries=map(turns.queue_entry, found.entries),
-            messages=map(messages.message, found.messages),
-            revision=found.revision,
-            next_page_token=found.next_token,
+        rest = pb.ListQueueResponse(
+            entries=map(turns.queue_entry, found.entries), revision=found.revision, next_page_token=found.next_token
         )
+        return with_messages(found.messages, rest)
 
     async def EditQueuedMessage(
         self, principal: Principal, request: pb.EditQueuedMessageRequest
@@ -135,18 +134,15 @@ class TurnService:
             queue_position=receipt.queue_position,
         )
 
-    async def ListAlternatives(
-        self, principal: Principal, request: pb.ListAlternativesRequest
-    ) -> pb.ListAlternativesResponse:
+    async def ListAlternatives(self, principal: Principal, request: pb.ListAlternativesRequest) -> LongAnswer:
         """Returns a page of messages that share the one before them."""
         asked = alternatives_request(request)
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         found = await self._alternatives.list(principal, request.session_id, asked, page)
-        return pb.ListAlternativesResponse(
-            messages=map(messages.message, found.messages),
-            selected_message_id=found.selected_message_id,
-            next_page_token=found.next_token,
+        rest = pb.ListAlternativesResponse(
+            selected_message_id=found.selected_message_id, next_page_token=found.next_token
         )
+        return with_messages(found.messages, rest)
 
     async def SelectAlternative(
         self, principal: Principal, request: pb.SelectAlternativeRequest

@@ -16,6 +16,9 @@ from turnwire.storage.sqlite.reading.rows import session_row
 LONG_MESSAGES = 500
 """A conversation of more messages is long: reading it takes more than a few milliseconds."""
 
+LONG_BYTES = 2 * 2**20
+"""So is one with more bytes, all that is stored of it together."""
+
 T = TypeVar("T")
 
 
@@ -42,6 +45,8 @@ def unless_long(
     db: sqlite3.Connection, query: Callable[..., T], tenant: str, session_id: str, *args: object
 ) -> T | None:
     """Returns what a query finds in a session's conversation; None, without reading it, when it is long."""
+    row = session_row(db, tenant, session_id)
     counted = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE session = ? AND hidden = 0 LIMIT ?)"
-    (messages,) = db.execute(counted, (session_row(db, tenant, session_id), LONG_MESSAGES + 1)).fetchone()
-    return None if messages > LONG_MESSAGES else query(db, tenant, session_id, *args)
+    (messages,) = db.execute(counted, (row, LONG_MESSAGES + 1)).fetchone()
+    (stored,) = db.execute("SELECT stored_bytes FROM sessions WHERE id = ?", (row,)).fetchone()
+    return None if messages > LONG_MESSAGES or stored > LONG_BYTES else query(db, tenant, session_id, *args)

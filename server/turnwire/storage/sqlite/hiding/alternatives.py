@@ -13,7 +13,7 @@ from turnwire.ports.pages import AlternativesPage, Page
 from turnwire.storage.sqlite.hiding.marks import OFF, OFF_PATH, OFF_THE_PATH, SHOWN
 from turnwire.storage.sqlite.hiding.paths import branch_of
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
+from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
@@ -38,9 +38,15 @@ GROUP BY one.id
 
 
 def alternatives_of(
-    db: sqlite3.Connection, tenant: str, session_id: str, asked: AlternativesOf, page: Page
+    db: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    asked: AlternativesOf,
+    page: Page,
+    *,
+    max_bytes: int | None = None,
 ) -> AlternativesPage:
-    """Returns a page of alternatives; see `TenantStore.alternatives`."""
+    """Returns a page of alternatives; see `TenantStore.alternatives`. Raises HeavyRead: they have more bytes."""
     listing = f"alternatives of {session_id} {asked.message_id} {asked.previous_message_id}"
     [after] = decode_token(page.token, listing, int) if page.token else [0]
     db.execute("BEGIN")  # so that everything is of the same moment
@@ -52,6 +58,7 @@ def alternatives_of(
         found = db.execute(_LISTED, values)
         rows, left_out = fitting(found, itemgetter(2), None if page.size is None else MAX_PAGE_BYTES)
         rows, more = cut(rows, page, left_out)
+        check_light(sum(one[2] for one in rows), max_bytes)
         messages = read_messages(db, f"messages.id IN ({','.join(str(one[1]) for one in rows)})", (), "place")
         messages = with_alternatives(db, session, messages)
     finally:

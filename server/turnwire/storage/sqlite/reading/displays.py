@@ -6,8 +6,8 @@ from typing import NamedTuple
 from turnwire.domain.pages import encode_token
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import DisplayPage, Page
-from turnwire.storage.sqlite.part_rows import DISPLAY
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
+from turnwire.storage.sqlite.part_rows import DISPLAY, DISPLAY_BYTES
+from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
@@ -21,7 +21,13 @@ class _Shown(NamedTuple):
 
 
 def display(
-    db: sqlite3.Connection, tenant: str, session_id: str, page: Page, renewing: Codec | None = None
+    db: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    page: Page,
+    renewing: Codec | None = None,
+    *,
+    max_bytes: int | None = None,
 ) -> DisplayPage:
     """Returns joined display forms; see `Store.display`.
 
@@ -31,6 +37,10 @@ def display(
         session_id: The session.
         page: Which of them.
         renewing: Makes anew, for this answer alone, what an older version of it has stored. None when all is current.
+        max_bytes: Of a page to be read here; None for any.
+
+    Raises:
+        HeavyRead: the page has more bytes.
     """
     row = session_row(db, tenant, session_id)
     column = DISPLAY if renewing is None else _renewed(db, renewing)
@@ -38,9 +48,12 @@ def display(
     if page.size is None:
         return _whole_display(db, row, page, _Shown(column, size))
     where, parameters = after_token(session_id, page)
+    listed = f"FROM messages WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?"
+    if max_bytes is not None:
+        sizes = f"SELECT total(size) FROM (SELECT {DISPLAY_BYTES} AS size {listed})"
+        check_light(db.execute(sizes, (row, *parameters, limit_of(page))).fetchone()[0], max_bytes)
     found = db.execute(
-        f"SELECT {column}, queued, place FROM messages WHERE session = ? AND hidden = 0 {where}"
-        f" ORDER BY {order_of(page)} LIMIT ?",
+        f"SELECT {column}, queued, place {listed}",
         (row, *parameters, limit_of(page)),
     )
     rows, left_out = fitting(found, lambda row: len(row[0]), MAX_PAGE_BYTES)

@@ -10,6 +10,19 @@ from turnwire.domain.errors import AnswerTooLarge
 MAX_PAGE_BYTES = 3_500_000
 """Of what is stored of the rows of a page: encoded, they stay below the 4 MiB that a gRPC client takes unless told."""
 
+HEAVY_BYTES = 2**20
+"""Reads of more than this are carried out beside all others: reading takes some milliseconds for each of these."""
+
+
+class HeavyRead(Exception):
+    """A read was not carried out, because it is to be carried out beside the others."""
+
+
+def check_light(size: int, max_bytes: int | None) -> None:
+    """Raises HeavyRead for a read of more bytes. None takes any."""
+    if max_bytes is not None and size > max_bytes:
+        raise HeavyRead
+
 
 def fitting(
     rows: sqlite3.Cursor, size: Callable[[Any], int], max_bytes: int | None, *, refuses: bool = False

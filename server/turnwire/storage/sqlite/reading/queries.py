@@ -24,8 +24,8 @@ from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.histories import check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
-from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
+from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES, PART_BYTES
+from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import ONE_SESSION, SESSION_COLUMNS, read_messages, session_of, session_row
 
@@ -50,9 +50,12 @@ def session(db: sqlite3.Connection, tenant: str, session_id: str) -> Session:
     return session_of(*row)
 
 
-def message(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> Message:
-    """Returns one message; see `TenantStore.message`."""
+def message(
+    db: sqlite3.Connection, tenant: str, session_id: str, message_id: str, *, max_bytes: int | None = None
+) -> Message:
+    """Returns one message; see `TenantStore.message`. Raises HeavyRead: it has more bytes."""
     row = session_row(db, tenant, session_id)
+    _check_light(db, row, "message_id = ?", message_id, max_bytes)
     found = read_messages(db, "messages.message_id = ? AND session = ?", (message_id, row), "place")
     if not found:
         raise MessageNotFound(message_id)
@@ -91,13 +94,25 @@ def callers(
     return read_messages(db, where, (row,), "place")[-MAX_CALLERS:]
 
 
-def messages(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> MessagePage:
-    """Returns a page of messages; see `TenantStore.messages`."""
+def _check_light(db: sqlite3.Connection, session_row: int, where: str, wanted: str, max_bytes: int | None) -> None:
+    """Raises HeavyRead when the parts of a session's messages have more bytes. `where` is SQL."""
+    (stored,) = db.execute("SELECT stored_bytes FROM sessions WHERE id = ?", (session_row,)).fetchone()
+    if max_bytes is not None and stored > max_bytes:
+        found = f"SELECT id FROM messages WHERE {where} AND session = ?"
+        query = f"SELECT total({PART_BYTES}) FROM parts WHERE message IN ({found})"
+        (size,) = db.execute(query, (wanted, session_row)).fetchone()
+        check_light(size, max_bytes)
+
+
+def messages(
+    db: sqlite3.Connection, tenant: str, session_id: str, page: Page, *, max_bytes: int | None = None
+) -> MessagePage:
+    """Returns a page of messages; see `TenantStore.messages`. Raises HeavyRead: they have more bytes."""
     db.execute("BEGIN")  # so that the page and the head are of the same moment
     try:
         row = session_row(db, tenant, session_id)
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
-        ids, token = _page_of_ids(db, session_id, row, page)
+        ids, token = _page_of_ids(db, session_id, row, page, max_bytes)
         found = read_messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), order_of(page))
         found = with_alternatives(db, row, found)
     finally:
@@ -271,8 +286,13 @@ def always_allowed(db: sqlite3.Connection, tenant: str, session_id: str) -> froz
     return frozenset(pattern for (body,) in rows for pattern in _permission(body).patterns)
 
 
-def session_file(db: sqlite3.Connection, tenant: str, session_id: str, sha256: str) -> bytes | None:
-    """Returns the bytes of a session's file; see `TenantStore.session_file`."""
+def session_file(
+    db: sqlite3.Connection, tenant: str, session_id: str, sha256: str, *, max_bytes: int | None = None
+) -> bytes | None:
+    """Returns the bytes of a session's file; see `TenantStore.session_file`. Raises HeavyRead: it has more."""
+    size = "SELECT length(content) FROM files WHERE tenant = ? AND sha256 = ?"
+    for (found,) in db.execute(size, (tenant, sha256)).fetchall():
+        check_light(found, max_bytes)
     used = "JOIN messages ON messages.id = parts.message WHERE messages.session = :session"
     row = db.execute(
         "SELECT content FROM files WHERE tenant = :tenant AND sha256 = :sha256 AND ("
@@ -302,7 +322,9 @@ def _turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:
     return msgspec.structs.replace(_turn(body), start_sequence=start_sequence, end_sequence=end_sequence)
 
 
-def _page_of_ids(db: sqlite3.Connection, session_id: str, session_row: int, page: Page) -> tuple[list[int], str]:
+def _page_of_ids(
+    db: sqlite3.Connection, session_id: str, session_row: int, page: Page, max_bytes: int | None
+) -> tuple[list[int], str]:
     where, parameters = after_token(session_id, page)
     # A display form has about the bytes of its message. A result that is shown with its call has none; it counts there.
     found = db.execute(
@@ -312,5 +334,6 @@ def _page_of_ids(db: sqlite3.Connection, session_id: str, session_row: int, page
     )
     rows, left_out = fitting(found, lambda row: row[3], None if page.size is None else MAX_PAGE_BYTES)
     rows, more = cut(rows, page, left_out)
+    check_light(sum(row[3] for row in rows), max_bytes)
     token = encode_token(listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
     return [row[0] for row in rows], token

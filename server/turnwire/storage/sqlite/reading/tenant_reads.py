@@ -43,7 +43,7 @@ from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
 from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.long_reads import LongReads, unless_long
 from turnwire.storage.sqlite.open_calls import listing
-from turnwire.storage.sqlite.reading import archives, displays, queries, usage, waiting
+from turnwire.storage.sqlite.reading import archives, displays, fitting, queries, usage, waiting
 from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.staging.queries import is_taken
@@ -129,7 +129,7 @@ class TenantReads:
 
     async def message(self, session_id: str, message_id: str) -> Message:
         """Returns one message."""
-        return await run(self._reads.connection, queries.message, self._tenant, session_id, message_id)
+        return await self._by_size(queries.message, session_id, message_id)
 
     async def message_of_call(self, session_id: str, part_id: str) -> Message:
         """Returns the message of a tool call."""
@@ -141,7 +141,7 @@ class TenantReads:
 
     async def messages(self, session_id: str, page: Page) -> MessagePage:
         """Returns a page of messages."""
-        return await run(self._reads.connection, queries.messages, self._tenant, session_id, page)
+        return await self._by_size(queries.messages, session_id, page)
 
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
@@ -159,14 +159,14 @@ class TenantReads:
 
     async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
         """Returns the messages that share the one before them."""
-        return await run(self._reads.connection, alternatives_of, self._tenant, session_id, asked, page)
+        return await self._by_size(alternatives_of, session_id, asked, page)
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
         renewing = None if self._reads.renewal.is_done else self._reads.codec
         if page.size is None:
             return await self._by_length(displays.display, session_id, page, renewing)
-        return await run(self._reads.connection, displays.display, self._tenant, session_id, page, renewing)
+        return await self._by_size(displays.display, session_id, page, renewing)
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns one turn."""
@@ -178,7 +178,7 @@ class TenantReads:
 
     async def queue(self, session_id: str, page: Page) -> QueuePage:
         """Returns waiting messages."""
-        return await run(self._reads.connection, waiting.queue, self._tenant, session_id, page)
+        return await self._by_size(waiting.queue, session_id, page)
 
     async def queue_entries(self, session_id: str) -> QueuePage:
         """Returns what waits, without content."""
@@ -224,7 +224,7 @@ class TenantReads:
 
     async def session_file(self, session_id: str, sha256: str) -> bytes | None:
         """Returns the bytes of a session's file."""
-        return await run(self._reads.connection, queries.session_file, self._tenant, session_id, sha256)
+        return await self._by_size(queries.session_file, session_id, sha256)
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
         """Returns the bytes of files."""
@@ -256,6 +256,15 @@ class TenantReads:
         page = await run(reads.connection, replay.log_events, reads.codec, self._tenant, after, kinds=kinds)
         await reads.writer.published()
         return page
+
+    async def _by_size(self, query: Callable[..., T], session_id: str, *args: object) -> T:
+        """Reads what may be large: it is measured first, and then read with all else or beside it."""
+        try:
+            return await run(
+                self._reads.connection, query, self._tenant, session_id, *args, max_bytes=fitting.HEAVY_BYTES
+            )
+        except fitting.HeavyRead:
+            return await self._reads.long.read(query, self._tenant, session_id, *args)
 
     async def _by_length(self, query: Callable[..., T], session_id: str, *args: object) -> T:
         """Reads a whole conversation: a short one as all else is read, a long one beside it."""

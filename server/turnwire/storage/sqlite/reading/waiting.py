@@ -10,7 +10,7 @@ from turnwire.domain.errors import QuestionNotFound
 from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import Page, QuestionPage, QueuePage
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
+from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
@@ -18,8 +18,10 @@ _question = msgspec.json.Decoder(Question).decode
 _hold = msgspec.json.Decoder(QuestionHold).decode
 
 
-def queue(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> QueuePage:
-    """Returns waiting messages; see `TenantStore.queue`."""
+def queue(
+    db: sqlite3.Connection, tenant: str, session_id: str, page: Page, *, max_bytes: int | None = None
+) -> QueuePage:
+    """Returns waiting messages; see `TenantStore.queue`. Raises HeavyRead: they have more bytes."""
     listing = f"queue of {session_id}"
     db.execute("BEGIN")  # so that messages and revision are of the same moment
     try:
@@ -34,6 +36,7 @@ def queue(db: sqlite3.Connection, tenant: str, session_id: str, page: Page) -> Q
         )
         rows, left_out = fitting(found, lambda one: one[2], None if page.size is None else MAX_PAGE_BYTES)
         rows, more = cut(rows, page, left_out)
+        check_light(sum(one[2] for one in rows), max_bytes)
         messages = read_messages(db, f"messages.id IN ({','.join(str(one[0]) for one in rows)})", (), "place")
     finally:
         db.execute("COMMIT")

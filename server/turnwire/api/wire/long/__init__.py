@@ -1,0 +1,1 @@
+"""Answers whose texts are long."""

@@ -369,6 +369,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.wire.display": {"MAX_KEPT": NOT_KEPT},
         "feed.memory.live_feed": {
             "SESSION_RING_BYTES": "slow watchers read the store",
+            "SESSION_RINGS_BYTES": "slow watchers read the store",
             "ALL_RINGS_BYTES": "slow watchers read the store",
         },
     },

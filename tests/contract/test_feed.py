@@ -26,7 +26,7 @@ from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.feed.memory import live_feed
 from turnwire.feed.memory.live_feed import LiveFeed
-from turnwire.feed.memory.ring import ENTRY_BYTES, Ring
+from turnwire.feed.memory.ring import ENTRY_BYTES, Ring, RingMemory
 from turnwire.ports.feed import Entry, Subscription, Taken
 from turnwire.ports.store import StoredEvent
 
@@ -232,8 +232,8 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         encode_event = encode_display = None
 
     class CountedRing(Ring):
-        def __init__(self, max_bytes: int) -> None:
-            super().__init__(max_bytes)
+        def __init__(self, max_bytes: int, memory: RingMemory | None = None) -> None:
+            super().__init__(max_bytes, memory=memory)
             rings.add(self)
 
     rings: weakref.WeakSet[Ring] = weakref.WeakSet()
@@ -260,6 +260,31 @@ def test_each_tenant_has_its_own_events() -> None:
     feed.publish(DEFAULT_TENANT, _delta("a"))
     feed.publish("other", _delta("b", "ses_2"))
     assert [len(watch.take_entries()) for watch in (mine, others, one, stolen)] == [2, 2, 2, 0]
+
+
+def test_sessions_share_a_bound(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What everybody has read goes first, then the largest rings, whose watchers are behind; small ones are not."""
+    memory = feed._memory
+    monkeypatch.setattr(memory, "max_bytes", 10_000)
+    reading, large, small = (feed.subscribe(DEFAULT_TENANT, f"ses_{number}") for number in (1, 2, 3))
+
+    def publish(number: int, size: int) -> None:
+        event = _stored(1, number, f"ses_{number}")
+        feed.publish_stored([msgspec.structs.replace(event, frame=b"x" * size)])
+
+    publish(1, 4000)
+    reading.take(1)
+    publish(3, 100)
+    publish(2, 6000)
+    assert (reading.lagging, large.lagging, small.lagging) == (False, False, False)
+    assert memory.bytes == 6100 + 2 * ENTRY_BYTES
+    publish(1, 6000)
+    assert [reading.lagging, large.lagging, small.lagging].count(True) == 1
+    assert not small.lagging
+    assert memory.bytes <= memory.max_bytes
+    for one in (reading, large, small):
+        one.close()
+    assert memory.bytes == 0
 
 
 def test_tenants_share_the_memory_of_all_sessions(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:

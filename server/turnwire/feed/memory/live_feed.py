@@ -4,10 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from operator import attrgetter
 
 from turnwire.domain.conversation.events import Event, SessionDeleted
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
-from turnwire.feed.memory.ring import Ring
+from turnwire.feed.memory.ring import Ring, RingMemory
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Taken
 from turnwire.ports.store import StoredEvent
@@ -16,6 +17,10 @@ from turnwire.ports.telemetry.observer import NoObserver, Observer
 SESSION_RING_BYTES = 8 << 20
 """How far the slowest watcher of a session may fall behind before it reads the store: about 13,000 deltas, minutes of a
 fast model. A ring grows this large only while a watcher is behind."""
+
+SESSION_RINGS_BYTES = 64 << 20
+"""What the rings of all sessions hold together: each may have an event of many megabytes. Beyond it what everybody has
+read goes, and then the largest rings, whose watchers read the store."""
 
 ALL_RINGS_BYTES = 32 << 20
 """The same for the watchers of all sessions of a tenant. All rings of tenants share it in equal parts, so that a slow
@@ -111,6 +116,7 @@ class LiveFeed:
         self._max_watchers = max_watchers
         self._tenants: dict[str, Ring] = {}  # of all sessions of a tenant; only while watched
         self._sessions: dict[tuple[str, str], Ring] = {}  # by tenant and session; only while watched
+        self._memory = RingMemory(SESSION_RINGS_BYTES, self._make_room)  # of these
         self.observer = observer
         self.open_watchers = 0
         """Subscriptions that are open."""
@@ -168,8 +174,10 @@ class LiveFeed:
         if session_id is None:
             del self._tenants[tenant]
             self._share()
-        elif self._sessions.get((tenant, session_id)) is ring:
-            del self._sessions[tenant, session_id]
+        else:
+            ring.leave()
+            if self._sessions.get((tenant, session_id)) is ring:
+                del self._sessions[tenant, session_id]
 
     async def run(self) -> None:
         """Wakes idle watchers once per tick, so that heartbeats need no timer per watcher. Runs until cancelled."""
@@ -187,11 +195,22 @@ class LiveFeed:
     def _ring(self, tenant: str, session_id: str | None) -> Ring:
         """Returns the ring to watch; makes it for the first watcher."""
         if session_id is not None:
-            return self._sessions.setdefault((tenant, session_id), Ring(SESSION_RING_BYTES))
+            return self._sessions.setdefault((tenant, session_id), Ring(SESSION_RING_BYTES, memory=self._memory))
         if tenant not in self._tenants:
             self._tenants[tenant] = Ring(ALL_RINGS_BYTES)
             self._share()
         return self._tenants[tenant]
+
+    def _make_room(self) -> None:
+        """Drops a quarter of what the rings of sessions hold, so that it is not done for each event."""
+        rings, wanted = self._sessions.values(), self._memory.max_bytes * 3 // 4
+        for ring in rings:
+            ring.trim()
+        if self._memory.bytes > wanted:
+            for ring in sorted(rings, key=attrgetter("bytes"), reverse=True):
+                ring.drop()
+                if self._memory.bytes <= wanted:
+                    return
 
     def _share(self) -> None:
         """Gives each ring of a tenant its part of the memory."""

@@ -1,6 +1,7 @@
 """A ring of the newest events, bounded by bytes, that many cursors read."""
 
 import asyncio
+from collections.abc import Callable
 
 from turnwire.ports.feed import Entry, Taken
 
@@ -10,8 +11,23 @@ ENTRY_BYTES = 500
 TRIM_EVERY = 1024
 """Appends between two trims, which drop entries that every cursor has passed: a trim looks at every cursor."""
 
+_SMALL_BYTES = 1024
+"""Of the frame of an event that says that a session is deleted."""
+
 _COMPACT_AT = 1024
 """Dropped entries at which the list is cut: a cut costs the list's length, too much for every append."""
+
+
+class RingMemory:
+    """Counts what many rings hold together. Beyond the bound `make_room` is called, which drops entries of some."""
+
+    __slots__ = ("bytes", "make_room", "max_bytes")
+
+    def __init__(self, max_bytes: int, make_room: Callable[[], None]) -> None:
+        """Takes the bound, and what is called beyond it."""
+        self.max_bytes, self.make_room = max_bytes, make_room
+        self.bytes = 0
+        """Of the entries of all rings."""
 
 
 class Cursor:
@@ -32,15 +48,18 @@ class Ring:
     `_waiting` holds the futures of sleeping watchers; `wake` resolves them all.
     """
 
-    def __init__(self, max_bytes: int, entry_bytes: int = ENTRY_BYTES) -> None:
+    def __init__(self, max_bytes: int, entry_bytes: int = ENTRY_BYTES, memory: RingMemory | None = None) -> None:
         """Args:
-        max_bytes: Approximate memory limit of the entries; the newest entry is always kept.
+        max_bytes: Approximate memory limit of the entries; the newest entry is always kept by it.
         entry_bytes: Memory of an entry besides its frame.
+        memory: What this ring shares a bound with; None if there is none.
         """
         self._max_bytes = max_bytes
+        self._memory = memory
         self._entry_bytes = entry_bytes
         self._entries: list[Entry | None] = []  # None: dropped
-        self._bytes = 0
+        self.bytes = 0
+        """Of the entries that are kept."""
         self._dropped = 0  # dropped entries that are still at the front of the list
         self._base = 0  # position of the list's first entry
         self._waiting: list[asyncio.Future[None]] = []
@@ -78,14 +97,19 @@ class Ring:
     def append(self, entry: Entry) -> None:
         """Appends an entry and wakes the waiting watchers."""
         self._entries.append(entry)
-        self._bytes += len(entry.frame) + self._entry_bytes
+        size = len(entry.frame) + self._entry_bytes
+        self.bytes += size
+        if self._memory is not None:
+            self._memory.bytes += size
         if entry.order:
             self.head = entry.order
-        if self._bytes > self._max_bytes:
+        if self.bytes > self._max_bytes:
             self._drop_beyond()
         self._untrimmed += 1
         if self._untrimmed >= TRIM_EVERY:
-            self._drop_passed()
+            self.trim()
+        if self._memory is not None and self._memory.bytes > self._memory.max_bytes:
+            self._memory.make_room()
         if self._dropped > _COMPACT_AT and self._dropped * 2 > len(self._entries):
             del self._entries[: self._dropped]
             self._base += self._dropped
@@ -142,25 +166,43 @@ class Ring:
                 if not future.done():
                     future.set_result(None)
 
-    def close(self) -> None:
-        """Closes the ring and wakes its watchers. Nothing may be appended afterwards."""
-        self.closed = True
-        self.wake()
-
-    def _drop_beyond(self) -> None:
-        while self._bytes > self._max_bytes and self.end - self.start > 1:
-            self._drop_oldest()
-
-    def _drop_passed(self) -> None:
+    def trim(self) -> None:
+        """Drops what every cursor has passed."""
         self._untrimmed = 0
         if self._cursors:
             passed = min(cursor.position for cursor in self._cursors)
             while self.start < passed:
                 self._drop_oldest()
 
+    def drop(self) -> None:
+        """Drops every entry but a small newest one, which may be the last of all. Cursors before them are behind then."""
+        newest = self._entries[-1] if self._entries else None
+        kept = newest is not None and len(newest.frame) <= _SMALL_BYTES
+        while self.start < self.end - kept:
+            self._drop_oldest()
+
+    def leave(self) -> None:
+        """Takes the ring out of what it shares a bound with: nobody reads it any more."""
+        if self._memory is not None:
+            self._memory.bytes -= self.bytes
+            self._memory = None
+
+    def close(self) -> None:
+        """Closes the ring and wakes its watchers. Nothing may be appended afterwards."""
+        self.closed = True
+        self.wake()
+
+    def _drop_beyond(self) -> None:
+        while self.bytes > self._max_bytes and self.end - self.start > 1:
+            self._drop_oldest()
+
     def _drop_oldest(self) -> None:
         oldest = self._entries[self._dropped]
         if oldest is not None:
-            self._bytes -= len(oldest.frame) + self._entry_bytes
+            size = len(oldest.frame) + self._entry_bytes
+            self.bytes -= size
+            if self._memory is not None:
+                self._memory.bytes -= size
         self._entries[self._dropped] = None
         self._dropped += 1
+        self._last_slice = None  # which may be a large frame

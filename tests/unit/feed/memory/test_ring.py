@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import settled
 from turnwire.domain.conversation.events import Event, Heartbeat
-from turnwire.feed.memory.ring import TRIM_EVERY, Ring
+from turnwire.feed.memory.ring import TRIM_EVERY, Ring, RingMemory
 from turnwire.ports.feed import Entry, Taken
 
 EVENT = Event(session_id="ses_1", kind=Heartbeat(0), at=NOW)
@@ -175,3 +175,38 @@ def test_what_all_have_read_is_dropped() -> None:
     for _ in range(TRIM_EVERY):
         ring.append(_entry(b"x"))
     assert ring.start == 2 * TRIM_EVERY
+
+
+def test_rings_count_together() -> None:
+    """Beyond the bound room is made; what is dropped in any way is no longer counted."""
+    asked = list[int]()
+    memory = RingMemory(10, lambda: asked.append(memory.bytes))
+    first, second = (Ring(100, entry_bytes=0, memory=memory) for _ in range(2))
+    first.append(_entry(b"x" * 6))
+    second.append(_entry(b"x" * 4))
+    assert (memory.bytes, asked) == (10, [])
+    second.append(_entry(b"x"))
+    assert (memory.bytes, asked) == (11, [11])
+    first.limit(0)
+    first.append(_entry(b"yy"))
+    assert (memory.bytes, first.bytes, second.bytes) == (7, 2, 5)
+    second.leave()
+    assert memory.bytes == 2
+
+
+def test_a_dropped_ring_keeps_its_last_word() -> None:
+    """A small newest entry stays, which may say that the session is deleted; a large one does not."""
+    for size, kept in ((1024, 1), (1025, 0)):
+        ring = _ring(b"a" * 60, b"b" * size, max_bytes=10_000)
+        ring.slice(0, 1)
+        ring.drop()
+        assert (ring.end - ring.start, ring.bytes) == (kept, kept * size)
+
+
+def test_a_large_frame_is_taken_alone() -> None:
+    """So all who read it have one object."""
+    large = b"b" * 100
+    ring = _ring(b"aa", large, b"cc", max_bytes=1000)
+    assert ring.slice(0, 50) == (Taken(b"aa", 1), 1)
+    assert ring.slice(1, 50)[0].frames is large
+    assert ring.slice(2, 50) == (Taken(b"cc", 3), 3)

@@ -76,8 +76,8 @@ class Answers:
         if (size := size_of(answer)) <= SMALL_BYTES:
             await send(await self._made(answer))
             return
-        own_bytes = answer.own_bytes if isinstance(answer, Unmade) else size
-        async with self._load.sending.place(size, connection, partial(self._cut_off, connection), own_bytes):
+        shared = answer.shared if isinstance(answer, Unmade) else None
+        async with self._load.sending.place(size, connection, partial(self._cut_off, connection), shared):
             if made := await self._made(answer):
                 await send(made)
 

@@ -8,8 +8,8 @@ makes gRPC forget what it keeps.
 
 import asyncio
 import contextlib
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from turnwire.api.bounds.receiving import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
@@ -22,8 +22,7 @@ UNREAD_SECONDS = 30.0
 likes."""
 
 MAX_WAITING_BYTES = 32 * 2**20
-"""Of answers that are made already and wait for a place. Those that watches share, and those still to be made, are not
-among them."""
+"""Of answers that wait for a place; what several of them share counts once."""
 
 COPIED_BYTES = 2**20
 """Given to gRPC, which copies it, before the event loop goes on with others; one answer alone may be larger."""
@@ -49,8 +48,8 @@ class Held:
 class _Turn:
     """A stream that waits for a place."""
 
-    def __init__(self, size: int, own_bytes: int, end: Callable[[], object]) -> None:
-        self.size, self.own_bytes, self.end = size, own_bytes, end
+    def __init__(self, size: int, end: Callable[[], object]) -> None:
+        self.size, self.end = size, end
         self.place: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
 
 
@@ -74,6 +73,8 @@ class Sending:
         """Of the answers that have a place."""
         self.waiting_bytes = 0
         """Of the answers that wait for one."""
+        self._shared = Counter[int]()
+        """How many of these share an object, by its id: they have it, so no other has the id."""
         self._copying = asyncio.Lock()
         """Held to look at and change `_copied`; who waits for it goes on in order, one in each turn of the loop."""
         self._copied = 0
@@ -122,7 +123,7 @@ class Sending:
 
     @contextlib.asynccontextmanager
     async def place(
-        self, size: int, connection: str, end: Callable[[], object], own_bytes: int | None = None
+        self, size: int, connection: str, end: Callable[[], object], shared: object = None
     ) -> AsyncIterator[None]:
         """Has a place for an answer of a stream while the body runs; waits until there is one.
 
@@ -130,13 +131,14 @@ class Sending:
             size: Of the answer in bytes.
             connection: Whose stream it is.
             end: Cuts the client off; called once at most, while the body runs.
-            own_bytes: Of the answer, what its memory has while it waits; None for all.
+            shared: What holds the bytes of the answer while it waits, if other answers may have the same.
 
         Raises:
             TooManyCalls: there is no place, and no memory to wait for one.
         """
         if self._waiting or not self._fits(size):
-            held = await self._turn(_Turn(size, size if own_bytes is None else own_bytes, end), connection)
+            with self._memory(size, shared):
+                held = await self._turn(_Turn(size, end), connection)
         else:
             held = self._take(size, end)
         try:
@@ -146,10 +148,6 @@ class Sending:
             self.release(held)
 
     async def _turn(self, turn: "_Turn", connection: str) -> Held:
-        if turn.own_bytes and self.waiting_bytes + turn.own_bytes > MAX_WAITING_BYTES:
-            self._end_old()
-            raise self._full()
-        self.waiting_bytes += turn.own_bytes
         self._waiting.setdefault(connection, deque()).append(turn)
         self._wake()
         try:
@@ -159,8 +157,25 @@ class Sending:
                 self.release(turn.place.result())
             self._wake()
             raise
+
+    @contextlib.contextmanager
+    def _memory(self, size: int, shared: object) -> Iterator[None]:
+        """Counts an answer while it waits. Raises TooManyCalls: too much waits already."""
+        key = id(shared)
+        more = size if shared is None or not self._shared[key] else 0
+        if more and self.waiting_bytes and self.waiting_bytes + more > MAX_WAITING_BYTES:
+            self._end_old()
+            raise self._full()
+        self.waiting_bytes += more
+        self._shared[key] += 1
+        try:
+            yield
         finally:
-            self.waiting_bytes -= turn.own_bytes
+            self._shared[key] -= 1
+            if shared is None or not self._shared[key]:
+                self.waiting_bytes -= size
+            if not self._shared[key]:
+                del self._shared[key]
 
     def _fits(self, size: int) -> bool:
         return not self._held or self.bytes + size <= self._max_bytes

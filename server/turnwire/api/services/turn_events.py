@@ -29,7 +29,7 @@ async def events_of_turn(watches: Watches, principal: Principal, watch: TurnWatc
     async with contextlib.aclosing(watches.watch(principal, watch.request)) as batches:
         async for batch in batches:
             if isinstance(batch, Unmade):
-                yield Unmade(batch.answer_bytes, batch.own_bytes, partial(_made, selection, batch))
+                yield Unmade(batch.answer_bytes, partial(_made, selection, batch), batch.shared)
             elif wanted := selection.selected(batch):
                 yield wanted
             if selection.ended:

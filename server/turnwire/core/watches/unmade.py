@@ -13,11 +13,11 @@ class Unmade(Struct, frozen=True):
     """An answer that is still to be made."""
 
     answer_bytes: int
-    """What it will take, about."""
-    own_bytes: int
-    """What it takes already: memory that it shares with nobody."""
+    """What it will take, about. It keeps as much in memory until then."""
     make: Callable[[], bytes]
     """Returns the answer. Callable on any thread, once."""
+    shared: object = None
+    """What of that memory others have too: those with the same object keep it once. None: they have nothing of it."""
 
 
 def joined(pieces: Sequence[bytes], *, are_shared: bool) -> bytes | Unmade:
@@ -30,4 +30,4 @@ def joined(pieces: Sequence[bytes], *, are_shared: bool) -> bytes | Unmade:
     size = sum(map(len, pieces))
     if size <= LARGE_BYTES:
         return b"".join(pieces)
-    return Unmade(size, 0 if are_shared else size, partial(b"".join, tuple(pieces)))
+    return Unmade(size, partial(b"".join, tuple(pieces)), max(pieces, key=len) if are_shared else None)

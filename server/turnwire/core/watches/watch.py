@@ -265,8 +265,8 @@ class _Watch:
     def _unmade(self, kind: EphemeralKind, session_id: str) -> Batch:
         """Returns the snapshot of a long message: its texts are those of the message until it is sent."""
         assert isinstance(kind, MessageSnapshot)
-        size = sum(map(len, _texts(kind.message)))
-        return Unmade(size, 0, partial(self._codec.encode_event, self._event(kind, session_id)))
+        texts, event = _texts(kind.message), self._event(kind, session_id)
+        return Unmade(sum(map(len, texts)), partial(self._codec.encode_event, event), max(texts, key=len))
 
     def _event(self, kind: EphemeralKind, session_id: str | None = None) -> Event:
         self._note_write()

@@ -175,7 +175,7 @@ class Ring:
                 self._drop_oldest()
 
     def drop(self) -> None:
-        """Drops every entry but a small newest one, which may be the last of all. Cursors before them are behind then."""
+        """Drops every entry but a small newest one, which may be the last of all. Cursors before it are behind then."""
         newest = self._entries[-1] if self._entries else None
         kept = newest is not None and len(newest.frame) <= _SMALL_BYTES
         while self.start < self.end - kept:

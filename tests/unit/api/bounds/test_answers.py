@@ -40,7 +40,7 @@ async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Loa
             made.append(number)
             return bytes(SIZE)
 
-        await answers.stream("one", send).send(Unmade(SIZE, 0, make))
+        await answers.stream("one", send).send(Unmade(SIZE, make))
 
     tasks = [asyncio.create_task(stream(number)) for number in range(3)]
     while not sent:
@@ -57,7 +57,7 @@ async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
     async def send(answer: object) -> None:
         raise AssertionError("nothing should be sent")
 
-    await answers.stream("one", send).send(Unmade(SIZE, 0, lambda: b""))
+    await answers.stream("one", send).send(Unmade(SIZE, lambda: b""))
 
 
 @pytest.mark.parametrize(("size", "is_beside"), [(1, False), (BESIDE_BYTES, False), (BESIDE_BYTES + 1, True)])
@@ -70,7 +70,7 @@ async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: in
         return b"x"
 
     async def run() -> Unmade:
-        return Unmade(size, 0, make)
+        return Unmade(size, make)
 
     async def send(answer: object) -> None:
         assert answer == b"x"

@@ -111,25 +111,31 @@ async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch:
         assert places.bytes == 100
 
 
-async def test_what_waits_and_takes_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond it a stream is refused; what others share waits all the same, and makes no room less."""
+async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it a stream is refused; what several share counts once, until the last of them goes on."""
     monkeypatch.setattr(sending, "MAX_WAITING_BYTES", 150)
-    places = Sending(100)
+    places, one, other = Sending(100), "one", "other"
     held = places.hold(100, "a", never)
 
-    async def stream(own_bytes: int) -> None:
-        async with places.place(100, "one", never, own_bytes):
-            pass
+    async def stream(size: int, shared: object = None) -> None:
+        async with places.place(size, "one", never, shared):
+            await asyncio.sleep(0)
 
-    tasks = [asyncio.create_task(stream(own_bytes)) for own_bytes in (100, 0, 0)]
+    tasks = [asyncio.create_task(stream(60, shared)) for shared in (one, one, other)]
     await asyncio.sleep(0)
-    assert places.waiting_bytes == 100
-    with pytest.raises(TooManyCalls):
-        await stream(51)
-    tasks.append(asyncio.create_task(stream(50)))
+    assert places.waiting_bytes == 120
+    for shared in (None, object()):
+        with pytest.raises(TooManyCalls):
+            await stream(31, shared)
+    tasks[0].cancel()
+    await asyncio.wait(tasks[:1])
+    assert places.waiting_bytes == 120
+    tasks.append(asyncio.create_task(stream(30)))
+    await asyncio.sleep(0)
+    assert places.waiting_bytes == 150
     places.release(held)
-    await asyncio.gather(*tasks)
-    assert (places.waiting_bytes, places.bytes) == (0, 0)
+    await asyncio.gather(*tasks[1:])
+    assert (places.waiting_bytes, places.bytes, len(places._shared)) == (0, 0, 0)
 
 
 async def test_the_loop_goes_on_between_large_answers() -> None:

@@ -9,10 +9,10 @@ def test_small_pieces_are_joined_at_once() -> None:
 
 
 def test_large_pieces_are_joined_later() -> None:
-    """They tell what they will take, and what they take already."""
+    """They tell what they will take, and what they share."""
     pieces = [b"a" * LARGE_BYTES, b"b"]
-    for are_shared, own_bytes in ((True, 0), (False, LARGE_BYTES + 1)):
+    for are_shared, shared in ((True, pieces[0]), (False, None)):
         answer = joined(pieces, are_shared=are_shared)
         assert isinstance(answer, Unmade)
-        assert (answer.answer_bytes, answer.own_bytes) == (LARGE_BYTES + 1, own_bytes)
+        assert (answer.answer_bytes, answer.shared) == (LARGE_BYTES + 1, shared)
         assert answer.make() == b"".join(pieces)

@@ -24,7 +24,7 @@ from turnwire.domain.conversation.events import (
     SessionStatusChanged,
     SessionView,
 )
-from turnwire.domain.conversation.messages import Message, MessageStatus
+from turnwire.domain.conversation.messages import Message, MessageStatus, Text
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
@@ -482,7 +482,8 @@ async def test_watches_that_wait_share_a_large_event() -> None:
     assert {type(batch) for batch in batches} == {Unmade}
     for batch in batches:
         assert isinstance(batch, Unmade)
-        assert (batch.own_bytes, batch.make()[:size]) == (0, stored.frame)
+        assert batch.shared is stored.frame
+        assert batch.make().startswith(stored.frame)
         assert batch.answer_bytes == len(batch.make())
 
 
@@ -494,7 +495,9 @@ async def test_a_long_text_that_streams_is_encoded_when_it_is_sent() -> None:
         assert _words(await anext(batches)) == ["0:SessionSnapshot"]
         snapshot = await anext(batches)
         assert isinstance(snapshot, Unmade)
-        assert (snapshot.own_bytes, _words(snapshot.make())) == (0, ["0:MessageSnapshot"])
+        assert isinstance(content := world.turns.message.parts[0].content, Text)
+        assert snapshot.shared is content.text
+        assert _words(snapshot.make()) == ["0:MessageSnapshot"]
         assert _words(await anext(batches)) == ["0:CaughtUp"]
 
 
@@ -506,4 +509,4 @@ async def test_a_large_page_of_the_log_belongs_to_its_watch() -> None:
     async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
         page = await anext(batches)
         assert isinstance(page, Unmade)
-        assert page.own_bytes == page.answer_bytes == len(page.make()) > size
+        assert (page.shared, page.answer_bytes) == (None, len(page.make()))

@@ -59,7 +59,7 @@ def with_messages(values: Sequence[m.Message], rest: Message, field: str = "mess
     """
     described = rest.DESCRIPTOR.fields_by_name[field]
     if (size := text_length(values)) > LONG_CHARACTERS:
-        return Unmade(size, size, partial(_joined, tuple(values), tag_of(described.number), rest))
+        return Unmade(size, partial(_joined, tuple(values), tag_of(described.number), rest))
     converted = map(messages.message, values)
     if described.is_repeated:
         getattr(rest, field).extend(converted)

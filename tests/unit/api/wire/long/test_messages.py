@@ -60,7 +60,7 @@ def test_an_answer_with_a_long_message_is_made_later() -> None:
     assert isinstance(unmade, Unmade)
     wanted = message_pb2.GetMessageResponse(message=messages.message(long))
     assert message_pb2.GetMessageResponse.FromString(unmade.make()) == wanted
-    assert unmade.own_bytes == unmade.answer_bytes >= len(LONG.encode())
+    assert unmade.answer_bytes >= len(LONG.encode())
     made = with_messages((short,), message_pb2.GetMessageResponse(), "message")
     assert made == message_pb2.GetMessageResponse(message=messages.message(short))
 

@@ -196,7 +196,8 @@ def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
         ) as chat:
             assert chat.stdout and chat.stdout.read(7) == "started"
             chat.send_signal(signal.SIGINT)
-            assert chat.communicate() == ("\n", "[aborted]\n")
+            # not communicate(), which loses what was read with the first word
+            assert chat.stderr and (chat.stdout.read(), chat.stderr.read()) == ("\n", "[aborted]\n")
 
 
 def test_a_taken_port_and_a_held_database_are_told_in_one_line(tmp_path: Path) -> None:

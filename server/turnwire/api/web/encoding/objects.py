@@ -27,7 +27,7 @@ def check_objects(kind: Any, data: bytes) -> None:
     """
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest.of("request", f"is not JSON: {error}") from None
     _check(kind, value, "")
 

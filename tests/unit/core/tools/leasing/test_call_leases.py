@@ -260,6 +260,15 @@ async def test_leases_hold_a_call_up_for_a_bounded_time() -> None:
         await one.renew("ann")
 
 
+async def test_a_lease_that_lasts_longer_ends_with_the_time_of_the_call() -> None:
+    """Nothing else wakes the turn then."""
+    one = Claimed(READ, limit=MINUTE, whole_limit=timedelta(minutes=5))
+    await one.claim("ann", duration=timedelta(minutes=30))
+    await elapse(timedelta(minutes=5))
+    assert one.settling.done()
+    assert (one.call().error, one.call().lease) == ("the client did not answer within 300 seconds", None)
+
+
 async def test_only_open_calls_of_the_client_are_claimed() -> None:
     """None of a server tool, none that has a result, none that waits for a permission."""
     done = CallResult(output="x").apply_to(READ)

@@ -19,9 +19,11 @@ from opencode.message.message_pb2 import (
 from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT, AnswerQuestionRequest, ListQuestionsRequest
 from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.tool.tool_pb2 import (
+    ClaimToolCallRequest,
     ListOpenToolCallsRequest,
     ListPermissionsRequest,
     PermissionResponse,
+    ReleaseToolCallRequest,
     SubmitToolResultRequest,
 )
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
@@ -34,6 +36,7 @@ from tests.support.delivery.world import World
 GONE = frozenset({"SESSION_NOT_FOUND"})
 DEAD = grpc.StatusCode.UNAVAILABLE
 LATE = frozenset({"TOOL_CALL_ALREADY_SETTLED", "TOOL_CALL_NOT_READY", "TOOL_CALL_NOT_FOUND"})
+LEASED = frozenset({"LEASE_HELD", "LEASE_LOST"})
 ANSWERED = frozenset({"PERMISSION_ALREADY_ANSWERED", "PERMISSION_REQUEST_NOT_FOUND"})
 OVER = frozenset({"QUESTION_ALREADY_ANSWERED", "QUESTION_NOT_FOUND"})
 MOVED_ON = frozenset({"MESSAGE_NOT_WAITING", "MESSAGE_NOT_FOUND", "STALE_VERSION"})
@@ -144,28 +147,53 @@ class Crowd:
 
     # What turns wait for.
 
-    async def answer_tool(self, session_id: str, number: int, *, competes: bool) -> bool:
-        """Gives the result of an open call; with `competes` two clients do, and one result counts."""
+    async def answer_tool(self, session_id: str, number: int, how: str) -> bool:
+        """Gives the result of an open call, and another one after it: one result counts.
+
+        Args:
+            session_id: The session.
+            number: Which of the open calls.
+            how: "alone"; "at once": two clients do at the same moment; "leased": so they do, each under a lease of its
+                own, of which the first has ended.
+        """
         request = ListOpenToolCallsRequest(session_id=session_id)
         listed = await self._unless(self._world.client.tools.ListOpenToolCalls(request), self._allowed(session_id))
         if listed is None or not listed.calls:
             return False
         call = listed.calls[number % len(listed.calls)]
-        outputs = ["one", "another"] if competes else ["one"]
+        ids = {"session_id": session_id, "tool_call_id": call.tool_call.id}
+        leases = await self._two_leases(ids) if how == "leased" else ("", "")
         requests = [
-            SubmitToolResultRequest(session_id=session_id, tool_call_id=call.tool_call.id, output=output)
-            for output in outputs
+            SubmitToolResultRequest(output=output, lease_id=lease, **ids)
+            for output, lease in zip(("one", "another"), leases, strict=True)
         ]
+        at_once, later = (requests[:1], requests[1:]) if how == "alone" else (requests, [])
         submit = self._world.client.tools.SubmitToolResult
-        done = await asyncio.gather(*(self._unless(submit(request), LATE) for request in requests))
-        taken = [output for output, answer in zip(outputs, done, strict=True) if answer is not None]
+        done = await asyncio.gather(*(self._unless(submit(one), LATE | LEASED) for one in at_once))
+        taken = [one for one, answer in zip(at_once, done, strict=True) if answer is not None]
         assert len(taken) < 2, f"two results of {call.tool_call.id} were taken"
-        for output in taken:
-            result = Result(call.message_id, output)
-            self._ledger.sessions[session_id].results[call.tool_call.id] = result
-            again = await self._unless(submit(requests[outputs.index(output)]), ())
-            assert again.tool_call.output == output
+        for one in taken:
+            ended = leases[1] and one.lease_id != leases[1]
+            assert not ended, f"a result of {call.tool_call.id} was taken under a lease that has ended"
+            self._ledger.sessions[session_id].results[call.tool_call.id] = Result(call.message_id, one.output)
+            again = await self._unless(submit(one), ())
+            assert again.tool_call.output == one.output
+            for other in (*(other for other in at_once if other is not one), *later):
+                late = await self._unless(submit(other), LATE | LEASED)
+                assert late is None, f"another result of {call.tool_call.id} was taken after the first"
         return True
+
+    async def _two_leases(self, ids: dict[str, str]) -> tuple[str, str]:
+        """Returns the ids of a lease that was given up and of the one after it; "" for one that is refused."""
+        tools = self._world.client.tools
+        found = []
+        for holder in ("first", "second"):
+            claimed = await self._unless(tools.ClaimToolCall(ClaimToolCallRequest(holder=holder, **ids)), LATE | LEASED)
+            found.append("" if claimed is None else claimed.lease.lease_id)
+            if holder == "first" and claimed is not None:
+                released = ReleaseToolCallRequest(lease_id=claimed.lease.lease_id, **ids)
+                await self._unless(tools.ReleaseToolCall(released), LATE | LEASED)
+        return found[0], found[1]
 
     async def answer_permission(self, session_id: str, number: int, response: str) -> bool:
         """Answers an open permission request, twice."""

@@ -305,10 +305,10 @@ class Delivery(RuleBasedStateMachine):
         self.loop.call_soon_threadsafe(self.town.crowd.let_go, number)
         self._rest(waits)
 
-    @rule(session=sessions, number=numbers, competes=st.booleans(), waits=rests)
-    def answer_tool(self, session: str, number: int, competes: bool, waits: bool) -> None:
+    @rule(session=sessions, number=numbers, how=st.sampled_from(("alone", "at once", "leased")), waits=rests)
+    def answer_tool(self, session: str, number: int, how: str, waits: bool) -> None:
         """A client has run its tool; or two have."""
-        self._do(self.town.act(self.town.crowd.answer_tool(session, number, competes=competes)))
+        self._do(self.town.act(self.town.crowd.answer_tool(session, number, how)))
         self._rest(waits)
 
     @rule(session=sessions, number=numbers, response=st.sampled_from(("once", "always", "reject")), waits=rests)

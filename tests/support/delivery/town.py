@@ -285,7 +285,7 @@ class Town:
             self.ledger.tick()
             helped |= await self.crowd.answer_permission(session_id, 0, "once")
             helped |= await self.crowd.answer_question(session_id, 0)
-            helped |= await self.crowd.answer_tool(session_id, 0, competes=False)
+            helped |= await self.crowd.answer_tool(session_id, 0, "alone")
         return helped
 
     def _check_lost(self, ids: set[str], where: str) -> None:

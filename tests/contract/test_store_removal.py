@@ -18,7 +18,7 @@ from tests.support.fakes.domain_values import (
     make_turn,
     removing,
 )
-from tests.support.fakes.opened_store import OpenedStore, events_in, opened_store
+from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, opened_store
 from tests.support.oracles.ledger import problems
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
@@ -109,6 +109,10 @@ async def test_a_large_session_is_gone_at_once(tmp_path: Path) -> None:
         assert await opened.store.request(CALLER, "ses_gone 0") is None
         assert await opened.store.request(CALLER, "ses_kept 0") is not None
         assert events_in([opened.published[-1].frame])[0].WhichOneof("kind") == "session_deleted"
+        # who comes back reads the last event of it, and no other
+        of_session = await tenant.session_events("ses_gone", 0, kinds=None)
+        of_all = await tenant.log_events(opened.published[-1].event.position - 5, kinds=None)
+        assert kinds_in(of_session.frames) == kinds_in(of_all.frames) == ["session_deleted"]
         # the name of a request is free, and belongs to the other session from now on
         record = Commit(session_id="ses_kept", at=NOW, changes=(_named("ses_kept", "ses_gone 0"),), events=())
         await opened.store.commit(record)

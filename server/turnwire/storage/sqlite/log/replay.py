@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from turnwire.domain.conversation.events import SessionDeleted
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import SessionNotFound
@@ -14,6 +15,7 @@ from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
 from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages
+from turnwire.storage.sqlite.staging.queries import removed_sessions
 
 _header = msgspec.json.Decoder(Message).decode
 _turn = msgspec.json.Decoder(Turn).decode
@@ -94,15 +96,17 @@ def _filled(
 ) -> tuple[tuple[bytes, ...], int]:
     """Returns the frames of a page, and the place of its last event; 0 when there is none.
 
-    Goes through events of all kinds until the page is full, so that a filter does not hold up other readers.
+    Goes through events of all kinds until the page is full, so that a filter does not hold up other readers. Of a
+    session that is being removed only the last event is told, as when all others are gone.
     """
-    frames, size, last = list[bytes](), 0, 0
+    frames, size, last, removed = list[bytes](), 0, 0, removed_sessions(db)
     with closing(rows):
         for order, *event in rows:
             last = int(order)
             logged = LoggedEvent(*event)
             size += len(logged.stored)
-            is_wanted = kinds is None or logged.kind in kinds
+            is_gone = logged.session_id in removed and logged.kind != SessionDeleted.__name__
+            is_wanted = not is_gone and (kinds is None or logged.kind in kinds)
             if is_wanted and (frame := frame_of(db, codec, logged)):
                 frames.append(frame)
                 size += len(frame)

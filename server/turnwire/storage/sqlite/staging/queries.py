@@ -4,7 +4,7 @@ import sqlite3
 
 import msgspec
 
-from turnwire.domain.principal import STAGING_MARK
+from turnwire.domain.principal import STAGING_MARK, removed_id
 from turnwire.ports.moving.sessions import SessionNames
 
 _BEHIND_MARK = chr(ord(STAGING_MARK) + 1)
@@ -16,13 +16,19 @@ def staged_sessions(db: sqlite3.Connection) -> tuple[str, ...]:
     return tuple(session_id for (session_id,) in db.execute(query, (STAGING_MARK, _BEHIND_MARK)))
 
 
+def removed_sessions(db: sqlite3.Connection) -> frozenset[str]:
+    """Returns the ids that sessions had that are being removed: nobody reads their events, but for the last."""
+    query = "SELECT tenant FROM sessions WHERE tenant >= ? AND tenant < ?"
+    return frozenset(removed_id(tenant) for (tenant,) in db.execute(query, (STAGING_MARK, _BEHIND_MARK))) - {""}
+
+
 def is_taken(db: sqlite3.Connection, tenant: str, names: SessionNames) -> bool:
     """Returns whether something has one of these ids; see `TenantStore.is_taken`."""
     session = (
         "SELECT EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1)"
         " OR EXISTS (SELECT 1 FROM events WHERE session_id = ?1 AND tenant <> ?2)"
     )
-    if db.execute(session, (names.session_id, tenant)).fetchone()[0]:
+    if db.execute(session, (names.session_id, tenant)).fetchone()[0] or names.session_id in removed_sessions(db):
         return True
     for table, column, ids in (
         ("turns", "turn_id", names.turn_ids),

@@ -23,7 +23,7 @@ MAX_BYTES = 4 * 2**20
 def remove(unit: Unit, change: RemoveSession, commit: Commit) -> None:
     """Removes the session of a commit, or sets it aside: it is gone for all readers, and `DropStaged` removes the rest.
 
-    What stays until then is its events, which tell what has happened, and files, which count until they are removed.
+    What stays until then: events, of which readers are told the last alone, and files, which count until they go.
     """
     if change.staged_id and _is_large(unit):
         _set_aside(unit, change.staged_id, commit)

@@ -7,9 +7,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from turnwire.domain.principal import removed_id
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
 from turnwire.storage.sqlite.care.inspection import EventFacts, Inspection
+from turnwire.storage.sqlite.staging.queries import removed_sessions
 
 UNREADABLE = Problem("events.frame", Severity.ERROR, "a stored event cannot be read, or is not of its place")
 GAP = Problem("events.gap", Severity.ERROR, "events are missing between others or before the head of a session")
@@ -64,7 +64,7 @@ def check_events(inspection: Inspection) -> Iterator[Finding]:
     rows = inspection.db.execute(
         "SELECT session_id, tenant, sequence, position, kind, frame FROM events ORDER BY session_id, sequence"
     )
-    removed = {removed_id(tenant) for (tenant,) in inspection.db.execute("SELECT tenant FROM sessions")}
+    removed = removed_sessions(inspection.db)
     for session_id, group in itertools.groupby((_Row(*row) for row in rows), key=lambda row: row.session_id):
         log = _log(inspection.db, session_id)
         follow = _without_session if log is None else partial(_follow, log)

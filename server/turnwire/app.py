@@ -181,9 +181,9 @@ class Server:
             observer=observer,
             tracer=tracer,
         )
+        self.load.can_give_up += (store.forget_kept, environment.kept.clear)
         turns = self._turns = Turns(environment)
-        staging = Staging(environment)
-        rates = RequestRates(environment.settings)
+        staging, rates = Staging(environment), RequestRates(environment.settings)
         use_cases = _use_cases(environment, turns, staging=staging, rates=rates, codec=codec, config=config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
         for ending in (use_cases.sessions, use_cases.titles):
@@ -246,7 +246,7 @@ class Server:
         stack.push_async_callback(stop)
 
     def _start_observing(self, stack: AsyncExitStack) -> Observer:
-        observing = Observing(self._config, self.readings, self.load.memory_short)
+        observing = Observing(self._config, self.readings, self.load.memory_short, self.load.give_up)
         stack.push_async_callback(observing.aclose)
         self.metrics_address = observing.start()
         return observing.observer

@@ -18,8 +18,22 @@ from bench.attacks.wire import END_HEADERS, HEADERS, RST_STREAM, Wire, call, dat
 from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import AppendMessageRequest, FilePart, GetMessageRequest, MessagePart, TextPart
-from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, ListSessionsRequest
+from opencode.message.message_pb2 import (
+    AbortSessionRequest,
+    AppendMessageRequest,
+    FilePart,
+    GetMessageRequest,
+    GetMessagesRequest,
+    MessagePart,
+    TextPart,
+)
+from opencode.session.session_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    ListSessionsRequest,
+)
+from tests.support.clients.conversation import FOREVER, ask, new_session, streamed
 from tests.support.servers.running import connect, running_server
 from turnwire.api.bounds import receiving, sending
 from turnwire.api.bounds.peers import MAX_RESETS
@@ -163,6 +177,7 @@ async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path) -> None
     """What runs goes on and can be watched, read and aborted."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
         created = await client.sessions.CreateSession(CreateSessionRequest())
+        session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
         server.load.memory_short(is_short=True)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await client.sessions.CreateSession(CreateSessionRequest())
@@ -172,6 +187,9 @@ async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path) -> None
         await client.sessions.GetSession(GetSessionRequest(session_id=created.id))
         watch = client.events.WatchEvents(WatchEventsRequest(session_id=created.id))
         await watch.read()
+        aborted = await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        assert aborted.turn_id
+        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
         server.load.memory_short(is_short=False)
         await client.sessions.CreateSession(CreateSessionRequest())
 
@@ -284,3 +302,19 @@ async def test_files_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
             assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"
         await until(lambda: server.load.sending.bytes == 0)
         assert sum([len(piece.data) async for piece in client.files.DownloadFile(wanted)]) == len(data)
+
+
+async def test_what_is_kept_of_conversations_goes_when_memory_is_short(tmp_path: Path) -> None:
+    """They are read again when they go on. Who may begin nothing would drop nothing either."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        session_id = await new_session(client)
+        _, clear = server.load.can_give_up
+        kept = clear.__self__  # type: ignore[attr-defined]
+        for words in ("one", "two"):
+            async for _ in streamed(client, ask(words, session_id)):
+                pass
+            assert kept.size_bytes > 0
+            server.load.give_up()
+            assert kept.size_bytes == 0
+        found = await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))
+        assert len(found.messages) == 4

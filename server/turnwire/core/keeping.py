@@ -94,6 +94,11 @@ class KeptSessions:
             del self._sessions[session_id]
             self._size_bytes -= kept.size_bytes
 
+    def clear(self) -> None:
+        """Drops what nobody uses."""
+        for session_id in list(self._sessions):
+            self.forget(session_id)
+
     def _drop(self) -> None:
         """Drops sessions, the one that was used longest ago first, until the others fit and are in use."""
         idle_since = time.monotonic() - IDLE_SECONDS

@@ -159,6 +159,11 @@ class HistoryCache:
                 del self._histories[oldest_id]
                 self._size_bytes -= oldest.counted_bytes
 
+    def clear(self) -> None:
+        """Drops what nobody uses."""
+        for session_id, history in [(name, one) for name, one in self._histories.items() if not one.users]:
+            self._forget(session_id, history)
+
     def note_changed(self, commits: Iterable[Commit]) -> None:
         """Notes what these commits have changed; called when they are durable, before their callers know."""
         for commit in commits:

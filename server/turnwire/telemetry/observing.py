@@ -31,15 +31,17 @@ class Observing:
         config: Config,
         read: Callable[[], Readings],
         on_memory: Callable[..., None] = lambda **_: None,
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
         config: The whole configuration.
         read: Returns how much the server has to do; called on the loop, must not raise.
         on_memory: Called on the loop with `is_short` when memory becomes short, and again when it is enough.
+        give_up: Called on the loop while memory is short: drops what can be made again.
         """
         self._config = config
         self._read = read
-        self._memory_watch = MemoryWatch(config.limits.max_memory_bytes, on_memory)
+        self._memory_watch = MemoryWatch(config.limits.max_memory_bytes, on_memory, give_up)
         self._loop_watch: LoopWatch | None = None
         self._server: MetricsServer | None = None
         self.observer: Observer = Observers()

@@ -49,6 +49,17 @@ async def test_an_idle_session_is_dropped(monkeypatch: pytest.MonkeyPatch) -> No
     assert sessions.size_bytes == 0
 
 
+async def test_what_nobody_uses_is_dropped_at_once() -> None:
+    """When memory is short; who uses something goes on."""
+    sessions = KeptSessions()
+    await grow(sessions, "a", 40)
+    await grow(sessions, "b", 40)
+    async with sessions.use("b"):
+        sessions.clear()
+        assert sessions.size_bytes == 40
+    assert [await grow(sessions, session_id, 1) for session_id in "ab"] == [0, 40]
+
+
 async def test_one_use_at_a_time() -> None:
     """The others wait, and what they wait for stays."""
     sessions = KeptSessions(max_bytes=0)

@@ -109,6 +109,18 @@ def test_idle_histories_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.use("ses_1") is not history
 
 
+def test_histories_that_nobody_uses_are_dropped_at_once() -> None:
+    """When memory is short; one that is being read goes on."""
+    cache = HistoryCache()
+    idle, used = cache.use("ses_1"), cache.use("ses_2")
+    for history in (idle, used):
+        history.begin("default", [(ONE, 1)])
+    cache.release("ses_1", idle)
+    cache.clear()
+    assert cache.use("ses_1") is not idle
+    assert cache.use("ses_2") is used
+
+
 def test_the_history_of_a_removed_session_goes_with_it() -> None:
     """At once, or with the last use of it."""
     cache = HistoryCache()

@@ -1,5 +1,7 @@
 """How many calls there are at once, whatever listener they came by, and whether there is memory for more."""
 
+from collections.abc import Callable
+
 from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.receiving import RETRY_AFTER, Receiving
 from turnwire.api.bounds.sending import Sending
@@ -24,6 +26,8 @@ class Load:
         self._metadata_bytes = 0
         self.is_memory_short = False
         """Whether what begins new work is refused."""
+        self.can_give_up = list[Callable[[], None]]()
+        """What drops things that are kept in memory and can be made again."""
 
     def enter(self, metadata_bytes: int, *, begins_work: bool) -> int:
         """Counts a call. Returns what `leave` takes.
@@ -52,6 +56,11 @@ class Load:
         """Forgets a call that has ended. Takes what `enter` has returned."""
         self.calls -= 1
         self._metadata_bytes -= more
+
+    def give_up(self) -> None:
+        """Drops what can be made again, because memory is short."""
+        for drop in self.can_give_up:
+            drop()
 
     def memory_short(self, *, is_short: bool) -> None:
         """Takes whether memory is short. Requests that have been coming for long are ended then."""

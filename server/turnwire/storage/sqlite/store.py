@@ -189,6 +189,10 @@ class SqliteStore:
         """Returns the remembered answer to a request."""
         return await run(self._reading, queries.request, principal, request_id)
 
+    def forget_kept(self) -> None:
+        """Drops the conversations in memory that nobody uses."""
+        self._reads.cache.histories.clear()
+
     @property
     def token_key(self) -> bytes:
         """The key of this database."""

@@ -20,7 +20,7 @@ SHORT_SHARE, ENOUGH_SHARE = 0.9, 0.8
 """Memory is short from the first share of the limit on, and until it is below the second one."""
 
 TRIM_SECONDS = 5.0
-"""Least time between two times that the allocator is asked to give back what it keeps."""
+"""Least time between two times that what is kept is given up, and that the allocator is asked to give back its own."""
 
 CGROUP_SHARE = 0.9
 """Of the limit of a control group: files in the cache count for it too."""
@@ -37,16 +37,19 @@ class MemoryWatch:
         self,
         max_bytes: int,
         on_change: Callable[..., None],
+        give_up: Callable[[], None],
         read_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         """Args:
         max_bytes: What the process may have.
         on_change: Called on the loop with `is_short` when memory becomes short, and again when it no longer is.
+        give_up: Called on the loop while memory is short: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
         limit = cgroup_bytes()
         self._max_bytes = max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
         self._on_change = on_change
+        self._give_up = give_up
         self._read_bytes = read_bytes or resident_bytes
         self._task: asyncio.Task[None] | None = None
         self._trimmed_at = float("-inf")
@@ -86,6 +89,7 @@ class MemoryWatch:
         now = asyncio.get_running_loop().time()
         if now - self._trimmed_at >= TRIM_SECONDS:
             self._trimmed_at = now
+            self._give_up()
             await asyncio.to_thread(trim)
 
     def _change(self, resident: int, *, is_short: bool) -> None:

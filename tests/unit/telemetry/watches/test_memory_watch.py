@@ -13,14 +13,17 @@ class Memory:
     """A process whose memory the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, kept: int = 0) -> None:
-        self.resident, self.told, self.trims = 0, list[bool](), 0
+        self.resident, self.told, self.trims, self.given_up = 0, list[bool](), 0, 0
         self._kept = kept
         monkeypatch.setattr(memory_watch, "trim", self._trim)
         monkeypatch.setattr(memory_watch, "cgroup_bytes", lambda: None)
-        self.watch = MemoryWatch(1000, self._note, lambda: self.resident)
+        self.watch = MemoryWatch(1000, self._note, self._give_up, lambda: self.resident)
 
     def _note(self, *, is_short: bool) -> None:
         self.told.append(is_short)
+
+    def _give_up(self) -> None:
+        self.given_up += 1
 
     def _trim(self) -> None:
         self.trims += 1
@@ -51,9 +54,19 @@ async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.Monkey
     assert (memory.told, memory.trims) == ([True, False, True], 1)
 
 
+async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs goes on to keep things; and where nothing new may begin, nothing else would drop them."""
+    monkeypatch.setattr(memory_watch, "TRIM_SECONDS", 0.0)
+    memory = Memory(monkeypatch)
+    for resident in (100, 850, 950, 950, 850, 700, 850):
+        memory.resident = resident
+        await memory.watch.check()
+    assert (memory.given_up, memory.told) == (3, [True, False])
+
+
 async def test_a_system_that_tells_nothing_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nobody is refused there."""
-    watch = MemoryWatch(1000, lambda **_: None, lambda: None)
+    watch = MemoryWatch(1000, lambda **_: None, lambda: None, lambda: None)
     watch.start()
     await watch.check()
     await watch.aclose()

@@ -1,7 +1,9 @@
 """Runs long computations on the event loop without holding it."""
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from turnwire.domain.incremental.slices import Sliced
@@ -22,6 +24,16 @@ class Slices:
     def __init__(self) -> None:
         """Nothing runs yet."""
         self._turn = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Lets a block that has no slices work when it is its turn: one block, or one slice, in each round of the loop.
+
+        For blocks of milliseconds that hundreds reach at the same moment, and that wait for nothing.
+        """
+        async with self._turn:
+            yield
+            await asyncio.sleep(0)
 
     async def run(self, work: Sliced[T]) -> T:
         """Returns the result of a computation. Cancelling this ends it."""

@@ -87,3 +87,18 @@ async def test_an_error_reaches_the_caller(clock: Clock) -> None:
     with pytest.raises(ValueError, match="no"):
         await shared.run(failing())
     assert await shared.run(working(clock, "next", 1, [])) == "next"
+
+
+async def test_blocks_that_many_reach_at_once_work_in_rounds_of_their_own() -> None:
+    """Others run between two of them."""
+    shared, rounds, worked_in = Slices(), 0, list[int]()
+
+    async def work() -> None:
+        async with shared.alone():
+            worked_in.append(rounds)
+
+    blocks = asyncio.gather(*(work() for _ in range(5)))
+    while not blocks.done():
+        await asyncio.sleep(0)
+        rounds += 1
+    assert len(set(worked_in)) == 5

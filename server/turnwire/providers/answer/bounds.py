@@ -15,7 +15,7 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 
-ALWAYS_BYTES = 2**20
+ALWAYS_BYTES = 2**18
 """What each answer may hold whatever others hold: more than nearly all have."""
 
 

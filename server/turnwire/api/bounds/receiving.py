@@ -3,10 +3,11 @@
 How large a request is, is known when it is there: gRPC shows no part of it. So each one may be as large as the largest,
 and few are received at a time. A request that its client has sent comes at once, so the others hardly wait. One that
 does not come soon makes room for others: so many clients may be slow, and none of them stops the quick ones.
+Connections with slow requests have their turns behind all others, and make room first when there are too many of them.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
@@ -23,10 +24,14 @@ RECEIVE_SECONDS = 600.0
 
 MAX_SLOW = 2_000
 """Requests that have lost their place and still come. Each has what its client has sent so far; when memory becomes
-short they are ended first."""
+short they are ended first. With one more, the newest of the connection that has most of them ends."""
 
 RETRY_AFTER = timedelta(seconds=1)
 """When whoever is refused because of too many calls, or too little memory, may try again."""
+
+
+_Turns = OrderedDict[str, deque[asyncio.Future[None]]]
+"""Who waits for a place, by connection."""
 
 
 class _Reading:
@@ -50,7 +55,7 @@ class Receiving:
     """Receives requests. Belongs to the event loop.
 
     `_waiting` has those that wait for a place, by connection: each connection has its turn, so one with many waiting
-    requests does not hold up another one.
+    requests does not hold up another one. `_behind` has those of connections that have slow requests.
     """
 
     def __init__(self, max_bytes: int, max_message_bytes: int) -> None:
@@ -59,8 +64,10 @@ class Receiving:
         max_message_bytes: Of the largest one.
         """
         self._free = max(2, max_bytes // max_message_bytes)
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._waiting: _Turns = OrderedDict()
+        self._behind: _Turns = OrderedDict()
         self._slow: dict[_Reading, None] = {}
+        self._slow_of: Counter[str] = Counter()
 
     @property
     def slow(self) -> int:
@@ -81,7 +88,7 @@ class Receiving:
             RequestTooSlow: it did not come in time.
             TooManyCalls: too many are slow.
         """
-        if self._free <= 0 or self._waiting:
+        if self._free <= 0 or self._waiting or self._behind:
             await self._turn(connection)
         else:
             self._free -= 1
@@ -101,7 +108,7 @@ class Receiving:
             if reading.is_quick:
                 self._give_back()
             else:
-                self._slow.pop(reading, None)
+                self._forget(reading)
 
     def end_slow(self, error: DomainError) -> None:
         """Ends all requests that take long to come."""
@@ -113,19 +120,32 @@ class Receiving:
         if reading.has_come:  # it is being parsed
             return
         reading.is_quick = False
-        self._give_back()
         now = asyncio.get_running_loop().time()
-        if len(self._slow) >= MAX_SLOW:
+        self._slow[reading] = None
+        self._slow_of[reading.connection] += 1
+        if turns := self._waiting.pop(reading.connection, None):
+            self._behind.setdefault(reading.connection, deque()).extend(turns)
+        self._give_back()
+        reading.scope.reschedule(now + RECEIVE_SECONDS)
+        if len(self._slow) > MAX_SLOW:
+            [(most, _)] = self._slow_of.most_common(1)
+            ended = next(one for one in reversed(self._slow) if one.connection == most)
+            self._forget(ended)
             text = "the server has too many requests that come slowly"
-            reading.end(TooManyCalls.of("MAX_SLOW", MAX_SLOW, text, RETRY_AFTER), now)
-        else:
-            self._slow[reading] = None
-            reading.scope.reschedule(now + RECEIVE_SECONDS)
+            ended.end(TooManyCalls.of("MAX_SLOW", MAX_SLOW, text, RETRY_AFTER), now)
+
+    def _forget(self, reading: _Reading) -> None:
+        """Counts a slow request no longer. Idempotent."""
+        if reading in self._slow:
+            del self._slow[reading]
+            self._slow_of[reading.connection] -= 1
+            if not self._slow_of[reading.connection]:
+                del self._slow_of[reading.connection]
 
     async def _turn(self, connection: str) -> None:
         """Returns when there is a place, which is taken then."""
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(connection, deque()).append(turn)
+        (self._behind if connection in self._slow_of else self._waiting).setdefault(connection, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -136,11 +156,11 @@ class Receiving:
     def _give_back(self) -> None:
         """Gives a place to who waits for it: the connections one after the other, and each one's requests in order."""
         self._free += 1
-        while self._free > 0 and self._waiting:
-            connection, turns = self._waiting.popitem(last=False)
+        while self._free > 0 and (waiting := self._waiting or self._behind):
+            connection, turns = waiting.popitem(last=False)
             turn = turns.popleft()
             if turns:
-                self._waiting[connection] = turns
+                waiting[connection] = turns
             if not turn.done():
                 self._free -= 1
                 turn.set_result(None)

@@ -112,6 +112,58 @@ async def test_slow_ones_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await calls[0] == "1"
 
 
+async def test_the_connection_with_most_slow_ones_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has many cannot have those of others refused."""
+    monkeypatch.setattr(receiving, "MAX_SLOW", 3)
+    sent = Sent(8)
+    greedy = [sent.ask(name, "greedy") for name in "123"]
+    await settled()
+    await elapse(QUICK)
+    modest = sent.ask("4", "modest")
+    await settled()
+    await elapse(QUICK)
+    with pytest.raises(TooManyCalls):
+        await greedy[2]
+    assert sent.receiving.slow == 3
+    for name in "124":
+        sent.come(name)
+    assert await asyncio.gather(*greedy[:2], modest) == ["1", "2", "4"]
+    assert sent.receiving.slow == 0
+
+
+async def test_connections_with_slow_ones_wait_behind_others() -> None:
+    """Requests that do not come keep every place for a moment, again and again."""
+    sent = Sent(2)
+    slow = [sent.ask(name, f"slow{name}") for name in "12"]
+    await settled()
+    await elapse(QUICK)
+    calls = [sent.ask(name, "quick") for name in "34"]
+    await settled()
+    calls += [sent.ask("5", "slow1"), sent.ask("6", "slow2"), sent.ask("7", "quick"), sent.ask("8", "quick")]
+    await settled()
+    for name in "34785612":
+        sent.come(name)
+        await settled()
+    assert sent.begun == [*"123478", *"56"]
+    await asyncio.gather(*slow, *calls)
+
+
+async def test_what_waits_of_a_connection_goes_behind_with_its_first_slow_one() -> None:
+    """A flood of requests that do not come arrives all at once."""
+    sent = Sent(2)
+    flood = [sent.ask(name, "flood") for name in "1234"]
+    await settled()
+    quick = sent.ask("5", "quick")
+    await settled()
+    await elapse(QUICK)
+    assert sent.begun == [*"125", "3"]
+    for name in "54321":
+        if name == "4":
+            await settled()
+        sent.come(name)
+    await asyncio.gather(*flood, quick)
+
+
 async def test_slow_ones_end_when_they_are_told() -> None:
     """With the error of who ends them; quick ones and those that are being parsed stay."""
     sent, parsing = Sent(2), asyncio.Event()

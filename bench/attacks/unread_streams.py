@@ -85,7 +85,8 @@ async def _web(target: Target) -> None:
         appended = await surely(lambda: one.messages.AppendMessage(_large(session_id)))
     request = message_pb2.GetMessageRequest(session_id=session_id, message_id=appended.message_id)
     body = request.SerializeToString()
-    head = f"POST {_GET} HTTP/1.1\r\nhost: x\r\ncontent-type: application/proto\r\ncontent-length: {len(body)}\r\n\r\n"
+    host = f"host: {target.web}\r\ncontent-type: application/proto\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST {_GET} HTTP/1.1\r\n{host}"
 
     async def again() -> None:
         while True:

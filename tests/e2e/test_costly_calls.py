@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -318,3 +319,26 @@ async def test_what_is_kept_of_conversations_goes_when_memory_is_short(tmp_path:
             assert kept.size_bytes == 0
         found = await client.messages.GetMessages(GetMessagesRequest(session_id=session_id))
         assert len(found.messages) == 4
+
+
+async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
+    """As those of gRPC; they have their place until they are written."""
+    toml = '[web]\nlisten = "127.0.0.1:0"\n[limits]\nmax_sending_bytes = 1_000_000\n'
+    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
+        part = MessagePart(text=TextPart(text="x" * 12_000_000))
+        append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
+        appended = await client.messages.AppendMessage(append)
+        get = GetMessageRequest(session_id=session_id, message_id=appended.message_id)
+        body, place = get.SerializeToString(), server.web_address.rpartition("//")[2].strip("/")
+        host, _, port = place.rpartition(":")
+        with socket.socket() as unread:
+            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            unread.connect((host, int(port)))
+            head = f"host: {place}\r\ncontent-type: application/proto\r\ncontent-length: {len(body)}\r\n\r\n"
+            unread.sendall(f"POST /opencode.message.MessageService/GetMessage HTTP/1.1\r\n{head}".encode() + body)
+            await until(lambda: server.load.sending.bytes >= 12_000_000)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.messages.GetMessage(get)
+            assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"
+        await until(lambda: server.load.sending.bytes == 0)

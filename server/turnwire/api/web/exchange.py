@@ -17,6 +17,9 @@ Headers = Iterable[tuple[str, str]]
 BODY_SECONDS = 600.0
 """How long a body may take to arrive: the largest one by default, at 28 KB a second."""
 
+PIECE_BYTES = 256 * 1024
+"""Of an answer, given to the connection at a time. It keeps one that is not read besides what waits for its place."""
+
 _NO_CONTENT = 204
 
 MAX_BODIES_BYTES = 256 * 2**20
@@ -124,7 +127,7 @@ class Exchange:
         """Writes a whole answer."""
         length = () if status == _NO_CONTENT else (("content-length", str(len(body))),)
         await self.start(status, (*headers, *length))
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._write(body, last=True)
 
     async def start(self, status: int, headers: Headers) -> None:
         """Writes the status and the headers."""
@@ -138,7 +141,15 @@ class Exchange:
         """Writes a piece of the body; returns when there is room for the next. Raises CallerGone."""
         if self.is_gone:
             raise CallerGone
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": not last})
+        await self._write(chunk, last=last)
+
+    async def _write(self, data: bytes, *, last: bool) -> None:
+        """Writes in pieces: the connection takes whatever it is given, and lets the next one wait until it is read."""
+        end = max(len(data) - 1, 0) // PIECE_BYTES * PIECE_BYTES
+        for start in range(0, end, PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send({"type": "http.response.body", "body": data[end:], "more_body": not last})
 
 
 def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from google.protobuf.message import Message
 
+from turnwire.api.bounds.answers import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.protocols.call import Gatekeeper
@@ -22,10 +23,12 @@ class TracedGate:
         """Takes what carries out the calls, and what starts the spans."""
         self._gate, self._tracer = gate, tracer
 
-    async def unary(self, method: UnaryMethod, receive: Receive, caller: WebCaller) -> Message | bytes:
+    async def unary(
+        self, method: UnaryMethod, receive: Receive, caller: WebCaller, when_sent: WhenSent | None = None
+    ) -> Message | bytes:
         """See `Gate.unary`."""
         with self._span(method, caller):
-            return await self._gate.unary(method, receive, caller)
+            return await self._gate.unary(method, receive, caller, when_sent)
 
     async def stream(self, method: StreamingMethod, receive: Receive, caller: WebCaller, outlet: Outlet) -> None:
         """See `Gate.stream`."""

@@ -211,10 +211,11 @@ class _Watch:
         caught_up = self._frame(CaughtUp(self._head())) + self._token(self._join.position)
         opening: list[_Framed] = [(self._session_snapshot(), None), *stored]
         snapshots = self._snapshots()
-        small = ((self._frame(*one), None) for one in snapshots if not _is_long(one[0]))
+        small = [one for one in snapshots if not _is_long(one[0])]
         large = (self._unmade(*one) for one in snapshots if _is_long(one[0]))
+        frames = itertools.chain(opening, ((self._frame(*one), None) for one in small))
         last: Batch = b""
-        for batch in itertools.chain(self._batched(opening), self._batched(small, are_shared=False), large):
+        for batch in itertools.chain(self._batched(frames, are_shared=not small), large):
             if last:
                 yield last
             last = batch

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
+from turnwire.api.bounds.answers import WhenSent
 from turnwire.api.gate import CallerGone, CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import CodecName, Route
@@ -30,7 +31,9 @@ from turnwire.api.web.exchange import BodyTooSlow, Exchange, TooManyBodies
 class Gatekeeper(Protocol):
     """What carries out calls: `api.gate.Gate`, or a stand-in of a test."""
 
-    async def unary(self, method: UnaryMethod, receive: Receive, caller: WebCaller) -> Message | bytes:
+    async def unary(
+        self, method: UnaryMethod, receive: Receive, caller: WebCaller, when_sent: WhenSent | None = None
+    ) -> Message | bytes:
         """See `Gate.unary`."""
         ...
 

@@ -5,6 +5,7 @@ https://connectrpc.com/docs/protocol: the message is the body, an error a JSON o
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl
@@ -108,19 +109,22 @@ def as_trailers(trailers: Headers) -> list[tuple[str, str]]:
 async def _carry_out(serving: Serving, route: Route, request: _Request, exchange: Exchange, more: Headers) -> None:
     method, caller = route.method(request.codec), WebCaller(exchange)
     assert isinstance(method, UnaryMethod)
-    try:
-        answer = await within(deadline(exchange), serving.gate.unary(method, request.receive, caller))
-    except CallFailed as failed:
-        metadata = (*caller.answer_headers, *as_trailers(caller.answer_trailers), *more)
-        await answer_failure(exchange, failed.status, metadata)
-        return
-    body = await route.encode(request.codec, answer)
-    headers = [("content-type", TYPE_OF[request.codec]), *more]
-    if request.encodings.answers_gzip and len(body) >= WORTHWHILE_BYTES:
-        body = await compress(body)
-        headers.append(("content-encoding", GZIP))
-    headers += [*caller.answer_headers, *as_trailers(caller.answer_trailers)]
-    await exchange.answer(200, headers, body)
+    with contextlib.ExitStack() as sent:  # a large answer has its place until it is written
+        try:
+            seconds = deadline(exchange)
+            answer = await within(seconds, serving.gate.unary(method, request.receive, caller, sent.callback))
+        except CallFailed as failed:
+            metadata = (*caller.answer_headers, *as_trailers(caller.answer_trailers), *more)
+            await answer_failure(exchange, failed.status, metadata)
+            return
+        body = await route.encode(request.codec, answer)
+        del answer
+        headers = [("content-type", TYPE_OF[request.codec]), *more]
+        if request.encodings.answers_gzip and len(body) >= WORTHWHILE_BYTES:
+            body = await compress(body)
+            headers.append(("content-encoding", GZIP))
+        headers += [*caller.answer_headers, *as_trailers(caller.answer_trailers)]
+        await exchange.answer(200, headers, body)
 
 
 def _from_query(serving: Serving, exchange: Exchange) -> _Request:

@@ -6,6 +6,7 @@ browsers do not show those of HTTP.
 
 import base64
 import binascii
+import contextlib
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -61,18 +62,19 @@ async def serve(serving: Serving, route: Route, content_type: str, exchange: Exc
     form, caller = CONTENT_TYPES[content_type], WebCaller(exchange)
     outlet = _Outlet(route, form, content_type, exchange, caller)
     status = None
-    try:
-        coding = encodings(exchange, "grpc-encoding", "grpc-accept-encoding")
-        outlet.gzip = coding.answers_gzip
-        receive = partial(_message, serving, form, exchange, coding.sent)
-        method, seconds = route.method(form.codec), _deadline(exchange)
-        if isinstance(method, StreamingMethod):
-            await while_connected(exchange, within(seconds, serving.gate.stream(method, receive, caller, outlet)))
-        else:
-            outlet.keep(await within(seconds, serving.gate.unary(method, receive, caller)))
-    except CallFailed as failed:
-        status = failed.status
-    await outlet.end(status)
+    with contextlib.ExitStack() as sent:  # a large answer has its place until it is written
+        try:
+            coding = encodings(exchange, "grpc-encoding", "grpc-accept-encoding")
+            outlet.gzip = coding.answers_gzip
+            receive = partial(_message, serving, form, exchange, coding.sent)
+            method, seconds = route.method(form.codec), _deadline(exchange)
+            if isinstance(method, StreamingMethod):
+                await while_connected(exchange, within(seconds, serving.gate.stream(method, receive, caller, outlet)))
+            else:
+                outlet.keep(await within(seconds, serving.gate.unary(method, receive, caller, sent.callback)))
+        except CallFailed as failed:
+            status = failed.status
+        await outlet.end(status)
 
 
 async def answer_failure(exchange: Exchange, content_type: str, status: status_pb2.Status) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -172,4 +173,30 @@ async def test_large_reads_are_carried_out_beside_the_others(tmp_path: Path, mon
         message, page, shown, whole = await asyncio.gather(*large)
         assert message.message_id == page.messages[0].message_id == "large"
         assert min(len(shown.frames), len(whole.frames)) > 5000
+        await stuck.task
+
+
+async def test_large_events_are_read_beside_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page ends before one; nothing is left out, and the events of others do not wait for it."""
+    monkeypatch.setattr(fitting, "HEAVY_BYTES", 1000)
+    async with opened_store(tmp_path) as one:
+        for session in ("ses", "other"):
+            await one.store.commit(creating(session))
+        for name, text in (("first", "a"), ("large", "x" * 5000), ("last", "b")):
+            await one.store.commit(adding(make_message(name, text, session_id="ses")))
+        reads, stuck = one.store.of(DEFAULT_TENANT), Stuck(one.store._reads.long)
+        for read in (partial(reads.session_events, "ses", kinds=None), partial(reads.log_events, kinds=None)):
+            before = await read(after=0)
+            assert 0 < sum(map(len, before.frames)) < 5000
+            waiting = asyncio.create_task(read(after=before.last))
+            assert (await reads.session_events("other", 0, None)).frames
+            assert not waiting.done()
+            stuck.release()
+            large = await waiting
+            behind = await read(after=large.last)
+            assert max(map(len, large.frames)) > 5000
+            assert len(before.frames + large.frames + behind.frames) == (await read(after=0, kinds=frozenset())).last
+            await stuck.task
+            stuck = Stuck(one.store._reads.long)
+        stuck.release()
         await stuck.task

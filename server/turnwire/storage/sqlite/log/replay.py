@@ -13,7 +13,8 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.ports.codec import Codec, Subject
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
-from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
+from turnwire.storage.sqlite.part_rows import PART_BYTES, PART_COLUMNS, part_of
+from turnwire.storage.sqlite.reading.fitting import HeavyRead
 from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages
 from turnwire.storage.sqlite.staging.queries import removed_sessions
 
@@ -54,9 +55,19 @@ def log_bounds(db: sqlite3.Connection, tenant: str) -> Bounds:
 
 
 def session_events(
-    db: sqlite3.Connection, codec: Codec, tenant: str, session_id: str, after: int, *, kinds: frozenset[str] | None
+    db: sqlite3.Connection,
+    codec: Codec,
+    tenant: str,
+    session_id: str,
+    after: int,
+    *,
+    kinds: frozenset[str] | None,
+    max_bytes: int | None = None,
 ) -> EventPage:
-    """Returns a page of a session's events; see `TenantStore.session_events`."""
+    """Returns a page of a session's events; see `TenantStore.session_events`.
+
+    With `max_bytes` it ends before an event that is about more than that; raises HeavyRead when that is the first one.
+    """
     db.execute("BEGIN")  # so that the events, their subjects and the bound are of the same moment
     try:
         pruned = db.execute(f"SELECT pruned_through {ONE_SESSION}", (tenant, session_id)).fetchone()
@@ -66,16 +77,22 @@ def session_events(
         )
         earliest = pruned[0] if pruned else 0
         rows = db.execute(query, (session_id, max(after, earliest), tenant))
-        frames, last = _filled(db, codec, rows, kinds)
+        frames, last = _filled(db, codec, rows, kinds, max_bytes)
     finally:
         db.execute("COMMIT")
     return EventPage(frames, last or after, earliest)
 
 
 def log_events(
-    db: sqlite3.Connection, codec: Codec, tenant: str, after: int, *, kinds: frozenset[str] | None
+    db: sqlite3.Connection,
+    codec: Codec,
+    tenant: str,
+    after: int,
+    *,
+    kinds: frozenset[str] | None,
+    max_bytes: int | None = None,
 ) -> EventPage:
-    """Returns a page of all events; see `TenantStore.log_events`."""
+    """Returns a page of all events; see `TenantStore.log_events`, and `session_events` for `max_bytes`."""
     db.execute("BEGIN")  # as above
     try:
         (pruned,) = db.execute("SELECT pruned_through FROM log_state").fetchone()
@@ -85,14 +102,18 @@ def log_events(
         )
         lost = tuple(PrunedSession(*row) for row in db.execute(newer, (tenant, after)))
         query = f"SELECT position, session_id, kind, frame {EVENTS_OF_TENANT} AND position > ? ORDER BY position"
-        frames, last = _filled(db, codec, db.execute(query, (tenant, max(after, pruned))), kinds)
+        frames, last = _filled(db, codec, db.execute(query, (tenant, max(after, pruned))), kinds, max_bytes)
     finally:
         db.execute("COMMIT")
     return EventPage(frames, last or after, pruned, lost)
 
 
 def _filled(
-    db: sqlite3.Connection, codec: Codec, rows: sqlite3.Cursor, kinds: frozenset[str] | None
+    db: sqlite3.Connection,
+    codec: Codec,
+    rows: sqlite3.Cursor,
+    kinds: frozenset[str] | None,
+    max_bytes: int | None,
 ) -> tuple[tuple[bytes, ...], int]:
     """Returns the frames of a page, and the place of its last event; 0 when there is none.
 
@@ -100,19 +121,51 @@ def _filled(
     session that is being removed only the last event is told, as when all others are gone.
     """
     frames, size, last, removed = list[bytes](), 0, 0, removed_sessions(db)
+    weights = _Weights(db, codec, max_bytes)
     with closing(rows):
         for order, *event in rows:
-            last = int(order)
             logged = LoggedEvent(*event)
-            size += len(logged.stored)
             is_gone = logged.session_id in removed and logged.kind != SessionDeleted.__name__
             is_wanted = not is_gone and (kinds is None or logged.kind in kinds)
+            if is_wanted and weights.is_heavy(logged):
+                if not last:
+                    raise HeavyRead
+                break
+            last = int(order)
+            size += len(logged.stored)
             if is_wanted and (frame := frame_of(db, codec, logged)):
                 frames.append(frame)
                 size += len(frame)
             if size >= PAGE_BYTES or len(frames) >= PAGE_EVENTS:
                 break
     return tuple(frames), last
+
+
+class _Weights:
+    """Says which events are about much. Looks only at those of sessions that have much at all."""
+
+    def __init__(self, db: sqlite3.Connection, codec: Codec, max_bytes: int | None) -> None:
+        self._db, self._codec, self._max_bytes = db, codec, max_bytes
+        self._is_light = dict[str, bool]()  # by session
+
+    def is_heavy(self, event: LoggedEvent) -> bool:
+        """Returns whether what an event is about has more than the bytes."""
+        if self._max_bytes is None:
+            return False
+        if (is_light := self._is_light.get(event.session_id)) is None:
+            row = self._db.execute(_STORED, (event.session_id,)).fetchone()
+            is_light = self._is_light[event.session_id] = row is None or row[0] <= self._max_bytes
+        if is_light:
+            return False
+        subject = self._codec.subject_of(event.stored)
+        if subject.has_parts:
+            row = self._db.execute(_PARTS_BYTES, (subject.message_id,)).fetchone()
+        elif subject.part_index is not None:
+            one = f"{_PARTS_BYTES} AND part_index = ?"
+            row = self._db.execute(one, (subject.message_id, subject.part_index)).fetchone()
+        else:
+            return False
+        return bool(row[0] > self._max_bytes)
 
 
 def frame_of(db: sqlite3.Connection, codec: Codec, event: LoggedEvent) -> bytes:
@@ -159,6 +212,10 @@ def _found_turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn |
 
 
 _OF_SESSION = "session = (SELECT id FROM sessions WHERE session_id = ?)"
+
+_STORED = "SELECT stored_bytes FROM sessions WHERE session_id = ?"
+
+_PARTS_BYTES = f"SELECT total({PART_BYTES}) FROM parts WHERE message = (SELECT id FROM messages WHERE message_id = ?)"
 
 _MESSAGE = (
     f"SELECT messages.body, previous, {PART_COLUMNS} FROM messages"

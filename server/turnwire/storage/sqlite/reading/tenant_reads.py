@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -244,18 +245,24 @@ class TenantReads:
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of a session's events."""
-        reads = self._reads
-        wanted = (self._tenant, session_id, after)
-        page = await run(reads.connection, replay.session_events, reads.codec, *wanted, kinds=kinds)
-        await reads.writer.published(session_id)
+        page = await self._events(replay.session_events, session_id, after, kinds=kinds)
+        await self._reads.writer.published(session_id)
         return page
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of all events."""
-        reads = self._reads
-        page = await run(reads.connection, replay.log_events, reads.codec, self._tenant, after, kinds=kinds)
-        await reads.writer.published()
+        page = await self._events(replay.log_events, after, kinds=kinds)
+        await self._reads.writer.published()
         return page
+
+    async def _events(self, query: Callable[..., EventPage], *args: object, kinds: frozenset[str] | None) -> EventPage:
+        """Reads a page of the log; one that is one large event is read beside all else."""
+        reads, tenant = self._reads, self._tenant
+        page = partial(query, kinds=kinds)
+        try:
+            return await run(reads.connection, page, reads.codec, tenant, *args, max_bytes=fitting.HEAVY_BYTES)
+        except fitting.HeavyRead:
+            return await reads.long.read(lambda db, _: page(db, reads.codec, tenant, *args), tenant)
 
     async def _by_size(self, query: Callable[..., T], session_id: str, *args: object) -> T:
         """Reads what may be large: it is measured first, and then read with all else or beside it."""

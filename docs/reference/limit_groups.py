@@ -322,6 +322,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_MADE": WAITS,
             "MAX_WAITING_BYTES": BUSY,
             "COPIED_BYTES": WAITS,
+            "TENANT_SHARE": "calls are refused, and streams wait",
             "UNREAD_SECONDS": CLOSED,
         },
         "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},

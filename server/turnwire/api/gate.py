@@ -21,6 +21,7 @@ from turnwire.api import audit
 from turnwire.api.admission import Admission
 from turnwire.api.bounds.answers import Answer, Answers, WhenSent
 from turnwire.api.bounds.load import Load
+from turnwire.api.bounds.sending import Client
 from turnwire.api.refusals import LineLimit, Refusals
 from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
@@ -153,7 +154,9 @@ class Gate:
             try:
                 principal, request = await self._received(method, receive, caller, call)
                 run = partial(method.run, principal, request)
-                answer = await self._answers.one(method.name, run, caller.connection(), when_sent)
+                answer = await self._answers.one(
+                    method.name, run, Client(principal.tenant, caller.connection()), when_sent
+                )
             finally:
                 self._load.leave(taken)
             call.note_session(answer)
@@ -182,9 +185,10 @@ class Gate:
             taken = self._enter(method.name, caller)
             try:
                 principal, request = await self._received(method, receive, caller, call)
+                client = Client(principal.tenant, caller.connection())
                 async with contextlib.aclosing(method.run(principal, request)) as answers:
                     del request
-                    with contextlib.closing(self._answers.stream(caller.connection(), outlet.send)) as sent:
+                    with contextlib.closing(self._answers.stream(client, outlet.send)) as sent:
                         async for answer in answers:
                             await self._admission.check_still_valid(caller)
                             if answer is STREAM_OPEN:

@@ -9,7 +9,7 @@ from functools import partial
 from google.protobuf.message import Message
 
 from turnwire.api.bounds.load import Load
-from turnwire.api.bounds.sending import SMALL_BYTES
+from turnwire.api.bounds.sending import SMALL_BYTES, Client
 from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
 from turnwire.core.watches.unmade import Unmade
 
@@ -35,14 +35,14 @@ class Answers:
         self._beside = beside
 
     async def one(
-        self, name: str, run: Callable[[], Awaitable[Answer]], connection: str, when_sent: WhenSent | None
+        self, name: str, run: Callable[[], Awaitable[Answer]], client: Client, when_sent: WhenSent | None
     ) -> Message | bytes:
         """Returns the answer of a method with one answer. It has a place until it is sent if it is large.
 
         Args:
             name: Of the method.
             run: Returns its answer.
-            connection: Whose call it is.
+            client: Whose call it is.
             when_sent: Tells when the answer is sent; None if the listener itself bounds what clients have not read.
 
         Raises:
@@ -51,40 +51,40 @@ class Answers:
         sending = self._load.sending
         async with sending.making if name in MAKES_OBJECTS else contextlib.nullcontext():
             if name in READS_CONTENT:
-                sending.check(connection)
+                sending.check(client)
             answer = await run()
             if (size := size_of(answer)) <= SMALL_BYTES:
                 return await self._made(answer)
             if when_sent is not None:
-                held = sending.hold(size, connection, partial(self._cut_off, connection))
+                held = sending.hold(size, client, partial(self._cut_off, client))
                 when_sent(lambda: sending.release(held))
             made = await self._made(answer)
         await sending.pace(size)
         return made
 
-    def stream(self, connection: str, send: Send) -> "StreamAnswers":
+    def stream(self, client: Client, send: Send) -> "StreamAnswers":
         """Returns what sends the answers of one stream.
 
         Args:
-            connection: Whose stream it is.
+            client: Whose stream it is.
             send: Writes an answer; returns when there is room for the next.
         """
-        return StreamAnswers(self, connection, send)
+        return StreamAnswers(self, client, send)
 
-    async def send(self, answer: Answer, connection: str, send: Send) -> None:
+    async def send(self, answer: Answer, client: Client, send: Send) -> None:
         """Sends one answer of a stream, with a place while it is sent if it is large; see `stream`."""
         if (size := size_of(answer)) <= SMALL_BYTES:
             await send(await self._made(answer))
             return
         shared = answer.shared if isinstance(answer, Unmade) else None
-        async with self._load.sending.place(size, connection, partial(self._cut_off, connection), shared):
+        async with self._load.sending.place(size, client, partial(self._cut_off, client), shared):
             if made := await self._made(answer):
                 await send(made)
 
-    def keep(self, size: int, connection: str) -> Callable[[], None]:
+    def keep(self, size: int, client: Client) -> Callable[[], None]:
         """Gives what is sent in pieces a place. Returns what takes it back. Raises TooManyCalls: there is none."""
         sending = self._load.sending
-        return partial(sending.release, sending.hold(size, connection, partial(self._cut_off, connection)))
+        return partial(sending.release, sending.hold(size, client, partial(self._cut_off, client)))
 
     async def _made(self, answer: Answer) -> Message | bytes:
         if not isinstance(answer, Unmade):
@@ -93,16 +93,16 @@ class Answers:
             return answer.make()
         return await asyncio.get_running_loop().run_in_executor(self._beside, answer.make)
 
-    def _cut_off(self, connection: str) -> None:
-        self._load.resets.cut_off(connection, "answers that are not read")
+    def _cut_off(self, client: Client) -> None:
+        self._load.resets.cut_off(client.connection, "answers that are not read")
 
 
 class StreamAnswers:
     """Sends the answers of one stream. A file that comes in pieces has one place, to its last piece."""
 
-    def __init__(self, answers: Answers, connection: str, send: Send) -> None:
+    def __init__(self, answers: Answers, client: Client, send: Send) -> None:
         """Called by `Answers.stream`."""
-        self._answers, self._connection, self._send = answers, connection, send
+        self._answers, self._client, self._send = answers, client, send
         self._take_back: Callable[[], None] | None = None
 
     async def send(self, answer: Answer) -> None:
@@ -113,11 +113,11 @@ class StreamAnswers:
         """
         if not isinstance(answer, bytes | Unmade):
             if size := getattr(answer, "size_bytes", 0):  # the first piece of a file
-                self._take_back = self._answers.keep(size, self._connection)
+                self._take_back = self._answers.keep(size, self._client)
             if self._take_back is not None:
                 await self._send(answer)
                 return
-        await self._answers.send(answer, self._connection, self._send)
+        await self._answers.send(answer, self._client, self._send)
 
     def close(self) -> None:
         """Takes back what a file has. Idempotent."""

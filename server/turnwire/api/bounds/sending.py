@@ -1,15 +1,16 @@
 """Answers while they are sent: how many bytes the server keeps for clients that have not read them.
 
 gRPC copies what it sends, and keeps it until its client has read it, for as long as the client likes. So large answers
-have a place while they are sent. A unary call that finds none is refused; a stream waits with its next answer, the
-connections in turns. Whoever has not read an answer for long is cut off when another wants the place: nothing else
-makes gRPC forget what it keeps.
+have a place while they are sent. A unary call that finds none is refused; a stream waits with its next answer, tenants
+in turns and of each its connections. Whoever has not read an answer for long is cut off when another wants the place:
+nothing else makes gRPC forget what it keeps.
 """
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import NamedTuple
 
 from turnwire.api.bounds.receiving import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
@@ -27,6 +28,10 @@ MAX_WAITING_BYTES = 32 * 2**20
 COPIED_BYTES = 2**20
 """Given to gRPC, which copies it, before the event loop goes on with others; one answer alone may be larger."""
 
+TENANT_SHARE = 2
+"""A tenant's answers have at most so many times the room that they leave to others, where there are several tenants: so
+one that comes later finds some."""
+
 MAX_MADE = 2
 """Answers of many objects that are made at the same time: each is there several times until it is sent."""
 
@@ -34,14 +39,21 @@ _LATER_SECONDS = 0.01
 """So that a timer never comes before its time."""
 
 
+class Client(NamedTuple):
+    """Whose answer it is."""
+
+    tenant: str
+    connection: str
+
+
 class Held:
     """The place of one answer."""
 
-    __slots__ = ("end", "is_ended", "since", "size")
+    __slots__ = ("end", "is_ended", "since", "size", "tenant")
 
-    def __init__(self, size: int, since: float, end: Callable[[], object]) -> None:
-        """Takes the bytes, when it got them, and what cuts its client off."""
-        self.size, self.since, self.end = size, since, end
+    def __init__(self, size: int, tenant: str, since: float, end: Callable[[], object]) -> None:
+        """Takes the bytes, whose they are, when it got them, and what cuts its client off."""
+        self.size, self.tenant, self.since, self.end = size, tenant, since, end
         self.is_ended = False
 
 
@@ -56,16 +68,21 @@ class _Turn:
 class Sending:
     """Counts the bytes of large answers that are being sent. Belongs to the event loop.
 
-    `_held` has the answers, the oldest first. `_waiting` has the streams that wait, by connection.
+    `_held` has the answers, the oldest first. `_waiting` has the streams that wait, by tenant and connection.
     """
 
     def __init__(self, max_bytes: int) -> None:
         """Takes the bound of all answers together. One alone may be larger."""
         self._max_bytes = max_bytes
         self._held: dict[Held, None] = {}
-        self._waiting: OrderedDict[str, deque[_Turn]] = OrderedDict()
-        self._refused = set[str]()
-        """Connections that were refused a place since the last one became free."""
+        self._bytes_of = Counter[str]()
+        """Of the answers of each tenant."""
+        self._first_tenant: str | None = None
+        self._has_others = False
+        """Whether more than one tenant has had a large answer."""
+        self._waiting: dict[str, dict[str, deque[_Turn]]] = {}
+        self._refused = set[Client]()
+        """Who was refused a place since the last one became free."""
         self._timer: asyncio.TimerHandle | None = None
         self.making = asyncio.Semaphore(MAX_MADE)
         """Is held while an answer is made that may be large."""
@@ -73,8 +90,8 @@ class Sending:
         """Of the answers that have a place."""
         self.waiting_bytes = 0
         """Of the answers that wait for one."""
-        self._shared = Counter[int]()
-        """How many of these share an object, by its id: they have it, so no other has the id."""
+        self._shared: dict[int, tuple[int, int]] = {}
+        """How many of these share an object, and its bytes, by its id: they have it, so no other has the id."""
         self._copying = asyncio.Lock()
         """Held to look at and change `_copied`; who waits for it goes on in order, one in each turn of the loop."""
         self._copied = 0
@@ -87,68 +104,71 @@ class Sending:
                 self._copied = 0
             self._copied += size
 
-    def check(self, connection: str) -> None:
-        """Raises TooManyCalls when a connection was refused a place and none became free since.
+    def check(self, client: Client) -> None:
+        """Raises TooManyCalls when a client was refused a place and none became free since.
 
         So no answer after the other is made in vain.
         """
-        if connection in self._refused:
+        if client in self._refused:
             self._end_old()
             raise self._full()
 
-    def hold(self, size: int, connection: str, end: Callable[[], object]) -> Held:
+    def hold(self, size: int, client: Client, end: Callable[[], object]) -> Held:
         """Gives an answer a place. Returns what `release` takes.
 
         Args:
             size: Of the answer in bytes.
-            connection: Whose answer it is.
+            client: Whose answer it is.
             end: Cuts its client off; called once at most, and before `release`.
 
         Raises:
             TooManyCalls: there is none.
         """
-        if not self._fits(size):
+        if not self._fits(size, client.tenant):
             self._end_old()
-            self._refused.add(connection)
+            self._refused.add(client)
             raise self._full()
-        return self._take(size, end)
+        return self._take(size, client.tenant, end)
 
     def release(self, held: Held) -> None:
         """Takes a place back. Idempotent."""
         if held in self._held:
             del self._held[held]
             self.bytes -= held.size
+            self._bytes_of[held.tenant] -= held.size
+            if not self._bytes_of[held.tenant]:
+                del self._bytes_of[held.tenant]
             self._refused.clear()
             self._wake()
 
     @contextlib.asynccontextmanager
     async def place(
-        self, size: int, connection: str, end: Callable[[], object], shared: object = None
+        self, size: int, client: Client, end: Callable[[], object], shared: object = None
     ) -> AsyncIterator[None]:
         """Has a place for an answer of a stream while the body runs; waits until there is one.
 
         Args:
             size: Of the answer in bytes.
-            connection: Whose stream it is.
+            client: Whose stream it is.
             end: Cuts the client off; called once at most, while the body runs.
             shared: What holds the bytes of the answer while it waits, if other answers may have the same.
 
         Raises:
             TooManyCalls: there is no place, and no memory to wait for one.
         """
-        if self._waiting or not self._fits(size):
+        if client.tenant in self._waiting or not self._fits(size, client.tenant):
             with self._memory(size, shared):
-                held = await self._turn(_Turn(size, end), connection)
+                held = await self._turn(_Turn(size, end), client)
         else:
-            held = self._take(size, end)
+            held = self._take(size, client.tenant, end)
         try:
             await self.pace(size)
             yield
         finally:
             self.release(held)
 
-    async def _turn(self, turn: "_Turn", connection: str) -> Held:
-        self._waiting.setdefault(connection, deque()).append(turn)
+    async def _turn(self, turn: "_Turn", client: Client) -> Held:
+        self._waiting.setdefault(client.tenant, {}).setdefault(client.connection, deque()).append(turn)
         self._wake()
         try:
             return await turn.place
@@ -161,29 +181,39 @@ class Sending:
     @contextlib.contextmanager
     def _memory(self, size: int, shared: object) -> Iterator[None]:
         """Counts an answer while it waits. Raises TooManyCalls: too much waits already."""
-        key = id(shared)
-        more = size if shared is None or not self._shared[key] else 0
-        if more and self.waiting_bytes and self.waiting_bytes + more > MAX_WAITING_BYTES:
+        key = None if shared is None else id(shared)
+        count, size = self._shared.get(key, (0, size)) if key is not None else (0, size)
+        if not count and self.waiting_bytes and self.waiting_bytes + size > MAX_WAITING_BYTES:
             self._end_old()
             raise self._full()
-        self.waiting_bytes += more
-        self._shared[key] += 1
+        self._note(key, count + 1, size, more=0 if count else size)
         try:
             yield
         finally:
-            self._shared[key] -= 1
-            if shared is None or not self._shared[key]:
-                self.waiting_bytes -= size
-            if not self._shared[key]:
-                del self._shared[key]
+            count = self._shared[key][0] - 1 if key is not None else 0
+            self._note(key, count, size, more=0 if count else -size)
 
-    def _fits(self, size: int) -> bool:
-        return not self._held or self.bytes + size <= self._max_bytes
+    def _note(self, key: int | None, count: int, size: int, *, more: int) -> None:
+        self.waiting_bytes += more
+        if key is not None and count:
+            self._shared[key] = count, size
+        elif key is not None:
+            del self._shared[key]
 
-    def _take(self, size: int, end: Callable[[], object]) -> Held:
-        held = Held(size, asyncio.get_running_loop().time(), end)
+    def _fits(self, size: int, tenant: str) -> bool:
+        if self._first_tenant is None:
+            self._first_tenant = tenant
+        self._has_others |= tenant != self._first_tenant
+        left, own = self._max_bytes - self.bytes - size, self._bytes_of.get(tenant, 0)
+        if not self._held or (left >= 0 and not (own and self._has_others)):
+            return True
+        return left >= 0 and own + size <= TENANT_SHARE * left
+
+    def _take(self, size: int, tenant: str, end: Callable[[], object]) -> Held:
+        held = Held(size, tenant, asyncio.get_running_loop().time(), end)
         self._held[held] = None
         self.bytes += size
+        self._bytes_of[tenant] += size
         return held
 
     def _full(self) -> TooManyCalls:
@@ -209,16 +239,25 @@ class Sending:
         if not self._waiting:
             return
         next_end = self._end_old()
-        while self._waiting:
-            connection, turns = next(iter(self._waiting.items()))
-            turn = turns[0]
-            if not turn.place.done() and not self._fits(turn.size):
-                break
-            turns.popleft()
-            del self._waiting[connection]
-            if turns:
-                self._waiting[connection] = turns
-            if not turn.place.done():
-                turn.place.set_result(self._take(turn.size, turn.end))
+        while self._give_next():
+            pass
         if self._waiting and next_end is not None:
             self._timer = asyncio.get_running_loop().call_at(next_end + _LATER_SECONDS, self._wake)
+
+    def _give_next(self) -> bool:
+        """Gives the next stream its place, or forgets it if it is gone. Returns False when there is room for none."""
+        for tenant, connections in self._waiting.items():
+            connection, turns = next(iter(connections.items()))
+            turn = turns[0]
+            if not turn.place.done() and not self._fits(turn.size, tenant):
+                continue
+            turns.popleft()
+            del connections[connection], self._waiting[tenant]  # behind the others, if they have more
+            if turns:
+                connections[connection] = turns
+            if connections:
+                self._waiting[tenant] = connections
+            if not turn.place.done():
+                turn.place.set_result(self._take(turn.size, tenant, turn.end))
+            return True
+        return False

@@ -9,10 +9,13 @@ import pytest
 from opencode.message.message_pb2 import GetMessageResponse
 from turnwire.api.bounds.answers import BESIDE_BYTES, Answers
 from turnwire.api.bounds.load import Load
+from turnwire.api.bounds.sending import Client
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.limits import Limits
 
 SIZE = 100_000
+
+ONE = Client("", "one")
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Loa
             made.append(number)
             return bytes(SIZE)
 
-        await answers.stream("one", send).send(Unmade(SIZE, make))
+        await answers.stream(ONE, send).send(Unmade(SIZE, make))
 
     tasks = [asyncio.create_task(stream(number)) for number in range(3)]
     while not sent:
@@ -57,7 +60,7 @@ async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
     async def send(answer: object) -> None:
         raise AssertionError("nothing should be sent")
 
-    await answers.stream("one", send).send(Unmade(SIZE, lambda: b""))
+    await answers.stream(ONE, send).send(Unmade(SIZE, lambda: b""))
 
 
 @pytest.mark.parametrize(("size", "is_beside"), [(1, False), (BESIDE_BYTES, False), (BESIDE_BYTES + 1, True)])
@@ -75,8 +78,8 @@ async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: in
     async def send(answer: object) -> None:
         assert answer == b"x"
 
-    assert await answers.one("method", run, "one", None) == b"x"
-    await answers.stream("one", send).send(await run())
+    assert await answers.one("method", run, ONE, None) == b"x"
+    await answers.stream(ONE, send).send(await run())
     assert [thread is not threading.main_thread() for thread in threads] == [is_beside] * 2
 
 
@@ -92,9 +95,9 @@ async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: A
     async def run_small() -> bytes:
         return b"x"
 
-    await answers.one("method", run_small, "one", sent.append)
+    await answers.one("method", run_small, ONE, sent.append)
     assert (sent, load.sending.bytes) == ([], 0)
-    await answers.one("method", run, "one", sent.append)
+    await answers.one("method", run, ONE, sent.append)
     assert load.sending.bytes > SIZE
     [done] = sent
     done()  # type: ignore[operator]

@@ -5,8 +5,13 @@ import asyncio
 import pytest
 
 from turnwire.api.bounds import sending
-from turnwire.api.bounds.sending import Sending
+from turnwire.api.bounds.sending import Client, Sending
 from turnwire.domain.errors import TooManyCalls
+
+
+def of(connection: str, tenant: str = "") -> Client:
+    """Returns a client."""
+    return Client(tenant, connection)
 
 
 def never() -> None:
@@ -17,50 +22,50 @@ def never() -> None:
 async def test_an_answer_without_a_place_is_refused() -> None:
     """The refusal names the limit; when the place is free again, the next answer has it."""
     places = Sending(100)
-    held = places.hold(80, "a", never)
+    held = places.hold(80, of("a"), never)
     with pytest.raises(TooManyCalls) as refused:
-        places.hold(30, "a", never)
+        places.hold(30, of("a"), never)
     assert refused.value.metadata == {"limit": "limits.max_sending_bytes", "limitValue": "100"}
     places.release(held)
     places.release(held)
-    places.hold(30, "a", never)
+    places.hold(30, of("a"), never)
     assert places.bytes == 30
 
 
 async def test_one_answer_may_be_larger_than_all() -> None:
     """Else nobody could ever read it."""
     places = Sending(100)
-    places.hold(1000, "a", never)
+    places.hold(1000, of("a"), never)
     with pytest.raises(TooManyCalls):
-        places.hold(1, "b", never)
+        places.hold(1, of("b"), never)
 
 
 async def test_no_answer_after_the_other_is_made_in_vain() -> None:
     """A connection that was refused a place is refused before its next answer is made, until a place is free."""
     places = Sending(100)
-    held = places.hold(80, "a", never)
+    held = places.hold(80, of("a"), never)
     with pytest.raises(TooManyCalls):
-        places.hold(30, "b", never)
-    places.check("c")
+        places.hold(30, of("b"), never)
+    places.check(of("c"))
     with pytest.raises(TooManyCalls):
-        places.check("b")
+        places.check(of("b"))
     places.release(held)
-    places.check("b")
+    places.check(of("b"))
 
 
 async def test_who_does_not_read_is_cut_off_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, when another wants the place, and not before; the place is free when the call has ended."""
     ended = list[str]()
     places = Sending(100)
-    held = places.hold(100, "a", lambda: ended.append("old"))
+    held = places.hold(100, of("a"), lambda: ended.append("old"))
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.0)
     assert ended == []
     for _ in range(2):
         with pytest.raises(TooManyCalls):
-            places.hold(1, "b", never)
+            places.hold(1, of("b"), never)
     assert ended == ["old"]
     places.release(held)
-    places.hold(100, "b", never)
+    places.hold(100, of("b"), never)
 
 
 async def test_connections_wait_in_turns() -> None:
@@ -68,11 +73,11 @@ async def test_connections_wait_in_turns() -> None:
     places, order = Sending(100), list[str]()
 
     async def stream(connection: str) -> None:
-        async with places.place(100, connection, never):
+        async with places.place(100, of(connection), never):
             order.append(connection)
             await asyncio.sleep(0)
 
-    held = places.hold(100, "a", never)
+    held = places.hold(100, of("a"), never)
     tasks = [asyncio.create_task(stream(name)) for name in ("many", "many", "many", "one")]
     await asyncio.sleep(0)
     places.release(held)
@@ -86,11 +91,11 @@ async def test_a_stream_that_ends_while_it_waits_takes_no_place() -> None:
     places = Sending(100)
 
     async def stream() -> None:
-        async with places.place(100, "one", never):
+        async with places.place(100, of("one"), never):
             await asyncio.Event().wait()
 
     for release_first in (False, True):
-        held = places.hold(100, "a", never)
+        held = places.hold(100, of("a"), never)
         task = asyncio.create_task(stream())
         await asyncio.sleep(0)
         if release_first:
@@ -106,8 +111,8 @@ async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch:
     """It comes again by itself when the time of the other is over."""
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.05)
     places = Sending(100)
-    held = places.hold(100, "a", lambda: places.release(held))
-    async with places.place(100, "one", never):
+    held = places.hold(100, of("a"), lambda: places.release(held))
+    async with places.place(100, of("one"), never):
         assert places.bytes == 100
 
 
@@ -115,10 +120,10 @@ async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it a stream is refused; what several share counts once, until the last of them goes on."""
     monkeypatch.setattr(sending, "MAX_WAITING_BYTES", 150)
     places, one, other = Sending(100), "one", "other"
-    held = places.hold(100, "a", never)
+    held = places.hold(100, of("a"), never)
 
     async def stream(size: int, shared: object = None) -> None:
-        async with places.place(size, "one", never, shared):
+        async with places.place(size, of("one"), never, shared):
             await asyncio.sleep(0)
 
     tasks = [asyncio.create_task(stream(60, shared)) for shared in (one, one, other)]
@@ -150,7 +155,7 @@ async def test_the_loop_goes_on_between_large_answers() -> None:
             await asyncio.sleep(0)
 
     async def send(size: int) -> None:
-        async with places.place(size, "one", never):
+        async with places.place(size, of("one"), never):
             turns.append(turn)
 
     counting = asyncio.create_task(count())
@@ -160,3 +165,58 @@ async def test_the_loop_goes_on_between_large_answers() -> None:
     await asyncio.gather(*(send(2 * sending.COPIED_BYTES) for _ in range(5)))
     assert len(set(turns)) == 5
     counting.cancel()
+
+
+async def test_a_tenant_leaves_room_for_others() -> None:
+    """Where there are several: one alone has all; each finds some, however much those before it have."""
+    places = Sending(90)
+    alone = [places.hold(30, of("a", "one"), never) for _ in range(3)]
+    for held in alone:
+        places.release(held)
+    places.release(places.hold(1, of("b", "other"), never))
+    first = [places.hold(30, of("a", "one"), never) for _ in range(2)]
+    with pytest.raises(TooManyCalls):
+        places.hold(1, of("c", "one"), never)
+    places.hold(20, of("b", "other"), never)
+    with pytest.raises(TooManyCalls):
+        places.hold(1, of("b", "other"), never)
+    places.hold(10, of("d", "third"), never)
+    places.release(first[0])
+    places.hold(1, of("b", "other"), never)
+
+
+async def test_tenants_wait_in_turns() -> None:
+    """One with many connections that wait does not hold up another one."""
+    places, order = Sending(100), list[str]()
+
+    async def stream(connection: str, tenant: str) -> None:
+        async with places.place(100, of(connection, tenant), never):
+            order.append(connection)
+            await asyncio.sleep(0)
+
+    held = places.hold(100, of("a", "many"), never)
+    wanted = (("a", "many"), ("b", "many"), ("c", "many"), ("d", "one"))
+    tasks = [asyncio.create_task(stream(*one)) for one in wanted]
+    await asyncio.sleep(0)
+    places.release(held)
+    await asyncio.gather(*tasks)
+    assert order == ["a", "d", "b", "c"]
+    assert not places._waiting
+
+
+async def test_a_tenant_that_waits_for_its_share_holds_up_nobody() -> None:
+    """Another one that has room goes before it."""
+    places = Sending(90)
+    places.release(places.hold(1, of("b", "other"), never))
+    first = [places.hold(30, of("a", "one"), never) for _ in range(2)]
+    waiting = asyncio.create_task(_sent(places, of("a", "one")))
+    await asyncio.sleep(0)
+    await _sent(places, of("b", "other"))
+    assert not waiting.done()
+    places.release(first[0])
+    await waiting
+
+
+async def _sent(places: Sending, client: Client) -> None:
+    async with places.place(20, client, never):
+        pass

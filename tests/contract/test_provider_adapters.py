@@ -65,7 +65,7 @@ async def providers(server: ProviderServer) -> AsyncIterator[ConfiguredProviders
     """One provider of each kind, with a key."""
     configured = ConfiguredProviders(
         {
-            kind: ProviderSettings(kind=kind, base_url=server.base_url, api_key_env="KEY", timeout_seconds=5)
+            kind: ProviderSettings(kind=kind, base_url=server.base_url, api_key_env="KEY", timeout_seconds=60)
             for kind in KINDS
         },
         {"KEY": KEY},

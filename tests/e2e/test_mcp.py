@@ -218,12 +218,12 @@ async def test_agents_name_the_tools_that_they_may_use(tmp_path: Path) -> None:
 
 async def test_long_output_is_cut_and_a_slow_call_ends(tmp_path: Path) -> None:
     """Both limits leave the turn in order."""
-    toml = stdio(tmp_path, "test", "timeout_seconds = 0.5") + "[limits]\nmax_tool_output_bytes = 101\n"
+    toml = stdio(tmp_path, "test", "timeout_seconds = 2.0") + "[limits]\nmax_tool_output_bytes = 101\n"
     async with mcp_client(tmp_path, toml) as client:
         accepted = await talk(client, '/tool test.long {"chars": 1000}\n/tool test.slow {}')
         long, slow = await calls_of(client, accepted)
         assert long.output == "é" * 50 + "\n[cut: the output has 2000 bytes, these are the first 101]"
-        assert (slow.status, slow.error) == ("error", "the tool did not answer within 0.5 seconds")
+        assert (slow.status, slow.error) == ("error", "the tool did not answer within 2 seconds")
         assert (await talk(client, '/tool test.add {"a": 1, "b": 1}', accepted.session_id)).turn_id
 
 

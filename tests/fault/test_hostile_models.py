@@ -136,7 +136,7 @@ async def test_a_stall_ends_as_a_cut_does(is_cut: bool, tmp_path: Path) -> None:
     """Both leave half an answer: interrupted, with what came."""
     async with ProviderServer() as wild:
         wild.enqueue(ScriptedReply((chunk(content="half"), *(() if is_cut else (asyncio.Event(),))), cut=is_cut))
-        toml = table("wild", wild.base_url) + ("" if is_cut else "timeout_seconds = 0.3\n")
+        toml = table("wild", wild.base_url) + ("" if is_cut else "timeout_seconds = 1\n")
         async with running_server(tmp_path, toml) as server, connect(server.address) as client:
             accepted = await client.messages.SendMessage(ask("hello", model=model("m", "wild")))
             ended = (await turn_ended(client, accepted)).turn_ended.turn

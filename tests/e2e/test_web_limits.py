@@ -48,11 +48,11 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 async def web(server: Server) -> AsyncIterator[WebClient]:
     """A client of the web listener; no call may leave a trace of an unforeseen error, or a session."""
     async with connect(server.address) as client, web_client(server.web_address) as opened:
-        before = await client.sessions.ListSessions(ListSessionsRequest())
+        before = [one.id for one in (await client.sessions.ListSessions(ListSessionsRequest())).sessions]
         with capture_logs() as lines:
             yield opened
         assert [line for line in lines if line["log_level"] == "error"] == []
-        assert await client.sessions.ListSessions(ListSessionsRequest()) == before
+        assert [one.id for one in (await client.sessions.ListSessions(ListSessionsRequest())).sessions] == before
 
 
 async def raw(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

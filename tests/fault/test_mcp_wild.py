@@ -207,7 +207,7 @@ async def test_processes_without_end_are_ended(tmp_path: Path, how: str) -> None
         assert "the sum is 3" in words_of(await answer_to(client, accepted))
         await ready(client)
         assert (await called(client, "")).output == "done"
-    assert len(pids) > 40
+    assert len(pids) > 30  # the last ones are ended before they can say who they are
 
 
 async def test_a_program_that_is_missing_says_so(tmp_path: Path) -> None:

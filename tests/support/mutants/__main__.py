@@ -1,8 +1,9 @@
 """Draws mutants, tries them and tells which ones no test notices.
 
-    python -m tests.support.mutants --seed 7 --count 200 [--suites unit,contract]
+    python -m tests.support.mutants --seed 7 --count 200 [--suites unit,contract] [--seconds 40]
 
-Results are kept in `build/mutants/SEED/session.sqlite`, a session of cosmic-ray: the same command goes on with it.
+Results are kept in `build/mutants/SEED/session.sqlite`, a session of cosmic-ray: the same command goes on with it. Who
+survived meets more tests with more suites, or with more seconds.
 Exits 1 when a mutant survived that nobody has answered.
 """
 
@@ -33,8 +34,9 @@ KILLED = (Outcome.KILLED, Outcome.TIMEOUT)
 class Session:
     """One sample in a copy of the checkout."""
 
-    def __init__(self, folder: Path, results: WorkDB) -> None:
-        """Takes the folder of the sample, and where results are kept."""
+    def __init__(self, folder: Path, results: WorkDB, max_seconds: int) -> None:
+        """Takes the folder of the sample, where results are kept, and most seconds of tests against one mutant."""
+        self._max_seconds = max_seconds
         self._checkout = folder / "checkout"
         self._covered = folder / "covered"
         self._output = folder / "output.txt"
@@ -50,7 +52,7 @@ class Session:
             _copy(self._checkout)
         self._covered.mkdir(exist_ok=True)
         for suite in suites:
-            if suite not in Covering(self._covered, self._checkout).suites:
+            if suite not in self._covering().suites:
                 print(f"running the {suite} tests once, to see which test carries out which line", flush=True)
                 _cover(self._checkout, self._covered, suite)
         items = drawn(self._checkout, seed, count)
@@ -60,15 +62,18 @@ class Session:
 
     def run(self, items: list[WorkItem]) -> None:
         """Tries the mutants that were not tried yet; those that survived with fewer suites are tried again."""
-        covering = Covering(self._covered, self._checkout)
+        covering = self._covering()
         import_foreign(self._checkout)
         done = {item.job_id: result for item, result in self._results.completed_work_items}
         for number, item in enumerate(items, 1):
             result = done.get(item.job_id)
             if result is None or _is_to_repeat(result, covering):
-                result = self._try(item.mutations[0], covering, _suites(result))
+                result = self._try(item.mutations[0], covering, _suites(result, covering))
                 self._results.set_result(item.job_id, result)
             self._tell(number, len(items), item.mutations[0], result)
+
+    def _covering(self) -> Covering:
+        return Covering(self._covered, self._checkout, self._max_seconds)
 
     def _try(self, spec: MutationSpec, covering: Covering, tried_suites: list[str]) -> WorkResult:
         module = self._checkout / spec.module_path
@@ -85,9 +90,7 @@ class Session:
             module.write_text(source)
             os.utime(module, ns=(times.st_atime_ns, times.st_mtime_ns))
         told = self._output.read_text(errors="replace")[-4000:] if tests else ""
-        summary = (
-            f"{outcome} suites={','.join(covering.suites)} tests={len(tests)} seconds={time.monotonic() - began:.0f}"
-        )
+        summary = f"{outcome} {_extent(covering)} tests={len(tests)} seconds={time.monotonic() - began:.0f}"
         survived = outcome not in KILLED
         return WorkResult(
             WorkerOutcome.NORMAL, f"{summary}\n{told}", TestOutcome.SURVIVED if survived else TestOutcome.KILLED, diff
@@ -115,12 +118,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--suites", default=",".join(SUITES))
+    parser.add_argument("--seconds", type=int, default=40, help="most seconds of tests against one mutant")
     options = parser.parse_args()
     folder = ROOT / "build/mutants" / str(options.seed)
     folder.mkdir(parents=True, exist_ok=True)
     suites = options.suites.split(",")
     with use_db(str(folder / "session.sqlite"), WorkDB.Mode.create) as results:
-        session = Session(folder, results)
+        session = Session(folder, results, options.seconds)
         session.run(session.prepare(options.seed, options.count, suites))
     _summarize(session, options.seed)
     return 1 if session.unanswered else 0
@@ -138,9 +142,16 @@ def _summarize(session: Session, seed: int) -> None:
         print(f"survived: {survivor}")
 
 
-def _suites(result: WorkResult | None) -> list[str]:
-    """Returns the suites that a mutant has survived."""
+def _extent(covering: Covering) -> str:
+    """Returns which tests mutants meet, as it stands in a result."""
+    return f"most={covering.max_seconds} suites={','.join(covering.suites)}"
+
+
+def _suites(result: WorkResult | None, covering: Covering) -> list[str]:
+    """Returns the suites that a mutant has survived, with as many tests as it would meet now."""
     summary = "" if result is None else (result.output or "").partition("\n")[0]
+    if f" most={covering.max_seconds} " not in summary:
+        return []
     return summary.partition("suites=")[2].partition(" ")[0].split(",")
 
 
@@ -148,7 +159,7 @@ def _is_to_repeat(result: WorkResult, covering: Covering) -> bool:
     """Returns whether a mutant survived when fewer tests were known."""
     summary = (result.output or "").partition("\n")[0]
     outcome = Outcome(summary.partition(" ")[0])
-    return outcome not in KILLED and f"suites={','.join(covering.suites)} " not in summary
+    return outcome not in KILLED and f"{_extent(covering)} " not in summary
 
 
 def _copy(checkout: Path) -> None:

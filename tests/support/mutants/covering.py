@@ -39,9 +39,6 @@ OTHERS = (
 )
 """What tests of the real server are called that are about rooms without mutants."""
 
-MAX_SECONDS = 40.0
-"""Most seconds of tests against one mutant, as long as they took without it: the nearest ones count."""
-
 OPTIONS = ("-q", "--tb=short", "--no-header", "--assert=plain", "-p", "no:cacheprovider")
 """Assertions as Python has them: pytest's own need packages that were not imported before."""
 
@@ -62,14 +59,17 @@ SLOW_SECONDS = 15
 class Covering:
     """Answers which tests concern a line; see `tests_of`."""
 
-    def __init__(self, covered: Path, checkout: Path) -> None:
+    def __init__(self, covered: Path, checkout: Path, max_seconds: int) -> None:
         """Reads what the runs of all suites have written so far.
 
         Args:
             covered: The folder where it is.
             checkout: The folder in which the tests ran.
+            max_seconds: Most seconds of tests against one mutant, as long as they took without it: the nearest ones
+                count.
         """
         self._checkout = checkout
+        self.max_seconds = max_seconds
         self._data: list[CoverageData] = []
         self._seconds: dict[str, float] = {}
         self.suites: list[str] = []
@@ -125,10 +125,10 @@ class Covering:
         return {name for test in tests if (name := test.partition("[")[0]) in self._seconds}
 
     def _within(self, tests: Iterable[str]) -> Iterable[str]:
-        total = 0.0
+        left = float(self.max_seconds)
         for test in tests:
-            total += self._seconds[test]
-            if total <= MAX_SECONDS:
+            if self._seconds[test] <= left:
+                left -= self._seconds[test]
                 yield test
 
     def _distance(self, module: str, test: str, lines: int) -> tuple[int, int, int, float, str]:
@@ -174,15 +174,17 @@ def _times(covered: Path, suite: str) -> Path:
 
 
 def main() -> int:
-    """Runs one suite. Returns 1 when not even one test passed, else 0."""
+    """Runs one suite. Returns 1 when not even one test passed, or the run broke off, else 0."""
     covered, suite = Path(sys.argv[1]), sys.argv[2]
     times = _Times()
     ignored = [f"--ignore-glob=tests/e2e/test_{name}*" for name in OTHERS]
+    code = 0
     # pytest-cov switches the context with each test; its file is where COVERAGE_FILE says
     try:
-        pytest.main(
+        code = pytest.main(
             [
                 *OPTIONS,
+                "--tb=native",  # the others fail where a test is ended in a line without a number
                 *SELECTED,
                 f"--timeout={SLOW_SECONDS}",
                 "--cov=turnwire",
@@ -194,8 +196,9 @@ def main() -> int:
             plugins=[times],
         )
     finally:  # objects that were left open fail the session when all tests have passed
-        passed = times.passed()
-        _times(covered, suite).write_text(json.dumps(passed, indent=0, sort_keys=True))
+        passed = {} if code == pytest.ExitCode.INTERNAL_ERROR else times.passed()
+        if passed:
+            _times(covered, suite).write_text(json.dumps(passed, indent=0, sort_keys=True))
     return 0 if passed else 1
 
 

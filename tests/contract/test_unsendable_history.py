@@ -109,10 +109,11 @@ def test_a_paused_answer_is_the_last_message() -> None:
     """The provider goes on with it: its hosted call may still be open."""
     paused = answer(Text("I look"), SEARCH, reason=FinishReason.PAUSED)
     assert kinds(anthropic(HELLO, paused))[-1] == ("assistant", ["text", "server_tool_use"])
-    assert kinds(anthropic(HELLO, paused, answer(FOUND, Text("found")), USER))[1] == (
-        "assistant",
-        ["text", "server_tool_use", "web_search_tool_result", "text"],
-    )
+    for before in ((HELLO,), (HELLO, answer(Text("hi")), USER)):
+        assert kinds(anthropic(*before, paused, answer(FOUND, Text("found")), USER))[len(before)] == (
+            "assistant",
+            ["text", "server_tool_use", "web_search_tool_result", "text"],
+        )
 
 
 @pytest.mark.parametrize("half", [SEARCH, FOUND])

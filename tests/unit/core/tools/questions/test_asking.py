@@ -168,7 +168,7 @@ async def test_a_question_that_could_not_be_stored_was_never_asked() -> None:
 
 
 async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
-    """Watchers hear CANCEL; at the end of the turn it is left to that."""
+    """Watchers hear CANCEL; at the end of the turn it is left to that, and counts no more."""
     asker = Asker()
     first, second = await asker.ask(), await asker.ask()
     first.cancel()
@@ -179,6 +179,7 @@ async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
     second.cancel()
     await asyncio.wait((second,))
     assert [one.question_id for one in asker.questions.open_questions] == ["que_2"]
+    assert asker.environment.open_questions.problem("default", "ses_1", 32) == ""
 
 
 async def test_a_link_that_the_tool_saw_completed_counts_as_accepted() -> None:

@@ -158,6 +158,12 @@ def test_a_changed_key_is_scrubbed(place: int, change: str) -> None:
     assert not any(key[start : start + 6] in told for start in range(len(key) - 5))
 
 
+@pytest.mark.parametrize(("key", "told"), [("Ab3dEf7hIj2k", "[key]"), ("Ab3dEf7hIj2", "Ab3dEfXXXXX")])
+def test_a_changed_key_is_scrubbed_if_it_is_long_enough(key: str, told: str) -> None:
+    """From two runs of six on: a word may share one with a shorter key."""
+    assert scrub(f"wrong key {key[:6]}{'X' * len(key[6:])} there", (key,)) == f"wrong key {told} there"
+
+
 def test_a_text_of_any_size_is_cut_before_it_is_read() -> None:
     """What is looked at does not grow with it."""
     for body in ("sk-" * 10_000_000, {"message": ["x" * 10_000_000] * 10}, {"error": {"code": "4" * 10_000_000}}):

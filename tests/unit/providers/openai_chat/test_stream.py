@@ -77,6 +77,14 @@ def test_calls_whose_id_and_name_are_repeated() -> None:
     )
 
 
+def test_a_name_that_is_repeated_without_an_id_goes_on() -> None:
+    """Until its arguments are whole; another name begins another call in the same slot."""
+    assert chat_calls(
+        fragment('{"x":', "f", index=0), fragment("1}", "f", index=0),
+        fragment('{"x":', "g", index=0), fragment("2}", "h", index=0),
+    ) == [("", "f", '{"x":1}'), ("", "g", '{"x":'), ("", "h", "2}")]  # fmt: skip
+
+
 def test_calls_without_ids() -> None:
     """A name after complete arguments begins another call; the id stays empty."""
     found = chat_calls(fragment('{"x":1}', "f", index=0), fragment('{"x":2}', "f", index=0))

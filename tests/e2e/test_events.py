@@ -152,9 +152,8 @@ async def test_watch_without_position_begins_now(client: Client) -> None:
         await watch.until_text()
     fold = SessionFold(session_id, None)
     async with watching(client, session_id, fold) as watch:
-        first = await watch.batch()
         await watch.until_turn_ended(accepted.turn_id)
-    assert kinds(first)[:3] == ["session_snapshot", "message_snapshot", "caught_up"]
+    assert kinds(watch.events)[:3] == ["session_snapshot", "message_snapshot", "caught_up"]
     answer = await answer_to(client, accepted)
     assert fold.text(answer.message_id) == words_of(answer)
     assert comparable(fold.listed()) == comparable([answer])

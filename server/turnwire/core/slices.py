@@ -1,9 +1,7 @@
 """Runs long computations on the event loop without holding it."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from turnwire.domain.incremental.slices import Sliced
@@ -25,15 +23,13 @@ class Slices:
         """Nothing runs yet."""
         self._turn = asyncio.Lock()
 
-    @contextlib.asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Lets a block that has no slices work when it is its turn: one block, or one slice, in each round of the loop.
+    async def turn(self) -> None:
+        """Returns when it is the caller's turn. What it does before it waits again is its slice. Safe to cancel.
 
-        For blocks of milliseconds that hundreds reach at the same moment, and that wait for nothing.
+        For work of milliseconds without pieces that hundreds come to at the same moment.
         """
-        async with self._turn:
-            yield
-            await asyncio.sleep(0)
+        await self._turn.acquire()
+        asyncio.get_running_loop().call_soon(self._turn.release)
 
     async def run(self, work: Sliced[T]) -> T:
         """Returns the result of a computation. Cancelling this ends it."""

@@ -89,13 +89,13 @@ async def test_an_error_reaches_the_caller(clock: Clock) -> None:
     assert await shared.run(working(clock, "next", 1, [])) == "next"
 
 
-async def test_blocks_that_many_reach_at_once_work_in_rounds_of_their_own() -> None:
-    """Others run between two of them."""
+async def test_work_without_pieces_has_rounds_of_its_own() -> None:
+    """Others run between two that came at once."""
     shared, rounds, worked_in = Slices(), 0, list[int]()
 
     async def work() -> None:
-        async with shared.alone():
-            worked_in.append(rounds)
+        await shared.turn()
+        worked_in.append(rounds)
 
     blocks = asyncio.gather(*(work() for _ in range(5)))
     while not blocks.done():

@@ -176,20 +176,20 @@ class Step:
                 failure = await call.run(request_to, requests.place.leave, models, self._added)
         await asyncio.shield(self._added)
         await self._journal.finish()
-        async with environment.slices.alone():  # answers that were cut off together end together
-            answer = self._priced(call)
+        await environment.slices.turn()  # answers that were cut off together end together
+        answer = self._priced(call)
         ending = step_ending(stream.finished, failure, answer)
         permissions, beyond = tuple[PermissionRequest, ...](), dict[int, ToolUse]()
         if ending.finish_reason is FinishReason.TOOL_USE:
             answer, permissions, beyond = await ask_permissions(environment, turn, answer)
-        async with environment.slices.alone():
-            now = environment.clock()
-            ended, closing = close_message(answer, ending, now)
-            if beyond:
-                ended, refusing = settle_calls(ended, beyond, now)
-                closing += refusing
-            environment.observer.answer_ended(turn, ended, is_summary=False)
-            work = self._journal.untold() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
+        await environment.slices.turn()
+        now = environment.clock()
+        ended, closing = close_message(answer, ending, now)
+        if beyond:
+            ended, refusing = settle_calls(ended, beyond, now)
+            closing += refusing
+        environment.observer.answer_ended(turn, ended, is_summary=False)
+        work = self._journal.untold() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
         return StepEnd(ended, permissions, work=work)
 
     async def flush(self) -> None:

@@ -1,9 +1,10 @@
 """Store, writing: the text of a part that streams costs what is new of it, and reads as if it were written whole."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Growth, PutMessage, RemoveMessage
 from turnwire.ports.pages import Page
@@ -36,6 +38,34 @@ from turnwire.storage.sqlite.writing.messages import WHOLE_TEXT_BYTES
 CODEC = ProtoCodec()
 PIECE = "ä 🎈 and more words. " * 250
 """Longer than what is written whole."""
+
+
+class _New(NamedTuple):
+    """What is new of a part."""
+
+    part_index: int
+    offset: int
+    text: str
+
+
+def _saving(message: Message, new: Sequence[_New], indexes: tuple[int, ...]) -> PutMessage:
+    """Returns the change that saves some parts of a message, with what is new of those that are named."""
+    named, parts, growth = {one.part_index: one for one in new}, list[Part](), list[Growth]()
+    for part in message.parts:
+        text = texts_of(part).text or ""
+        if part.index in named:
+            growth.append(Growth(part.index, named[part.index].offset))
+            text = named[part.index].text
+        elif part.index not in indexes:
+            growth.append(Growth(part.index, len(text.encode())))
+            text = ""
+        parts.append(_with_text(part, text))
+    return PutMessage(msgspec.structs.replace(message, parts=tuple(parts)), indexes, growth=tuple(growth))
+
+
+def _with_text(part: Part, text: str) -> Part:
+    field = "input_json" if isinstance(part.content, ToolUse) else "text"
+    return msgspec.structs.replace(part, content=msgspec.structs.replace(part.content, **{field: text}))
 
 
 class _File:
@@ -51,14 +81,18 @@ class _File:
 
     def apply(self, commit: Commit) -> None:
         self.db.execute("BEGIN")
-        self.writer.apply(self.db, commit)
+        try:
+            self.writer.apply(self.db, commit)
+        except StorageError:
+            self.db.execute("ROLLBACK")
+            raise
         self.writer.finish(self.db)
         self.db.execute("COMMIT")
 
-    def save(self, message: Message, *growth: Growth, parts: tuple[int, ...] | None = None) -> None:
+    def save(self, message: Message, *new: _New, parts: tuple[int, ...] | None = None) -> None:
         """Writes parts of a message, all when none are named."""
         indexes = tuple(range(len(message.parts))) if parts is None else parts
-        self.apply(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(message, indexes, growth=growth),)))
+        self.apply(Commit(session_id="ses_1", at=NOW, changes=(_saving(message, new, indexes),)))
 
     def one(self, query: str) -> object:
         """Returns the only value of a query."""
@@ -105,10 +139,10 @@ def test_a_save_costs_what_is_new(file: _File, tmp_path: Path, kind: type[Text] 
     file.db.set_trace_callback(statements.append)
     text = ""
     for _ in range(100):
-        growth, text = Growth(0, len(text.encode()), PIECE), text + PIECE
+        new, text = _New(0, len(text.encode()), PIECE), text + PIECE
         before = (tmp_path / "turnwire.db-wal").stat().st_size
         statements.clear()
-        file.save(_streaming(_grown(kind, text)), growth)
+        file.save(_streaming(_grown(kind, text)), new)
         costs.append(((tmp_path / "turnwire.db-wal").stat().st_size - before, len(statements)))
     written, counts = zip(*costs[2:], strict=True)
     assert max(written) <= 2 * min(written) < 100_000
@@ -121,19 +155,24 @@ def test_a_save_costs_what_is_new(file: _File, tmp_path: Path, kind: type[Text] 
 def test_a_short_text_is_written_whole(file: _File) -> None:
     """A part without growth has no rows of growth, until it passes the bound."""
     first = "a" * (WHOLE_TEXT_BYTES - 1)
-    file.save(_streaming(Text(first)), Growth(0, 0, first))
-    file.save(_streaming(Text(first + "b")), Growth(0, len(first), "b"))
+    file.save(_streaming(Text(first)), _New(0, 0, first))
+    file.save(_streaming(Text(first + "b")), _New(0, len(first), "b"))
     assert file.one("SELECT count(*) FROM part_growth") == 0
-    file.save(_streaming(Text(first + "bc")), Growth(0, WHOLE_TEXT_BYTES, "c"))
+    file.save(_streaming(Text(first + "bc")), _New(0, WHOLE_TEXT_BYTES, "c"))
     assert file.db.execute("SELECT at, text FROM part_growth").fetchall() == [(0, b"c")]
 
 
 @pytest.mark.parametrize("offset", [1, len(PIECE.encode()) - 1, len(PIECE.encode()) + 1])
-def test_growth_that_does_not_fit_is_replaced_by_all_of_the_text(file: _File, offset: int) -> None:
-    """As after a save that failed: the store has another length than what the save builds on."""
-    file.save(_streaming(Text(PIECE)), Growth(0, 0, PIECE))
+def test_growth_that_does_not_fit_is_refused(file: _File, offset: int) -> None:
+    """As after a save that failed: the store has another length than what the save builds on. All of the text fits."""
+    file.save(_streaming(Text(PIECE)), _New(0, 0, PIECE))
+    before = file.seen()
     whole = _streaming(Text("another text " + PIECE))
-    file.save(whole, Growth(0, offset, PIECE))
+    for text in (PIECE, ""):
+        with pytest.raises(StorageError):
+            file.save(whole, _New(0, offset, text))
+    assert file.seen() == before
+    file.save(whole, _New(0, 0, "another text " + PIECE))
     [message] = read_messages(file.db, "true", (), "place")
     assert message.parts == whole.parts
     assert file.one("SELECT count(*) FROM part_growth") == 1
@@ -141,7 +180,7 @@ def test_growth_that_does_not_fit_is_replaced_by_all_of_the_text(file: _File, of
 
 def test_an_ended_part_and_a_removed_one_leave_no_growth(file: _File) -> None:
     """Its text stands in its row again, and what the session counts is what it has."""
-    file.save(_streaming(Text(PIECE), Text(PIECE)), Growth(0, 0, PIECE), Growth(1, 0, PIECE))
+    file.save(_streaming(Text(PIECE), Text(PIECE)), _New(0, 0, PIECE), _New(1, 0, PIECE))
     assert file.one("SELECT count(*) FROM part_growth") == 2
     file.save(make_answer("msg_1", PIECE, open_part(1, Text(PIECE)), status=MessageStatus.STREAMING), parts=(0,))
     assert file.db.execute("SELECT part_index FROM parts JOIN part_growth ON part = parts.id").fetchall() == [(1,)]
@@ -178,7 +217,7 @@ def test_any_history_of_growth_reads_as_when_all_is_written_whole(history: list[
     ):
         grown, whole = _File(one), _File(other)
         parts: list[Part] = []
-        saved: list[int] = []
+        saved, lost = dict[int, int](), set[int]()
         unsaved = set[int]()
         for action, place, text in [("open", 0, ""), *history]:
             index = len(parts) if action == "open" else place
@@ -186,7 +225,7 @@ def test_any_history_of_growth_reads_as_when_all_is_written_whole(history: list[
                 kind = _KINDS[index % 3]
                 content = ToolUse(name="n", call_id="c", input_json="") if kind is ToolUse else kind("")
                 parts.append(open_part(index, content))
-                saved.append(0)
+                saved[index] = 0
             elif index >= len(parts) or parts[index].status is not PartStatus.STREAMING:
                 continue
             else:
@@ -201,15 +240,20 @@ def test_any_history_of_growth_reads_as_when_all_is_written_whole(history: list[
                 saved[index] = 0
             if action == "lose":  # the next offset does not fit
                 saved[index] = len((texts_of(parts[index]).text or "").encode())
+                lost.add(index)
                 continue
             message = make_answer("msg_1", *parts, status=MessageStatus.STREAMING)
-            growth = []
-            for one_index in unsaved:
-                data = (texts_of(parts[one_index]).text or "").encode()
-                growth.append(Growth(one_index, saved[one_index], data[saved[one_index] :].decode()))
-                saved[one_index] = len(data)
-            open_ones = (one for one in growth if parts[one.part_index].status is PartStatus.STREAMING)
-            grown.save(message, *open_ones, parts=tuple(unsaved))
+            open_ones = [index for index in unsaved if parts[index].status is PartStatus.STREAMING]
+            texts = {index: (texts_of(parts[index]).text or "").encode() for index in unsaved}
+            new = (_New(index, saved[index], texts[index][saved[index] :].decode()) for index in open_ones)
+            try:
+                grown.save(message, *new, parts=tuple(unsaved))
+            except StorageError:
+                assert lost & unsaved
+                whole_ones = (_New(index, 0, texts[index].decode()) for index in open_ones)
+                grown.save(message, *whole_ones, parts=tuple(unsaved))
+            lost -= unsaved
+            saved.update({index: len(text) for index, text in texts.items()})
             whole.save(message, parts=tuple(unsaved))
             unsaved.clear()
             assert grown.seen() == whole.seen()
@@ -225,8 +269,8 @@ async def test_every_reader_sees_the_growth(opened: OpenedStore) -> None:
     await opened.store.commit(creating())
     message = _streaming(Text(PIECE + PIECE))
     for change in (
-        PutMessage(_streaming(Text(PIECE)), (0,), growth=(Growth(0, 0, PIECE),)),
-        PutMessage(message, (0,), growth=(Growth(0, len(PIECE.encode()), PIECE),)),
+        _saving(_streaming(Text(PIECE)), [_New(0, 0, PIECE)], (0,)),
+        _saving(message, [_New(0, len(PIECE.encode()), PIECE)], (0,)),
     ):
         await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(change,)))
     store = opened.store.of(DEFAULT_TENANT)

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -36,9 +36,9 @@ class NextCodec(ProtoCodec):
         """Returns the display form with the version as the sender's name."""
         return super().encode_display(msgspec.structs.replace(message, sender_name=f"version {self.version}"))
 
-    def display_form(self, message: Message) -> DisplayForm:
+    def display_form(self, message: Message, before: Mapping[int, int] = {}) -> DisplayForm:
         """Returns the same in pieces."""
-        return super().display_form(msgspec.structs.replace(message, sender_name=f"version {self.version}"))
+        return super().display_form(msgspec.structs.replace(message, sender_name=f"version {self.version}"), before)
 
 
 OLD, NEW = ProtoCodec(), NextCodec()

@@ -4,7 +4,7 @@ A frame is a field tag, a length and the bytes of one message, so joined frames 
 pages and batches are assembled without parsing. The core and the store treat frames as opaque.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from turnwire.domain.conversation.events import Event
@@ -109,6 +109,11 @@ class Codec(Protocol):
         """
         ...
 
-    def display_form(self, message: Message) -> DisplayForm:
-        """Returns the display form in pieces: joined with the texts, they are what `encode_display` returns."""
+    def display_form(self, message: Message, before: Mapping[int, int] = {}) -> DisplayForm:
+        """Returns the display form in pieces: joined with the texts, they are what `encode_display` returns.
+
+        Args:
+            message: The message.
+            before: Of parts whose text, or arguments, the message has only the end of: how many bytes come before it.
+        """
         ...

@@ -54,13 +54,11 @@ class PutTurn(Struct, frozen=True):
 
 
 class Growth(Struct, frozen=True):
-    """What is new of the text of a part that streams, or of the arguments of a call."""
+    """Says that a message has only the end of a part's text, or of the arguments of a call."""
 
     part_index: int
     offset: int
-    """How many bytes of the text came before, in UTF-8."""
-    text: str
-    """All that follows in the message."""
+    """How many bytes of the text come before it, in UTF-8."""
 
 
 class PutMessage(Struct, frozen=True):
@@ -71,7 +69,7 @@ class PutMessage(Struct, frozen=True):
     """
 
     message: Message
-    """With all its parts, because the display form is made from them."""
+    """With all its parts, because the display form is made from them; see `growth` for their texts."""
     part_indexes: tuple[int, ...]
     """The parts to write. The others must be stored already, unchanged."""
     at_end: bool = False
@@ -81,7 +79,9 @@ class PutMessage(Struct, frozen=True):
     branch: Branch | None = None
     """Stores a new message off the path; None on it."""
     growth: tuple[Growth, ...] = ()
-    """Lets parts that are to be written cost what is new of them. One whose offset does not fit is written whole."""
+    """Lets parts that stream cost what is new of them: the message has that alone. Of parts that are not to be written
+    it may have nothing. A commit fails with a StorageError when the store has another length of a text than was to
+    come before; a text from 0 on replaces what is there."""
 
     @classmethod
     def whole(cls, message: Message) -> "PutMessage":

@@ -114,11 +114,9 @@ COMMITS = (
         at=NOW,
         changes=(
             PutMessage(
-                make_answer(
-                    "msg_4", open_part(0, Text("half" + _MORE)), turn_id="trn_2", status=MessageStatus.STREAMING
-                ),
+                make_answer("msg_4", open_part(0, Text(_MORE)), turn_id="trn_2", status=MessageStatus.STREAMING),
                 (0,),
-                growth=(Growth(0, 4, _MORE),),
+                growth=(Growth(0, 4),),
             ),
         ),
     ),

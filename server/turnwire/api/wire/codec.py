@@ -1,5 +1,7 @@
 """Frames: events and display forms as bytes that are joined and sent without parsing."""
 
+from collections.abc import Mapping
+
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
@@ -83,9 +85,9 @@ class ProtoCodec:
         """Returns the display form as a frame of a MessageList; empty when there is none."""
         return encoded_display(message)
 
-    def display_form(self, message: Message) -> DisplayForm:
+    def display_form(self, message: Message, before: Mapping[int, int] = {}) -> DisplayForm:
         """Returns the display form without the texts."""
-        return self._forms.form(message)
+        return self._forms.form(message, before)
 
 
 def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:

@@ -5,6 +5,7 @@ A DisplayMessage is its fields in any order. The header comes first; each part a
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -53,14 +54,14 @@ class DisplayForms:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[Encoded, ...]] = OrderedDict()  # by message, the last used at the end
 
-    def form(self, message: m.Message) -> DisplayForm:
+    def form(self, message: m.Message, before: Mapping[int, int] = {}) -> DisplayForm:
         """Returns the display form of a message; see `ports.codec.Codec.display_form`."""
-        if len(message.parts) < MANY_PARTS or not is_shown(message):
-            return display_form(message)
+        if len(message.parts) < MANY_PARTS or before or not is_shown(message):
+            return display_form(message, before)
         with self._lock:
-            before = self._kept.pop(message.message_id, ())
+            kept = self._kept.pop(message.message_id, ())
         encoded = tuple(
-            before[n] if n < len(before) and before[n].part is part else _encoded(part)
+            kept[n] if n < len(kept) and kept[n].part is part else _encoded(part)
             for n, part in enumerate(message.parts)
         )
         with self._lock:
@@ -70,11 +71,11 @@ class DisplayForms:
         return _joined(message, encoded)
 
 
-def display_form(message: m.Message) -> DisplayForm:
+def display_form(message: m.Message, before: Mapping[int, int] = {}) -> DisplayForm:
     """Returns the display form of a message; see `ports.codec.Codec.display_form`."""
     if not is_shown(message):
         return DisplayForm(b"", (ShownPart(),) * len(message.parts), 0)
-    return _joined(message, tuple(map(_encoded, message.parts)))
+    return _joined(message, tuple(_encoded(part, before.get(part.index, 0)) for part in message.parts))
 
 
 def _joined(message: m.Message, parts: tuple[Encoded, ...]) -> DisplayForm:
@@ -84,8 +85,8 @@ def _joined(message: m.Message, parts: tuple[Encoded, ...]) -> DisplayForm:
     return DisplayForm(prefix + header, tuple(part.shown for part in parts), len(prefix) + size)
 
 
-def _encoded(part: m.Part) -> Encoded:
-    return Encoded(part, *_shown_part(part))
+def _encoded(part: m.Part, before: int = 0) -> Encoded:
+    return Encoded(part, *_shown_part(part, before))
 
 
 def encoded_display(message: m.Message) -> bytes:
@@ -101,15 +102,15 @@ def encoded_display(message: m.Message) -> bytes:
     return b"".join(pieces)
 
 
-def _shown_part(part: m.Part) -> tuple[ShownPart, int]:
-    """Returns what a part adds, and how many bytes that is with its texts."""
+def _shown_part(part: m.Part, before: int) -> tuple[ShownPart, int]:
+    """Returns what a part adds, and how many bytes that is with its texts and those `before` the end that it has."""
     match part.content:
         case m.Text(text) | m.Refusal(text) | m.ToolResult(output=text):
-            return _field(_TEXT, text)
+            return _field(_TEXT, text, before)
         case m.Reasoning(text):
-            return _field(_REASONING, text) if text else (ShownPart(), 0)
+            return _field(_REASONING, text, before) if text or before else (ShownPart(), 0)
         case m.ToolUse() as call:
-            return _call(part.part_id, call)
+            return _call(part.part_id, call, before)
         case m.File() as reference:
             encoded = file(reference).SerializeToString()
             field = _FILE + varint(len(encoded)) + encoded
@@ -118,15 +119,15 @@ def _shown_part(part: m.Part) -> tuple[ShownPart, int]:
             return ShownPart(), 0
 
 
-def _field(tag: bytes, text: str) -> tuple[ShownPart, int]:
-    size = utf8_bytes(text)
-    before = tag + varint(size)
-    return ShownPart(before), len(before) + size
+def _field(tag: bytes, text: str, before: int = 0) -> tuple[ShownPart, int]:
+    size = before + utf8_bytes(text)
+    head = tag + varint(size)
+    return ShownPart(head), len(head) + size
 
 
-def _call(part_id: str, call: m.ToolUse) -> tuple[ShownPart, int]:
+def _call(part_id: str, call: m.ToolUse, before: int) -> tuple[ShownPart, int]:
     rest = tool_call(part_id, msgspec.structs.replace(call, input_json="", output=None)).SerializeToString()
-    arguments, input_size = _field(_INPUT, call.input_json)
+    arguments, input_size = _field(_INPUT, call.input_json, before)
     output, output_size = (ShownPart(), 0) if call.output is None else _field(_OUTPUT, call.output)
     size = len(rest) + input_size + output_size
     prefix = _CALL + varint(size)

@@ -153,9 +153,8 @@ class StepJournal:
         self._cancel_timer()
         now = self._environment.clock()
         self._stream.touch(now)
-        message = self._stream.snapshot()
         unsaved, ended, self._ended = self._stream.take_unsaved(), tuple(self._ended), []
-        growth = self._stream.take_growth(unsaved)
+        message, growth = self._stream.take_growth(unsaved)
         work = Work((PutMessage(message, unsaved, growth=growth),), self._endings(message, ended))
         saving = self._environment.commit(message.session_id, work, now)
         self._in_flight.add(saving)

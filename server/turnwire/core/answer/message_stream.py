@@ -5,14 +5,13 @@ the journal takes what is to be saved.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
 
+from turnwire.core.answer.growing_part import GrowingPart
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
-    Content,
     FinishReason,
     Message,
     ModelRef,
@@ -24,7 +23,6 @@ from turnwire.domain.conversation.messages import (
     Refusal,
     SentContext,
     Text,
-    ToolStatus,
     ToolUse,
 )
 from turnwire.domain.errors import ProviderAnswerOverLimit
@@ -56,72 +54,6 @@ _TEXT_KINDS: dict[type, type[Text] | type[Reasoning] | type[Refusal]] = {
 }
 
 
-@dataclass(slots=True)
-class _GrowingPart:
-    """A part of the answer. `chunks` is joined now and then; `size` is its length in UTF-8 bytes.
-
-    `ended` is set once the provider has ended the part, which then never grows again. A call stays STREAMING until it
-    is checked as well. When saving an ended part fails, `give_back` makes it STREAMING again.
-    """
-
-    part_id: str
-    index: int
-    kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent]
-    name: str = ""
-    call_id: str = ""
-    chunks: list[str] = field(default_factory=list)
-    size: int = 0
-    saved_length: int = 0
-    """Characters of the text that saves have taken; `saved_size` are their bytes. 0 makes the next one take it all."""
-    saved_size: int = 0
-    half_pair: str = ""
-    """A high surrogate; its other half comes with the next delta."""
-    ended: bool = False
-    status: PartStatus = PartStatus.STREAMING
-    provider_state: str | None = None
-    problem: str = ""
-    """Why a complete call cannot run; "" when it can, or is unchecked."""
-    checked_at: datetime | None = None
-
-    def text(self) -> str:
-        if len(self.chunks) > 1:
-            self.chunks = ["".join(self.chunks)]
-        return self.chunks[0] if self.chunks else ""
-
-    def take_growth(self) -> Growth:
-        """Returns what is new since the last call."""
-        text, offset = self.text(), self.saved_size
-        new = text[self.saved_length :]
-        self.saved_length, self.saved_size = len(text), self.size
-        return Growth(self.index, offset, new)
-
-    def save_anew(self) -> None:
-        """Makes the next `take_growth` return all of the text."""
-        self.saved_length = self.saved_size = 0
-
-    def content(self) -> Content:
-        if self.kind is ToolUse:
-            call = ToolUse(name=self.name, call_id=self.call_id, input_json=self.text())
-            return self._failed(call) if self.problem else call
-        if self.kind is ProviderContent:
-            return ProviderContent(self.name)
-        return self.kind(self.text())  # type: ignore[call-arg]
-
-    def _failed(self, call: ToolUse) -> ToolUse:
-        return msgspec.structs.replace(
-            call, status=ToolStatus.ERROR, error=self.problem, started_at=self.checked_at, finished_at=self.checked_at
-        )
-
-    def value(self) -> Part:
-        return Part(
-            part_id=self.part_id,
-            index=self.index,
-            content=self.content(),
-            status=self.status,
-            provider_state=self.provider_state,
-        )
-
-
 class MessageStream:
     """Builds one assistant message. Used on the event loop only."""
 
@@ -138,8 +70,8 @@ class MessageStream:
         self._message = message
         self._publish = publish
         self._new_id = new_id
-        self._parts: list[_GrowingPart] = []
-        self._by_key: dict[PartKey, _GrowingPart] = {}
+        self._parts: list[GrowingPart] = []
+        self._by_key: dict[PartKey, GrowingPart] = {}
         self._unsaved: set[int] = set()
         self._ended: list[int] = []
         self._unchecked: list[int] = []
@@ -231,14 +163,22 @@ class MessageStream:
         self._unsaved.clear()
         return taken
 
-    def take_growth(self, indexes: tuple[int, ...]) -> tuple[Growth, ...]:
-        """Returns what is new of those of some parts whose text has not ended; the caller saves it."""
-        parts = (self._parts[index] for index in indexes)
-        return tuple(
-            part.take_growth()
-            for part in parts
-            if part.status is PartStatus.STREAMING and part.kind is not ProviderContent
-        )
+    def take_growth(self, indexes: tuple[int, ...]) -> tuple[Message, tuple[Growth, ...]]:
+        """Returns the message as it is to be saved with some of its parts; the caller saves it.
+
+        It has all of those that have ended, what is new of the others, and no text of parts that are not saved.
+        """
+        parts, growth, saved = list[Part](), list[Growth](), frozenset(indexes)
+        for part in self._parts:
+            text: str | None = None
+            if part.index not in saved:
+                growth.append(Growth(part.index, part.size))
+                text = ""
+            elif part.status is PartStatus.STREAMING and part.kind is not ProviderContent:
+                grown, text = part.take_growth()
+                growth.append(grown)
+            parts.append(part.value(text))
+        return msgspec.structs.replace(self._message, parts=tuple(parts)), tuple(growth)
 
     def take_ended(self) -> tuple[int, ...]:
         """Returns the indexes of parts that ended since the last call. A tool call is included once it is checked."""
@@ -287,10 +227,10 @@ class MessageStream:
         kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent],
         name: str = "",
         call_id: str = "",
-    ) -> _GrowingPart:
+    ) -> GrowingPart:
         index = len(self._parts)
         self._check_parts(index + 1, self._calls + (kind is ToolUse))
-        part = _GrowingPart(self._new_id("prt"), index, kind, name, call_id)
+        part = GrowingPart(self._new_id("prt"), index, kind, name, call_id)
         self._parts.append(part)
         self._by_key[key] = part
         self._unsaved.add(index)
@@ -309,7 +249,7 @@ class MessageStream:
         error.metadata["providerId"] = self.model.provider_id
         return error
 
-    def _grow(self, part: _GrowingPart, text: str) -> None:
+    def _grow(self, part: GrowingPart, text: str) -> None:
         if part.half_pair:
             text, part.half_pair = part.half_pair + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -322,8 +262,7 @@ class MessageStream:
             text = join_surrogates(text)
             size = len(text.encode())
         offset = part.size
-        part.chunks.append(text)
-        part.size += size
+        part.add(text, size)
         self.size_bytes += size
         self._unsaved.add(part.index)
         self._publish(PartDelta(self.message_id, part.index, offset, text))
@@ -353,9 +292,7 @@ class MessageStream:
             part.half_pair = ""
             self._grow(part, "\ufffd")
         if item.text is not None and item.text != part.text():
-            text = join_surrogates(item.text)
-            part.chunks, part.size = [text], len(text.encode())
-            part.save_anew()
+            part.replace(join_surrogates(item.text))
         part.provider_state = None if item.provider_state is None else join_surrogates(item.provider_state)
         part.ended = True
         if part.kind is ToolUse:
@@ -363,12 +300,13 @@ class MessageStream:
         else:
             self._complete(part)
 
-    def _complete(self, part: _GrowingPart) -> None:
+    def _complete(self, part: GrowingPart) -> None:
         part.status = PartStatus.COMPLETE
+        part.join()
         self._unsaved.add(part.index)
         self._ended.append(part.index)
 
-    def _growing(self, key: PartKey) -> _GrowingPart | None:
+    def _growing(self, key: PartKey) -> GrowingPart | None:
         """Returns the part of a key; None when there is none or it has ended, because an ended part never changes."""
         part = self._by_key.get(key)
         return part if part is not None and not part.ended else None

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from tests.support.fakes.domain_values import make_message, make_part
+from tests.support.fakes.domain_values import make_answer, make_message, make_part
 from turnwire.api.wire import display
 from turnwire.api.wire.display import MANY_PARTS, MAX_KEPT, DisplayForms, display_form
-from turnwire.domain.conversation.messages import Message, Text, ToolUse
+from turnwire.domain.conversation.messages import Content, Message, Reasoning, Refusal, Text, ToolUse
 
 
 def calls(count: int, message_id: str = "msg_1") -> Message:
@@ -27,7 +27,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The indexes of the parts that are encoded."""
     found: list[int] = []
     encode = display._encoded
-    monkeypatch.setattr(display, "_encoded", lambda part: found.append(part.index) or encode(part))
+    monkeypatch.setattr(display, "_encoded", lambda part, before=0: found.append(part.index) or encode(part, before))
     return found
 
 
@@ -53,3 +53,17 @@ def test_short_messages_and_old_ones_are_not_kept(encoded: list[int]) -> None:
     encoded.clear()
     forms.form(messages[1])
     assert encoded == []
+
+
+@pytest.mark.parametrize("kind", [Text, Reasoning, Refusal, ToolUse])
+def test_the_end_of_a_text_is_enough(kind: type[Content]) -> None:
+    """When it is told how many bytes come before it, the pieces are those of the whole message."""
+
+    def message(text: str) -> Message:
+        content = ToolUse(name="n", call_id="c", input_json=text) if kind is ToolUse else kind(text)  # type: ignore[call-arg]
+        return make_answer("msg_1", make_part(0, content), make_part(1, Text("b")))
+
+    whole = display_form(message("ä" * 1000 + "end"))
+    for text, before in (("end", 2000), ("", 2003)):
+        assert display_form(message(text), {0: before}) == whole
+        assert DisplayForms().form(message(text), {0: before}) == whole

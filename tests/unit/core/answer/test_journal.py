@@ -12,6 +12,7 @@ from turnwire.core.answer.journal import ENDED_SECONDS, StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.domain.conversation.events import PartFinished
 from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, ToolStatus, ToolUse
+from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.errors import StorageBusy
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Commit, Committed, Growth, NewEvent, PutMessage
@@ -59,10 +60,14 @@ class Step:
         changes = [change for commit in self.store.commits for change in commit.changes]
         return [change.part_indexes for change in changes if isinstance(change, PutMessage)]
 
-    def growth(self) -> list[tuple[Growth, ...]]:
-        """Returns what each commit says is new."""
+    def growth(self) -> list[list[tuple[int, str | None]]]:
+        """Returns what each commit has of each part that it does not have whole: where it begins, and the text."""
         changes = [change for commit in self.store.commits for change in commit.changes]
-        return [change.growth for change in changes if isinstance(change, PutMessage)]
+        return [
+            [(one.offset, texts_of(change.message.parts[one.part_index]).text) for one in change.growth]
+            for change in changes
+            if isinstance(change, PutMessage)
+        ]
 
     def told(self) -> list[Part]:
         """Returns the parts whose end was told."""
@@ -106,7 +111,7 @@ async def test_an_ended_part_is_saved_soon_with_its_event() -> None:
         Commit(
             session_id="ses_1",
             at=step.clock.now,
-            changes=(PutMessage(message, (0, 1), growth=(Growth(1, 0, "b"),)),),
+            changes=(PutMessage(message, (0, 1), growth=(Growth(1, 0),)),),
             events=(NewEvent(PartFinished("msg_1", message.parts[0]), "trn_1"),),
         )
     ]
@@ -125,7 +130,7 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
         Commit(
             session_id="ses_1",
             at=NOW,
-            changes=(PutMessage(step.stream.snapshot(), (0,), growth=(Growth(0, 0, "hello"),)),),
+            changes=(PutMessage(step.stream.snapshot(), (0,), growth=(Growth(0, 0),)),),
         )
     ]
     await step.stored()
@@ -133,7 +138,7 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
 
 
 async def test_a_save_names_what_is_new() -> None:
-    """Text, and arguments of a call, by their place in bytes; after a save that failed, all of it."""
+    """Text, and arguments of a call, by their place in bytes, and nothing else; after a save that failed, all of it."""
     step = Step(timedelta(seconds=0.2))
     step.take(TextDelta(0, "ä"), ToolCallDelta(1, "look", "c1", "{"))
     await elapse(timedelta(seconds=0.2))
@@ -144,10 +149,14 @@ async def test_a_save_names_what_is_new() -> None:
     step.take(TextDelta(0, "d"))
     await elapse(timedelta(seconds=0.2))
     await step.stored()
+    step.take(ToolCallDelta(1, "", "", "]"))
+    await elapse(timedelta(seconds=0.2))
+    await step.stored()
     assert step.growth() == [
-        (Growth(0, 0, "ä"), Growth(1, 0, "{")),
-        (Growth(0, 2, "bc"), Growth(1, 1, "}")),
-        (Growth(0, 0, "äbcd"), Growth(1, 0, "{}")),
+        [(0, "ä"), (0, "{")],
+        [(2, "bc"), (1, "}")],
+        [(0, "äbcd"), (0, "{}")],
+        [(5, ""), (2, "]")],
     ]
     await step.journal.settle()
 

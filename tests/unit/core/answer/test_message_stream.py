@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.fakes.core import numbered_ids
 from tests.support.fakes.domain_values import NOW, later, make_answer, open_part
+from turnwire.core.answer.growing_part import LOOSE_DELTAS
 from turnwire.core.answer.message_stream import MAX_NAME_CHARACTERS, MessageStream
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
@@ -30,6 +31,7 @@ from turnwire.domain.errors import ProviderAnswerOverLimit
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.domain.text import join_surrogates
+from turnwire.ports.commit import Growth
 from turnwire.ports.provider import (
     PartEnded,
     ProviderContentReceived,
@@ -354,3 +356,23 @@ def test_words_of_a_provider_are_cut_and_on_one_line() -> None:
         *(message.model_run.model_served, message.model_run.response_id, stream.finished.provider_reason),
         *(call.name, call.call_id, content.kind),
     }
+
+
+def test_a_save_has_what_is_new_alone() -> None:
+    """However long the answer is; of parts that are not saved it has only their length."""
+    stream, _ = _streamed(TextDelta(0, "é" * 1000), ReasoningDelta(1, "why"))
+    assert stream.take_growth(stream.take_unsaved())[1] == (Growth(0, 0), Growth(1, 0))
+    for number in range(3 * LOOSE_DELTAS):
+        stream.apply(TextDelta(0, f"{number % 10}"))
+    message, growth = stream.take_growth(stream.take_unsaved())
+    new = "0123456789" * (3 * LOOSE_DELTAS // 10 + 1)
+    assert message.parts == (_part(0, Text(new[: 3 * LOOSE_DELTAS])), _part(1, Reasoning("")))
+    assert growth == (Growth(0, 2000), Growth(1, 3))
+    assert stream.part(0).content == Text("é" * 1000 + new[: 3 * LOOSE_DELTAS])
+    stream.give_back((0,), ())
+    message, growth = stream.take_growth(stream.take_unsaved())
+    assert (message.parts[0], growth[0]) == (stream.part(0), Growth(0, 0))
+    stream.apply(PartEnded(0))
+    message, growth = stream.take_growth(stream.take_unsaved())
+    assert (message.parts[0], growth) == (stream.part(0), (Growth(1, 3),))
+    assert message.parts[0].status is PartStatus.COMPLETE

@@ -11,7 +11,7 @@ from turnwire.domain.conversation.texts import texts_of, without_texts
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec, ShownPart
-from turnwire.ports.commit import Growth, PutFile, PutMessage
+from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
@@ -34,7 +34,8 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     message, session = change.message, unit.session
     if unit.is_renewing:  # parts that the change does not name may be those of an older version
         renew_message(unit.db, codec, message.message_id)
-    form = codec.display_form(message)
+    growth = {one.part_index: one.offset for one in change.growth}
+    form = codec.display_form(message, growth)
     if change.at_end:
         leave_place(unit.db, session.id, message.message_id)
     values = {
@@ -55,7 +56,6 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
     if row is None:
         raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
-    growth = {one.part_index: one for one in change.growth}
     for index in change.part_indexes:
         part, shown = message.parts[index], form.parts[index]
         if index in growth:
@@ -126,24 +126,32 @@ def _put_part(unit: Unit, message_row: int, part: Part, shown: ShownPart) -> Non
     unit.db.execute(_PUT_PART, (message_row, part.index, *stored, file, None))
 
 
-def _grow_part(unit: Unit, message_row: int, part: Part, shown: ShownPart, growth: Growth) -> None:
-    """Writes what is new of a part, or all of it when the store does not have what came before.
+def _grow_part(unit: Unit, message_row: int, part: Part, shown: ShownPart, offset: int) -> None:
+    """Writes what is new of a part, which is all of it when nothing comes before.
 
-    A short text is always written whole: that is one statement, and costs no more than rewriting its page.
+    A short text stays in one piece: that is one statement, and costs no more than rewriting its page.
+
+    Raises:
+        StorageError: the store has another length of what comes before.
     """
-    new = growth.text.encode()
-    if growth.offset + len(new) <= WHOLE_TEXT_BYTES:
-        _put_part(unit, message_row, part, shown)
+    new, place = (texts_of(part).text or "").encode(), (message_row, part.index)
+    is_short = offset + len(new) <= WHOLE_TEXT_BYTES
+    if offset == 0:
+        _put_part(unit, message_row, part if is_short else without_texts(part), shown)
+    if is_short:
+        if offset and not unit.db.execute(_LENGTHEN, (*grown_row(part, shown), new, *place, offset)).rowcount:
+            raise _misfit(part, offset)
         return
-    place = (message_row, part.index)
     row, stored, grown = unit.db.execute(_GROWN, place).fetchone() or (0, None, 0)
-    if stored != growth.offset:
-        _put_part(unit, message_row, without_texts(part), shown)
-        row, _, grown = unit.db.execute(_GROWN, place).fetchone()
-        new = (texts_of(part).text or "").encode()
+    if stored != offset:
+        raise _misfit(part, offset)
     unit.db.execute(_GROW, (*grown_row(part, shown), len(new), row))
     if new:
         unit.db.execute("INSERT INTO part_growth (part, at, text) VALUES (?, ?, ?)", (row, grown, new))
+
+
+def _misfit(part: Part, offset: int) -> StorageError:
+    return StorageError(f"not {offset} bytes of part {part.part_id} are stored", {"id": part.part_id})
 
 
 def _put_tool_call(unit: Unit, values: tuple[object, ...], part_id: str, call: ToolUse) -> None:
@@ -218,6 +226,11 @@ _PUT_PART = (
 )
 
 _GROWN = "SELECT id, length(text) + grown, grown FROM parts WHERE message = ? AND part_index = ? AND output IS NULL"
+
+_LENGTHEN = (
+    "UPDATE parts SET body = ?, shown = ?, shown_between = ?, text = CAST(coalesce(text, x'') || ? AS BLOB)"
+    " WHERE message = ? AND part_index = ? AND grown = 0 AND length(text) = ? AND output IS NULL"
+)
 
 _GROW = "UPDATE parts SET body = ?, shown = ?, shown_between = ?, grown = grown + ? WHERE id = ?"
 

@@ -1,0 +1,109 @@
+"""One part of an answer while it grows: deltas in, and what is new for each save."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from turnwire.domain.conversation.messages import (
+    Content,
+    Part,
+    PartStatus,
+    ProviderContent,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolStatus,
+    ToolUse,
+)
+from turnwire.ports.commit import Growth
+
+LOOSE_DELTAS = 256
+"""Deltas that are kept one by one."""
+
+
+@dataclass(slots=True)
+class GrowingPart:
+    """A part of the answer; `size` is its length in UTF-8 bytes.
+
+    `taken` has the text that saves have taken, `fresh` what came since, `loose` the newest deltas of it, which are
+    joined when they are many: thousands of small texts take ten times their length. A save costs what is fresh.
+
+    `ended` is set once the provider has ended the part, which then never grows again. A call stays STREAMING until it
+    is checked as well. When saving an ended part fails, `give_back` makes it STREAMING again.
+    """
+
+    part_id: str
+    index: int
+    kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent]
+    name: str = ""
+    call_id: str = ""
+    taken: list[str] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
+    loose: list[str] = field(default_factory=list)
+    size: int = 0
+    taken_size: int = 0
+    """Bytes of what saves have taken."""
+    half_pair: str = ""
+    """A high surrogate; its other half comes with the next delta."""
+    ended: bool = False
+    status: PartStatus = PartStatus.STREAMING
+    provider_state: str | None = None
+    problem: str = ""
+    """Why a complete call cannot run; "" when it can, or is unchecked."""
+    checked_at: datetime | None = None
+
+    def add(self, text: str, size: int) -> None:
+        """Adds a delta of so many bytes."""
+        self.loose.append(text)
+        self.size += size
+        if len(self.loose) >= LOOSE_DELTAS:
+            self.fresh.append("".join(self.loose))
+            self.loose.clear()
+
+    def replace(self, text: str) -> None:
+        """Takes another text in place of all that came."""
+        self.taken, self.fresh, self.loose = [], [text], []
+        self.size, self.taken_size = len(text.encode()), 0
+
+    def text(self) -> str:
+        """Returns all of the text so far."""
+        return "".join((*self.taken, *self.fresh, *self.loose))
+
+    def join(self) -> None:
+        """Joins the text, which does not grow any more."""
+        self.fresh, self.taken, self.loose = [self.text()], [], []
+
+    def take_growth(self) -> tuple[Growth, str]:
+        """Returns what is new since the last call."""
+        offset, new = self.taken_size, "".join((*self.fresh, *self.loose))
+        self.taken.append(new)
+        self.fresh, self.loose, self.taken_size = [], [], self.size
+        return Growth(self.index, offset), new
+
+    def save_anew(self) -> None:
+        """Makes the next `take_growth` return all of the text."""
+        self.fresh, self.taken, self.taken_size = self.taken + self.fresh, [], 0
+
+    def _content(self, text: str) -> Content:
+        if self.kind is ToolUse:
+            call = ToolUse(name=self.name, call_id=self.call_id, input_json=text)
+            return self._failed(call) if self.problem else call
+        if self.kind is ProviderContent:
+            return ProviderContent(self.name)
+        return self.kind(text)  # type: ignore[call-arg]
+
+    def _failed(self, call: ToolUse) -> ToolUse:
+        return msgspec.structs.replace(
+            call, status=ToolStatus.ERROR, error=self.problem, started_at=self.checked_at, finished_at=self.checked_at
+        )
+
+    def value(self, text: str | None = None) -> Part:
+        """Returns the part, with another text if one is given."""
+        return Part(
+            part_id=self.part_id,
+            index=self.index,
+            content=self._content(self.text() if text is None else text),
+            status=self.status,
+            provider_state=self.provider_state,
+        )

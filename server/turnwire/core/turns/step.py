@@ -158,21 +158,21 @@ class Step:
             UnknownModel: the turn's model is no longer configured.
             StorageError: the message, or a summary, could not be stored.
         """
-        environment, turn, stream = self._environment, self._turn, self._stream
+        environment, turn, stream, asked = self._environment, self._turn, self._stream, self._asked
         self._call = call = ModelCall(
             environment, turn, stream, self._journal, slot=slot, publish=self._publish, on_output=self._on_output
         )
         models = (turn.model, *environment.settings.fallbacks(turn.agent))
 
         async def request_to(model: ModelRef) -> ProviderRequest:
-            made = await self._asked.take(requests)
+            made = await asked.take(requests)
             stream.note_sent(made.draft.sent_to(model))
             return made.request
 
         failure = await call.run(request_to, requests.place.leave, models, self._added)
         if isinstance(failure, ProviderContextFull) and not stream.has_parts:
-            self._asked.request = await requests.shorter()
-            if self._asked.request is not None:
+            asked.request = await requests.shorter()
+            if asked.request is not None:
                 failure = await call.run(request_to, requests.place.leave, models, self._added)
         await asyncio.shield(self._added)
         await self._journal.finish()

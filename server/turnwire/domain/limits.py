@@ -118,7 +118,7 @@ class Limits(
     max_sending_bytes: Count = 128 * 2**20
     """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Further
     calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
-    max_prompts_bytes: Count = 256 * 2**20
+    max_prompts_bytes: Count = 128 * 2**20
     """Prompts on their way to models: from when a conversation was read for one until its provider has read it. Further
     turns wait, those of each tenant in their order, but for prompts up to 512 KiB. A larger prompt ends its turn."""
     max_memory_bytes: Count = 2**30

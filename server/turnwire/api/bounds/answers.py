@@ -111,6 +111,9 @@ class StreamAnswers:
         Raises:
             TooManyCalls: there is no place, and no memory to wait for one.
         """
+        if isinstance(answer, bytes) and len(answer) <= SMALL_BYTES:  # nearly all
+            await self._send(answer)
+            return
         if not isinstance(answer, bytes | Unmade):
             if size := getattr(answer, "size_bytes", 0):  # the first piece of a file
                 self._take_back = self._answers.keep(size, self._client)

@@ -1,12 +1,30 @@
 """Changes of the simple stream in the words of the fixed contract."""
 
+from functools import partial
+
 from opencode.event import event_pb2 as pb
 from turnwire.api.wire.answers import messages, outcomes, times, tools
 from turnwire.core.watches.conflated import Change, MessageChange, PartChange, PermissionChange
+from turnwire.core.watches.unmade import LARGE_BYTES, Unmade
 from turnwire.domain.conversation.display import role_of
 from turnwire.domain.conversation.messages import Message, MessageStatus, Reasoning, Refusal, Text, ToolUse
+from turnwire.domain.conversation.texts import texts_of
 
 _BROKEN = (MessageStatus.INTERRUPTED, MessageStatus.FAILED)
+
+
+def told(change: Change) -> pb.GlobalEvent | Unmade | None:
+    """Returns `global_event`; that of a long part is still to be made, and its text is that of all who are told."""
+    if isinstance(change.kind, PartChange):
+        texts = [text for text in texts_of(change.kind.part) if text]
+        if (size := sum(map(len, texts))) > LARGE_BYTES:
+            return Unmade(size, partial(_encoded, change), max(texts, key=len))
+    return global_event(change)
+
+
+def _encoded(change: Change) -> bytes:
+    event = global_event(change)
+    return b"" if event is None else event.SerializeToString()
 
 
 def global_event(change: Change) -> pb.GlobalEvent | None:

@@ -12,10 +12,13 @@ from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 
 CONNECTIONS, STREAMS, SESSIONS = 8, 25, 100
 MESSAGE_BYTES = 12 * 2**20
+SMALL_BYTES = 15 * 1024
+"""Answers up to 16 KiB have no place."""
 
 _WATCH = "/opencode.event.EventService/WatchEvents"
 _SUBSCRIBE = "/opencode.event.EventService/SubscribeGlobalEvents"
 _GET = "/opencode.message.MessageService/GetMessage"
+_NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)
 _SMALL_WINDOW = (4).to_bytes(2, "big") + (8192).to_bytes(4, "big")
 
 
@@ -66,6 +69,32 @@ async def _sessions(target: Target) -> None:
         await asyncio.gather(append(), _hold(target, _WATCH, requests))
 
 
+async def _small(target: Target) -> None:
+    """Thousands of streams, each with as much unread as has no place."""
+    async with caller(target) as one:
+        session_id = await one.new_session()
+        await surely(lambda: one.messages.AppendMessage(_large(session_id, SMALL_BYTES)))
+    request = event_pb2.WatchEventsRequest(session_id=session_id, after_sequence=0).SerializeToString()
+    head, opened = call(_WATCH), [0]
+
+    async def again() -> None:
+        while True:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                async with wire(target.host_and_port(), _NO_WINDOW) as one:
+                    for place in range(100):
+                        await one.send(frame(HEADERS, END_HEADERS, 2 * place + 1, head))
+                        await one.send(data_frames(2 * place + 1, message(request), end=True))
+                    opened[0] += 100
+                    while not one.is_closed:
+                        await asyncio.sleep(0.5)
+            await asyncio.sleep(0.05)
+
+    try:
+        await asyncio.gather(*(again() for _ in range(100)))
+    finally:
+        print(f"streams: {opened[0]}")
+
+
 async def _subscriptions(target: Target) -> None:
     """Simple streams of all sessions, of which one gets a large message."""
     async with caller(target) as one:
@@ -104,6 +133,7 @@ async def _web(target: Target) -> None:
 ATTACKS = (
     Attack("unread_replays", "200 watches that begin with a message of 12 MiB that nobody reads", _replays),
     Attack("unread_sessions", "100 sessions with a watch and a message of 12 MiB each", _sessions, seconds=25.0),
+    Attack("unread_small", "10,000 watches with 15 KiB that nobody reads", _small, seconds=40.0),
     Attack("unread_subscriptions", "200 simple streams that do not read a message of 12 MiB", _subscriptions),
     Attack("web_unread", "200 web calls with answers of 12 MiB that nobody reads", _web),
 )

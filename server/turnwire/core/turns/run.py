@@ -200,6 +200,7 @@ class TurnRun:
             return ending
         self._phase = phase = EndedStep(self._environment, self.turn, end)
         self._settled.append(await phase.settle())
+        self._environment.open_permissions.forget(self.turn.turn_id)
         self._phase = self._end = None
         return ending_of_repetition(self._settled, self._environment.settings.limits.max_repeated_calls)
 

@@ -14,7 +14,7 @@ from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageFinished, PartFinished, TurnEnded
 from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolStatus, ToolUse
-from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable
 from turnwire.domain.money import Usage
@@ -162,6 +162,28 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     assert [asked.tool for asked in run.open_permissions] == ["look"]
     assert run.awaited_call_ids == {"c1", part.part_id}
     store.automatic = True
+    run.stop(Ending(FinishReason.ABORTED))
+    await running
+
+
+async def test_permission_requests_count_until_their_step_has_ended() -> None:
+    """A turn whose tools then work for hours does not keep others of its tenant from asking."""
+    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
+    rules = (PermissionRule("look", PermissionAction.ASK),)
+    store = FakeStore(sessions_by_id={"ses_1": make_session()})
+    environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
+    turn = make_turn(tools=(ToolDefinition("look", "", "{}"),))
+    run = TurnRun(environment, turn)
+    running = asyncio.create_task(run.run(asyncio.Semaphore(1)))
+    while not run.open_permissions:
+        await settled()
+    assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 999
+    provider._items = (None,)
+    [asked] = run.open_permissions
+    assert run.calls is not None
+    await run.calls.reply(asked.permission_id, PermissionAnswer(PermissionChoice.REJECT))
+    await provider.waiting.wait()
+    assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 1000
     run.stop(Ending(FinishReason.ABORTED))
     await running
 

@@ -318,6 +318,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
+        "api.bounds.answers": {"MAX_SMALL_BYTES": CLOSED},
         "api.bounds.sending": {
             "MAX_MADE": WAITS,
             "MAX_WAITING_BYTES": BUSY,

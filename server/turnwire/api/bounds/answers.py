@@ -16,6 +16,13 @@ from turnwire.core.watches.unmade import Unmade
 BESIDE_BYTES = 256 * 1024
 """Larger answers are made beside the event loop."""
 
+MAX_SMALL_BYTES = 64 * 2**20
+"""Of answers to calls that are too small for a place and that clients have not read. Beyond it, who has the oldest is
+cut off."""
+
+TINY_BYTES = 1024
+"""Of an answer that is not counted at all: gRPC keeps more than that for any call."""
+
 Answer = Message | bytes | Unmade
 """What methods return."""
 
@@ -33,6 +40,9 @@ class Answers:
         """Takes what counts them, and the thread where large ones are made one after the other."""
         self._load = load
         self._beside = beside
+        self._small: dict[object, tuple[int, Client]] = {}
+        """Small answers of calls that have not been read, the oldest first."""
+        self._small_bytes = 0
 
     async def one(
         self, name: str, run: Callable[[], Awaitable[Answer]], client: Client, when_sent: WhenSent | None
@@ -54,6 +64,8 @@ class Answers:
                 sending.check(client)
             answer = await run()
             if (size := size_of(answer)) <= SMALL_BYTES:
+                if size > TINY_BYTES and when_sent is not None:
+                    when_sent(self._keep_small(size, client))
                 return await self._made(answer)
             if when_sent is not None:
                 held = sending.hold(size, client, partial(self._cut_off, client))
@@ -85,6 +97,23 @@ class Answers:
         """Gives what is sent in pieces a place. Returns what takes it back. Raises TooManyCalls: there is none."""
         sending = self._load.sending
         return partial(sending.release, sending.hold(size, client, partial(self._cut_off, client)))
+
+    def _keep_small(self, size: int, client: Client) -> Callable[[], None]:
+        """Counts a small answer until the function that is returned is called."""
+        key = object()
+
+        def forget() -> None:
+            if self._small.pop(key, None) is not None:
+                self._small_bytes -= size
+
+        self._small[key] = size, client
+        self._small_bytes += size
+        while self._small_bytes > MAX_SMALL_BYTES and len(self._small) > 1:
+            first = next(iter(self._small))
+            oldest_size, oldest = self._small.pop(first)
+            self._small_bytes -= oldest_size
+            self._cut_off(oldest)
+        return forget
 
     async def _made(self, answer: Answer) -> Message | bytes:
         if not isinstance(answer, Unmade):

@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from opencode.message.message_pb2 import GetMessageResponse
-from turnwire.api.bounds.answers import BESIDE_BYTES, Answers
+from turnwire.api.bounds import answers as answers_module
+from turnwire.api.bounds.answers import BESIDE_BYTES, TINY_BYTES, Answers
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.sending import Client
 from turnwire.core.watches.unmade import Unmade
@@ -81,6 +83,34 @@ async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: in
     assert await answers.one("method", run, ONE, None) == b"x"
     await answers.stream(ONE, send).send(await run())
     assert [thread is not threading.main_thread() for thread in threads] == [is_beside] * 2
+
+
+async def test_small_answers_that_nobody_reads_have_a_bound(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the oldest is cut off; one that was read counts no more, and tiny ones never do."""
+    cut, sent = list[str](), list[Callable[[], None]]()
+    monkeypatch.setattr(answers_module, "MAX_SMALL_BYTES", 10_000)
+    monkeypatch.setattr(load.resets, "cut_off", lambda connection, _: cut.append(connection))
+    answers = Answers(load, ThreadPoolExecutor(1))
+
+    async def call(connection: str, size: int) -> None:
+        async def run() -> bytes:
+            return bytes(size)
+
+        await answers.one("method", run, Client("", connection), sent.append)
+
+    for connection in ("a", "b"):
+        await call(connection, 5000)
+    for _ in range(20):
+        await call("tiny", TINY_BYTES)
+    assert (cut, len(sent)) == ([], 2)
+    sent[0]()
+    await call("c", 5000)
+    assert cut == []
+    await call("d", 5000)
+    assert cut == ["b"]
+    for done in sent:
+        done()
+    assert answers._small_bytes == 0
 
 
 async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: Answers, load: Load) -> None:

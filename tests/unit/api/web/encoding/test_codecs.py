@@ -1,6 +1,7 @@
 """Long requests in JSON, which are read beside the event loop."""
 
 import asyncio
+import time
 from typing import cast
 
 from opencode.message.message_pb2 import DESCRIPTOR, SendMessageRequest
@@ -32,10 +33,10 @@ async def test_a_long_request_does_not_hold_the_event_loop() -> None:
     data = b'{"parts":[' + b"{}," * (PARTS - 1) + b"{}]}"
     gate = Gate(KnownCallers({"Bearer eve": WRITER}), some_load())
     call = asyncio.create_task(gate.unary(method, sent(data), FakeCaller("Bearer eve")))
-    longest, loop = 0.0, asyncio.get_running_loop()
+    longest = 0.0
     while not call.done():
-        before = loop.time()
+        before = time.thread_time()
         await asyncio.sleep(0)
-        longest = max(longest, loop.time() - before)
+        longest = max(longest, time.thread_time() - before)
     assert await call == str(PARTS).encode()
     assert longest < LONGEST_WAIT_SECONDS

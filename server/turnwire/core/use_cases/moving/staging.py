@@ -35,20 +35,19 @@ RETRY_SECONDS = 60.0
 class Staging:
     """Stores sessions in parts, and drops what was not adopted.
 
-    `_leftovers` has the ids to drop: those of a dead process at the start, and each session that was given up. The one
-    task of `start` drops them in small commits; `aclose` ends it, and the next start goes on.
+    `_leftovers` has the ids to drop: those of a dead process at the start, and each session that was given up, or that
+    is large and was deleted. The one task of `start` drops them in small commits; `aclose` ends it, and the next start
+    goes on. Between them are events, which are set when all before them are gone.
     """
 
     def __init__(self, environment: Environment) -> None:
         """Takes the ports."""
         self._environment = environment
-        self._leftovers: asyncio.Queue[str] = asyncio.Queue()
-        self._clean = asyncio.Event()  # set while nothing is left to drop
+        self._leftovers: asyncio.Queue[str | asyncio.Event] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Looks for what a dead process has left, and starts to drop it. Raises StorageError."""
-        self._clean.set()
         for staged_id in await self._environment.store.staged_sessions():
             self.drop(staged_id)
         self._task = asyncio.create_task(self._run(), name="staged sessions")
@@ -65,19 +64,25 @@ class Staging:
         return StagedSession(self._environment, self, tenant)
 
     async def settled(self) -> None:
-        """Returns when nothing that was given up, now or by a dead process, has an id any more. Safe to cancel."""
-        await self._clean.wait()
+        """Returns when nothing that was given up before, by this or a dead process, has an id any more.
+
+        It does not wait for what is given up later. Safe to cancel.
+        """
+        gone = asyncio.Event()
+        self._leftovers.put_nowait(gone)
+        await gone.wait()
 
     def drop(self, staged_id: str) -> None:
         """Removes a staged session, a little at a time, later."""
-        self._clean.clear()
         self._leftovers.put_nowait(staged_id)
 
     async def _run(self) -> None:
         while True:
-            await self._drop(await self._leftovers.get())
-            if self._leftovers.empty():
-                self._clean.set()
+            match await self._leftovers.get():
+                case str(staged_id):
+                    await self._drop(staged_id)
+                case gone:
+                    gone.set()
 
     async def _drop(self, staged_id: str) -> None:
         while True:

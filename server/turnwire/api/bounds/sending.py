@@ -156,7 +156,7 @@ class Sending:
         Raises:
             TooManyCalls: there is no place, and no memory to wait for one.
         """
-        if client.tenant in self._waiting or not self._fits(size, client.tenant):
+        if client.tenant in self._waiting or self._is_held_up() or not self._fits(size, client.tenant):
             with self._memory(size, shared):
                 held = await self._turn(_Turn(size, end), client)
         else:
@@ -244,12 +244,22 @@ class Sending:
         if self._waiting and next_end is not None:
             self._timer = asyncio.get_running_loop().call_at(next_end + _LATER_SECONDS, self._wake)
 
+    def _has_none(self, tenant: str) -> bool:
+        """Returns whether a tenant that waits has no room, so that nobody overtakes it: else it might wait for ever."""
+        return tenant not in self._bytes_of
+
+    def _is_held_up(self) -> bool:
+        """Returns whether streams wait behind one whose tenant has no room."""
+        return any(map(self._has_none, self._waiting))
+
     def _give_next(self) -> bool:
         """Gives the next stream its place, or forgets it if it is gone. Returns False when there is room for none."""
         for tenant, connections in self._waiting.items():
             connection, turns = next(iter(connections.items()))
             turn = turns[0]
             if not turn.place.done() and not self._fits(turn.size, tenant):
+                if self._has_none(tenant):
+                    return False
                 continue
             turns.popleft()
             del connections[connection], self._waiting[tenant]  # behind the others, if they have more

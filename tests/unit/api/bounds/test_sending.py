@@ -220,3 +220,24 @@ async def test_a_tenant_that_waits_for_its_share_holds_up_nobody() -> None:
 async def _sent(places: Sending, client: Client) -> None:
     async with places.place(20, client, never):
         pass
+
+
+async def test_a_tenant_without_room_is_not_overtaken_for_ever() -> None:
+    """Others with small answers would always have taken what it waits for."""
+    places, order = Sending(100), list[str]()
+
+    async def stream(tenant: str, size: int) -> None:
+        async with places.place(size, of("one", tenant), never):
+            order.append(tenant)
+
+    held = [places.hold(30, of("one", tenant), never) for tenant in ("a", "b")]
+    tasks = [asyncio.create_task(stream("large", 60))]
+    await asyncio.sleep(0)
+    tasks += [asyncio.create_task(stream(tenant, 10)) for tenant in ("a", "c")]
+    await asyncio.sleep(0)
+    assert order == []
+    places.release(held.pop())
+    await asyncio.gather(*tasks)
+    assert order[0] == "large"
+    assert sorted(order) == ["a", "c", "large"]
+    assert places.bytes == 30

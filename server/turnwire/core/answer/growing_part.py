@@ -44,6 +44,8 @@ class GrowingPart:
     size: int = 0
     taken_size: int = 0
     """Bytes of what saves have taken."""
+    untaken: int = 0
+    """Characters at the end of `taken`, one text then, that a reader has joined and no save has taken."""
     half_pair: str = ""
     """A high surrogate; its other half comes with the next delta."""
     ended: bool = False
@@ -64,26 +66,36 @@ class GrowingPart:
     def replace(self, text: str) -> None:
         """Takes another text in place of all that came."""
         self.taken, self.fresh, self.loose = [], [text], []
-        self.size, self.taken_size = len(text.encode()), 0
+        self.size, self.taken_size, self.untaken = len(text.encode()), 0, 0
 
     def text(self) -> str:
-        """Returns all of the text so far."""
-        return "".join((*self.taken, *self.fresh, *self.loose))
+        """Returns all of the text so far: the same object until more comes, so that many readers hold it once."""
+        new = self._take_fresh()
+        if new or len(self.taken) > 1:
+            self.taken = ["".join((*self.taken, new))]
+            self.untaken += len(new)
+        return self.taken[0] if self.taken else ""
 
     def join(self) -> None:
         """Joins the text, which does not grow any more."""
-        self.fresh, self.taken, self.loose = [self.text()], [], []
+        self.fresh, self.taken, self.untaken = [self.text()], [], 0
 
     def take_growth(self) -> tuple[Growth, str]:
         """Returns what is new since the last call."""
-        offset, new = self.taken_size, "".join((*self.fresh, *self.loose))
-        self.taken.append(new)
-        self.fresh, self.loose, self.taken_size = [], [], self.size
-        return Growth(self.index, offset), new
+        offset, known = self.taken_size, self.taken[0][-self.untaken :] if self.untaken else ""
+        if new := self._take_fresh():
+            self.taken.append(new)
+        self.untaken, self.taken_size = 0, self.size
+        return Growth(self.index, offset), known + new
 
     def save_anew(self) -> None:
         """Makes the next `take_growth` return all of the text."""
-        self.fresh, self.taken, self.taken_size = self.taken + self.fresh, [], 0
+        self.fresh, self.taken, self.untaken, self.taken_size = self.taken + self.fresh, [], 0, 0
+
+    def _take_fresh(self) -> str:
+        fresh = "".join((*self.fresh, *self.loose))
+        self.fresh, self.loose = [], []
+        return fresh
 
     def _content(self, text: str) -> Content:
         if self.kind is ToolUse:

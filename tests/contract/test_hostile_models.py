@@ -381,6 +381,19 @@ async def test_a_long_request_is_sent_once_to_where_it_is_redirected() -> None:
     assert [request.path for request in server.requests] == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
 
 
+@pytest.mark.parametrize("status", [404, 503])
+async def test_a_redirect_counts_no_more_once_it_leads_nowhere(status: int) -> None:
+    """The address of the configuration is asked again, not what stood behind it until the server stops."""
+    long = msgspec.structs.replace(REQUEST, system="long " * 100_000)
+    async with ProviderServer() as server, configured("openai_chat", server.base_url) as providers:
+        server.enqueue(ScriptedReply((), 307, {"location": "/v1/responses"}))
+        server.enqueue(ScriptedReply((), status))
+        server.enqueue(ScriptedReply((TEXT["openai_chat"], END["openai_chat"])))
+        errors = [(await ask(providers, long))[1] for _ in range(3)]
+        assert [error is None for error in errors] == [False, False, True]
+    assert [request.path[4:] for request in server.requests] == ["chat/completions", "responses", "chat/completions"]
+
+
 async def test_cookies_are_not_kept() -> None:
     """They would be sent with every later request."""
     async with ProviderServer() as server:

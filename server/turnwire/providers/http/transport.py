@@ -32,6 +32,9 @@ KEEP_ALIVE_SECONDS = 60.0
 
 _AT_ONCE = timedelta(0)
 
+_GONE, _FAILED = (404, 405, 410), 500
+"""Statuses that may say that a redirect counts no more; all from the last one on."""
+
 _REDIRECTS = (307, 308)
 """The ones that repeat the request; the others would turn it into one without a body."""
 
@@ -76,7 +79,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._ssl: ssl.SSLContext = httpx2.create_ssl_context()
         self._session: aiohttp.ClientSession | None = None
         self._moved: dict[str, httpx2.URL] = {}
-        """Where a large request was redirected to last, for the attempt after it."""
+        """Where a large request was redirected to last, for those after it, until the provider has it there no more."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends a request and returns its answer when the headers are there.
@@ -130,6 +133,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                 self._moved = {str(request.url): further}
                 raise ProviderUnavailable("the provider redirects the request within its address", retry_after=_AT_ONCE)
             url = further
+        if response.status in _GONE or response.status >= _FAILED:
+            self._moved.pop(str(request.url), None)
         return response
 
     def _answer(self, request: httpx2.Request, response: aiohttp.ClientResponse, deadline: float) -> httpx2.Response:

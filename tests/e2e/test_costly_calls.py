@@ -321,8 +321,9 @@ async def test_what_is_kept_of_conversations_goes_when_memory_is_short(tmp_path:
         assert len(found.messages) == 4
 
 
-async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
-    """As those of gRPC; they have their place until they are written."""
+async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of gRPC; they have their place until they are written, or their client is cut off for others."""
+    monkeypatch.setattr("turnwire.api.web.http.limits._USER_TIMEOUT_MS", 0)  # the system alone would end it later
     toml = '[web]\nlisten = "127.0.0.1:0"\n[limits]\nmax_sending_bytes = 1_000_000\n'
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
@@ -341,4 +342,7 @@ async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> Non
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await client.messages.GetMessage(get)
             assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"
-        await until(lambda: server.load.sending.bytes == 0)
+            monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.0)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await client.messages.GetMessage(get)
+            await until(lambda: server.load.sending.bytes == 0)

@@ -47,7 +47,7 @@ class Resets:
         self._counts: dict[str, int] = {}
 
     def note(self, connection: str) -> None:
-        """Counts a call that ended before its request was there. Closes a connection of gRPC that has too many."""
+        """Counts a call that ended before its request was there. Closes a connection that has too many."""
         count = self._counts.pop(connection, 0) + 1
         if count > MAX_RESETS:
             self.cut_off(connection, "calls that are reset")
@@ -67,10 +67,10 @@ class Resets:
             del self._counts[connection]
 
     def cut_off(self, connection: str, reason: str) -> None:
-        """Closes a connection of gRPC, where the system tells which one it is, and logs the reason."""
+        """Closes a connection, where the system tells which one it is, and logs the reason."""
 
         def tell(done: "asyncio.Future[bool]") -> None:
             if not done.cancelled() and not done.exception() and done.result():
-                self._log.note(connection, "grpc", reason)
+                self._log.note(connection, "grpc" if connection.startswith("ip") else "web", reason)
 
         asyncio.get_running_loop().run_in_executor(None, self._shut_down, connection).add_done_callback(tell)

@@ -20,14 +20,14 @@ def shut_down(peer: str) -> bool:
     """Closes the connection of a peer. Looks at all files of the process, so call it beside the event loop.
 
     Args:
-        peer: As gRPC names it: "ipv4:192.0.2.1:5000" or "ipv6:[2001:db8::1]:5000".
+        peer: As gRPC names it: "ipv4:192.0.2.1:5000" or "ipv6:[2001:db8::1]:5000"; or as the web listener does, which
+            has neither the kind nor brackets.
 
     Returns:
         Whether there was such a connection.
     """
-    kind, _, place = unquote(peer).partition(":")
-    host, _, port = place.rpartition(":")
-    if kind not in ("ipv4", "ipv6") or not _DESCRIPTORS.is_dir():
+    host, _, port = unquote(peer).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")
+    if not _DESCRIPTORS.is_dir():
         return False
     try:
         wanted = (_address(host.strip("[]")), int(port))

@@ -41,6 +41,10 @@ class Room:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.held_bytes -= size
+            elif (size, turn) in (turns := self._waiting.get(owner, deque())):
+                turns.remove((size, turn))
+                if not turns:
+                    del self._waiting[owner]
             self._go_on()  # the one that left may have held up smaller ones
             raise
 

@@ -63,3 +63,17 @@ async def test_one_that_gives_up_takes_nothing() -> None:
     await settled()
     assert (got, room.held_bytes) == (["a6", "c2"], 0)
     assert room.has_room(10)
+
+
+async def test_those_that_gave_up_are_forgotten() -> None:
+    """However many come and go behind one that waits for long."""
+    room, got = Room(10), list[str]()
+    await _asked(room, got, ("a", 6), ("a", 8))
+    for owner in ("a", "b"):
+        [one] = await _asked(room, got, (owner, 9))
+        one.cancel()
+        await settled()
+    assert [(owner, len(turns)) for owner, turns in room._waiting.items()] == [("a", 1)]
+    room.change(-6)
+    await settled()
+    assert (got, room.held_bytes, room._waiting) == (["a6", "a8"], 8, {})

@@ -119,6 +119,14 @@ class Questions:
         """Returns whether one of these calls has this question."""
         return question_id in self._asked
 
+    async def opened(self, question_id: str) -> Question:
+        """Returns a question of these calls once it is stored: who begins to watch is told of it before.
+
+        Raises:
+            QuestionNotFound: it could not be stored, so nobody was asked.
+        """
+        return (await self._opened(question_id)).question
+
     def is_paused(self, index: int) -> bool:
         """Returns whether the call in one part has paused with questions, and has not gone on."""
         return bool(self._held_of(index))
@@ -191,11 +199,7 @@ class Questions:
             QuestionAlreadyAnswered: it has another answer, or an answer with content.
             StorageError: the answer could not be stored.
         """
-        asked = self._asked[question_id]
-        if asked.is_open and asked.storing is not None:
-            await asyncio.wait((asked.storing,))
-            if question_id not in self._asked:
-                raise QuestionNotFound(question_id)
+        asked = await self._opened(question_id)
         if asked.is_open:
             return await asyncio.shield(self._close([asked], answer, content_json, further))
         given = asked.question.answer
@@ -247,6 +251,14 @@ class Questions:
         storing.add_done_callback(partial(self._finish_opening, opened))
         await asyncio.shield(storing)
         return opened
+
+    async def _opened(self, question_id: str) -> _Asked:
+        asked = self._asked[question_id]
+        if asked.is_open and asked.storing is not None:
+            await asyncio.wait((asked.storing,))
+            if question_id not in self._asked:
+                raise QuestionNotFound(question_id)
+        return asked
 
     def _finish_opening(self, opened: list[_Asked], storing: "Future[Committed]") -> None:
         if _failed(storing):

@@ -10,7 +10,8 @@ from turnwire.core.tools.questions.forms import problem_of_content
 from turnwire.core.tools.questions.work import other_answer
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.domain.conversation.questions import QuestionAction
+from turnwire.domain.conversation.questions import Question, QuestionAction
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import Principal
 from turnwire.ports.pages import Page, QuestionPage
@@ -65,7 +66,7 @@ class Questions:
 
     async def _answer(self, principal: Principal, new: NewAnswer) -> int:
         session = await self._environment.session(principal, new.session_id)
-        stored = await self._environment.store.of(session.tenant).asked_question(session.session_id, new.question_id)
+        stored = await self._asked(session, new.question_id)
         is_filled = new.answer.action is QuestionAction.ACCEPT and stored.answer is None
         checks = self._environment.schemas
         if is_filled and (problem := await problem_of_content(stored, new.content_json, checks, session.tenant)):
@@ -79,3 +80,9 @@ class Questions:
         if given is None or given.action is not new.answer.action or given.action is QuestionAction.ACCEPT:
             raise other_answer(new.question_id, given)
         return 0
+
+    async def _asked(self, session: Session, question_id: str) -> Question:
+        calls = self._turns.calls(session.session_id)
+        if calls is not None and calls.questions.has_question(question_id):
+            return await calls.questions.opened(question_id)
+        return await self._environment.store.of(session.tenant).asked_question(session.session_id, question_id)

@@ -27,7 +27,7 @@ from tests.support.clients.conversation import (
     turn_ended,
     watching,
 )
-from tests.support.servers.mcp import asker
+from tests.support.servers.mcp import asker, ready
 from tests.support.servers.running import Client
 
 RULES = """
@@ -45,12 +45,14 @@ SECRET = "the words of"
 
 @dataclass
 class Belongings:
-    """The ids of what a tenant has, all in one session that waits for its caller."""
+    """The ids of what a tenant has, all but a question in one session that waits for its caller."""
 
     tenant: str
     name: str
     """In titles and texts."""
     session_id: str = ""
+    asking_session_id: str = ""
+    """Another session, with a question that came before that of the first one."""
     message_id: str = ""
     answer_id: str = ""
     """A message that has an alternative."""
@@ -94,6 +96,12 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     for number in range(2):
         other = await new_session(client, title=f"Plans of {name} {number}")
     await turn_ended(client, await client.messages.SendMessage(ask(f"{SECRET} {name}", other)))
+    paint = f'/tool ask.paint {{"what": "{SECRET} {name}"}}'
+    mine.asking_session_id = other
+    await ready(client)
+    painted = await client.messages.SendMessage(ask(paint, other))  # alone: which of two calls asks first is chance
+    async with watching(client, other, after_sequence=painted.sequence) as watch:
+        await watch.until_kind("question_asked")
     mine.session_id = await new_session(client, title=f"Plans of {name}")
     words = f"{SECRET} {name}"
     ended = await client.messages.SendMessage(ask(f"{words}\n/tool nothing {{}}\n/step\nDone.", mine.session_id))
@@ -108,9 +116,8 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     appended.parts.extend([text(words), file(data=words.encode(), filename="plan.txt", mime="text/plain")])
     mine.message_id = (await client.messages.AppendMessage(appended)).message_id
     calls = '/tool danger {"a": 1}\n/tool danger {"a": 2}\n/tool look {}\n/tool hold {}'
-    paint = f'/tool ask.paint {{"what": "{words}"}}'
     waiting = ask(
-        f"{words}\n{calls}\n{paint}\n{paint}\n/step\nIt is done.",
+        f"{words}\n{calls}\n{paint}\n/step\nIt is done.",
         mine.session_id,
         tools=[tool("danger"), tool("look"), tool("hold")],
     )
@@ -118,7 +125,7 @@ async def acquire(client: Client, tenant: str, name: str) -> Belongings:
     mine.turn_id = accepted.turn_id
     async with watching(client, mine.session_id, after_sequence=accepted.sequence) as watch:
         asked = (await watch.until_kind("permission_asked", 2)).permission_asked.permission
-        question = (await watch.until_kind("question_asked", 2)).question_asked.question
+        question = (await watch.until_kind("question_asked")).question_asked.question
     mine.permission_id, mine.question_id = asked.id, question.question_id
     for message in await messages_of(client, mine.session_id):
         for part in message.parts:

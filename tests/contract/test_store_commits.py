@@ -210,3 +210,26 @@ async def test_each_transaction_is_reported(tmp_path: Path) -> None:
         await asyncio.gather(*map(opened.store.commit, units), return_exceptions=True)
     assert [(batch.commits, batch.failed) for batch in observer.batches] == [(1, 0), (2, 1)]
     assert all(batch.longest_seconds >= batch.seconds > 0 for batch in observer.batches)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_large_commits_do_not_share_one_transaction(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    """A transaction holds a bounded number of bytes; what waits behind it keeps its order and its outcome."""
+    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.MAX_BATCH_BYTES", 100_000)
+    await opened.store.commit(creating("ses_1"))
+    ended = list[int]()
+    opened.store._writer._observer = type("Ends", (), {"batch_ended": lambda _, end: ended.append(end.commits)})()
+    texts = [f"{n}" * 60_000 for n in range(1, 6)]
+    large = [opened.store.commit(adding(make_message(f"msg_{n}", text))) for n, text in enumerate(texts)]
+    refused = [opened.store.commit(adding(make_message(session_id="ses_none")))] if is_refused else []
+    outcomes = await asyncio.gather(*large)
+    assert [one.sequence for one in outcomes] == [2, 3, 4, 5, 6]
+    assert await _message_ids(opened) == [f"msg_{n}" for n in range(5)]
+    assert [type(one).__name__ for one in await asyncio.gather(*refused, return_exceptions=True)] == [
+        "SessionNotFound" for _ in refused
+    ]
+    assert len(ended) >= 3
+    assert max(ended) <= 2
+    assert sum(ended) == 5 + is_refused

@@ -32,7 +32,8 @@ MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""
 
 MAX_BATCH_BYTES = 16 * 2**20
-"""Of the bytes that `Other.size_bytes` tells; what passes it is the last of its transaction."""
+"""Of a transaction: frames of events and words for the index, which it holds until its end, and what `Other.size_bytes`
+tells. The commit that passes it is the last one; hundreds of answers of megabytes may end together."""
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ Apply = Callable[[sqlite3.Connection, Unit], tuple[Outcome, list[StoredEvent]]]
 
 
 class _Written(NamedTuple):
-    """What a transaction has stored."""
+    """What a transaction has stored: as many of its units as there are outcomes."""
 
     outcomes: list[Outcome]
     events: list[StoredEvent]
@@ -192,13 +193,7 @@ class GroupWriter:
                 return
 
     def _next_batch(self) -> list[Waiting]:
-        batch: list[Waiting] = []
-        size_bytes = 0
-        while self._waiting and len(batch) < MAX_BATCH and size_bytes < MAX_BATCH_BYTES:
-            batch.append(self._waiting.popleft())
-            unit = batch[-1][0]
-            size_bytes += unit.size_bytes if isinstance(unit, Other) else 0
-        return batch
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
 
     async def _write_batch(self, batch: list[Waiting]) -> None:
         loop = asyncio.get_running_loop()
@@ -208,6 +203,8 @@ class GroupWriter:
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             written = _Written([error] * len(batch), [], [])
         outcomes, stored, deltas, leaves_upkeep = written
+        self._waiting.extendleft(reversed(batch[len(outcomes) :]))  # there was no room for them
+        del batch[len(outcomes) :]
         ended_at = loop.time()
         self._tell_loss()
         if leaves_upkeep:
@@ -240,7 +237,7 @@ class GroupWriter:
         )
 
     def _transact(self, db: sqlite3.Connection, units: list[Unit]) -> _Written:
-        """Applies the units in one transaction. Runs on the writer's thread.
+        """Applies the units in one transaction, the first ones if all are too large. Runs on the writer's thread.
 
         Failures are rare and savepoints make up a fifth of the statements, so only a second try sets them.
         """
@@ -278,12 +275,19 @@ class GroupWriter:
         self._changes.deltas, self._changes.index_rows = [], []
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
+        held_bytes = 0
         db.execute("BEGIN IMMEDIATE")
         try:
             for unit in units:
+                rows = len(self._changes.index_rows)
                 outcome, events = apply(db, unit)
                 outcomes.append(outcome)
                 stored += events
+                held_bytes += unit.size_bytes if isinstance(unit, Other) else 0
+                held_bytes += sum(len(one.frame) for one in events)
+                held_bytes += sum(len(words) for _, words in self._changes.index_rows[rows:])
+                if held_bytes >= MAX_BATCH_BYTES:
+                    break
             add_to_totals(db, self._changes.deltas)
             leaves_upkeep = any_work(db)
             self._changes.finish(db)

@@ -98,6 +98,7 @@ class TurnRun:
                 await self._phase.flush()  # log lines of running tools
             self.is_left = True
             return None
+        await self._environment.slices.turn()  # turns that end together end one in each round of the loop
         self._is_ending = True
         self._phase = None  # a reader's flush must not write the open message over the ended one
         return self._closing_work(ending)

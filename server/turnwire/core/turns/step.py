@@ -200,6 +200,7 @@ class Step:
         """Returns the state of the step once all its commits have ended. Called after its task ended."""
         await self._journal.settle()
         await asyncio.wait((self._added,))
+        await self._environment.slices.turn()  # all turns stop together with the server
         message = self._priced(self._call)
         self._environment.observer.answer_ended(self._turn, message, is_summary=False)
         was_added = self._added.exception() is None

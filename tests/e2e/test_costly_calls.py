@@ -34,9 +34,10 @@ from opencode.session.session_pb2 import (
     GetSessionRequest,
     ListSessionsRequest,
 )
-from tests.support.clients.conversation import FOREVER, ask, new_session, streamed
+from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, streamed, words_of
 from tests.support.servers.running import connect, running_server
 from turnwire.api.bounds import receiving, sending
+from turnwire.api.bounds.copying import COPIED_BYTES
 from turnwire.api.bounds.peers import MAX_RESETS
 from turnwire.api.grpc.server import LOOKAHEAD_BYTES
 from turnwire.app import Server
@@ -95,6 +96,31 @@ async def test_slow_requests_do_not_hold_up_others(tmp_path: Path) -> None:
         await until(lambda: server.load.receiving.slow == 100)
         assert one.ended == 0
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+
+
+async def test_large_and_small_requests_come_together(tmp_path: Path) -> None:
+    """The last bytes of all large ones come in the same moment; each is received whole, and the small ones too."""
+    large, small = [letter * COPIED_BYTES for letter in "abcdefgh"], [f"small {number}" for number in range(50)]
+
+    async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
+        session_id = await new_session(client)
+
+        def said(text: str) -> AppendMessageRequest:
+            part = MessagePart(text=TextPart(text=text))
+            return AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
+
+        requests = {1 + 2 * number: message(said(text).SerializeToString()) for number, text in enumerate(large)}
+        head = call("/opencode.message.MessageService/AppendMessage")
+        for stream, data in requests.items():
+            await one.send(frame(HEADERS, END_HEADERS, stream, head))
+            await one.send_body(stream, data[:-1])
+        await until(lambda: server.load.receiving.slow == len(large))
+        calls = [client.messages.AppendMessage(said(text), timeout=200) for text in small]
+        for stream, data in requests.items():
+            await one.send_body(stream, data[-1:], end=True)
+        await asyncio.gather(*calls)
+        await until(lambda: one.ended == len(large))
+        assert sorted(map(words_of, await messages_of(client, session_id))) == sorted((*large, *small))
 
 
 async def test_a_request_that_does_not_come_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,8 @@ class Gate:
         """
         self._admission = Admission(authenticator)
         self._load = load
+        self.copying = load.copying
+        """Is asked before a request is taken from gRPC."""
         # one thread of their own: more of them would only take the interpreter from the event loop, and large messages
         # must not hold up what else is done beside it
         self._beside = ThreadPoolExecutor(1, "large messages")

@@ -71,7 +71,7 @@ class Answers:
                 held = sending.hold(size, client, partial(self._cut_off, client))
                 when_sent(lambda: sending.release(held))
             made = await self._made(answer)
-        await sending.pace(size)
+        await sending.copying.pace(size)
         return made
 
     def stream(self, client: Client, send: Send) -> "StreamAnswers":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.receiving import RETRY_AFTER, Receiving
 from turnwire.api.bounds.sending import Sending
@@ -18,8 +19,9 @@ class Load:
     def __init__(self, limits: Limits, max_message_bytes: int) -> None:
         """Takes the bounds, and the size of the largest request."""
         self._limits = limits
-        self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes)
-        self.sending = Sending(limits.max_sending_bytes)
+        self.copying = Copying()
+        self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes, self.copying)
+        self.sending = Sending(limits.max_sending_bytes, self.copying)
         self.resets = Resets()
         self.calls = 0
         """Calls that run, open streams included."""

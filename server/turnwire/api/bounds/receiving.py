@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from turnwire.api.bounds.copying import Copying
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 
 T = TypeVar("T")
@@ -37,10 +38,11 @@ _Turns = OrderedDict[str, deque[asyncio.Future[None]]]
 class _Reading:
     """One request that is being received."""
 
-    __slots__ = ("connection", "error", "has_come", "is_quick", "scope")
+    __slots__ = ("connection", "error", "has_come", "is_quick", "scope", "task")
 
     def __init__(self, connection: str, scope: asyncio.Timeout) -> None:
         self.connection, self.scope = connection, scope
+        self.task = asyncio.current_task()
         self.is_quick, self.has_come = True, False
         self.error: DomainError | None = None
 
@@ -58,11 +60,13 @@ class Receiving:
     requests does not hold up another one. `_behind` has those of connections that have slow requests.
     """
 
-    def __init__(self, max_bytes: int, max_message_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_message_bytes: int, copying: Copying) -> None:
         """Args:
         max_bytes: Of all requests that have a place.
         max_message_bytes: Of the largest one.
+        copying: What those that are complete may wait for.
         """
+        self._copying = copying
         self._free = max(2, max_bytes // max_message_bytes)
         self._waiting: _Turns = OrderedDict()
         self._behind: _Turns = OrderedDict()
@@ -117,7 +121,7 @@ class Receiving:
             reading.end(error, now)
 
     def _slow_down(self, reading: _Reading) -> None:
-        if reading.has_come:  # it is being parsed
+        if reading.has_come or self._copying.has(reading.task):  # it is being parsed, or will be
             return
         reading.is_quick = False
         now = asyncio.get_running_loop().time()

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
 
+from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.receiving import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
 
@@ -24,9 +25,6 @@ likes."""
 
 MAX_WAITING_BYTES = 32 * 2**20
 """Of answers that wait for a place; what several of them share counts once."""
-
-COPIED_BYTES = 2**20
-"""Given to gRPC, which copies it, before the event loop goes on with others; one answer alone may be larger."""
 
 TENANT_SHARE = 2
 """A tenant's answers have at most so many times the room that they leave to others, where there are several tenants: so
@@ -71,9 +69,11 @@ class Sending:
     `_held` has the answers, the oldest first. `_waiting` has the streams that wait, by tenant and connection.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        """Takes the bound of all answers together. One alone may be larger."""
+    def __init__(self, max_bytes: int, copying: Copying) -> None:
+        """Takes the bound of all answers together, of which one may be larger alone, and the pace of copies."""
         self._max_bytes = max_bytes
+        self.copying = copying
+        """Is asked before a large answer is given to gRPC."""
         self._held: dict[Held, None] = {}
         self._bytes_of = Counter[str]()
         """Of the answers of each tenant."""
@@ -92,17 +92,6 @@ class Sending:
         """Of the answers that wait for one."""
         self._shared: dict[int, tuple[int, int]] = {}
         """How many of these share an object, and its bytes, by its id: they have it, so no other has the id."""
-        self._copying = asyncio.Lock()
-        """Held to look at and change `_copied`; who waits for it goes on in order, one in each turn of the loop."""
-        self._copied = 0
-
-    async def pace(self, size: int) -> None:
-        """Returns when an answer may be given to gRPC, at once if little was given lately. Safe to cancel."""
-        async with self._copying:
-            if self._copied >= COPIED_BYTES:
-                await asyncio.sleep(0)
-                self._copied = 0
-            self._copied += size
 
     def check(self, client: Client) -> None:
         """Raises TooManyCalls when a client was refused a place and none became free since.
@@ -162,7 +151,7 @@ class Sending:
         else:
             held = self._take(size, client.tenant, end)
         try:
-            await self.pace(size)
+            await self.copying.pace(size)
             yield
         finally:
             self.release(held)

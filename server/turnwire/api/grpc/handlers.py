@@ -7,12 +7,14 @@ and HTTP/2 holds the request back until the gate asks for it.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
+from turnwire.api.bounds.copying import Copying
 from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.registry import Service
@@ -44,8 +46,9 @@ def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context],
         def when_sent(done: Callable[[], None]) -> None:
             context.add_done_callback(lambda _: done())  # type: ignore[arg-type]  # the stubs want a class
 
+        receive = partial(one_request, context, gate.copying)
         try:
-            return await gate.unary(method, lambda: one_request(context), GrpcCaller(context), when_sent)
+            return await gate.unary(method, receive, GrpcCaller(context), when_sent)
         except CallFailed as failed:
             return end_with(context, failed)
 
@@ -56,17 +59,18 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Conte
     """Returns the function that gRPC calls for a streaming method."""
 
     async def handle(_requests: Any, context: Context) -> None:
+        receive = partial(one_request, context, gate.copying)
         try:
-            await gate.stream(method, lambda: one_request(context), GrpcCaller(context), CallOutlet(context))
+            await gate.stream(method, receive, GrpcCaller(context), CallOutlet(context))
         except CallFailed as failed:
             end_with(context, failed)
 
     return handle
 
 
-async def one_request(context: Context) -> bytes:
+async def one_request(context: Context, copying: Copying) -> bytes:
     """Returns the request of a call; further ones are not looked at. Raises InvalidRequest: there is none."""
-    data: Any = await context.read()
+    data: Any = await copying.read(context.read())
     if isinstance(data, bytes):
         return data
     # also when the client has gone or gRPC has refused the request; both cancel this

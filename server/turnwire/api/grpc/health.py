@@ -7,6 +7,7 @@ with a trace each. Here a caller can hold up only itself.
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -87,7 +88,8 @@ class Health:
             return _service(data, context)
 
         try:
-            return await self._load.receiving.read(context.peer(), lambda: one_request(context), parse)
+            receive = partial(one_request, context, self._load.copying)
+            return await self._load.receiving.read(context.peer(), receive, parse)
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return None

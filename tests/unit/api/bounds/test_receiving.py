@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from tests.support.fakes.loop import elapse, settled
-from turnwire.api.bounds import receiving
+from turnwire.api.bounds import copying, receiving
+from turnwire.api.bounds.copying import COPIED_BYTES, Copying
 from turnwire.api.bounds.receiving import QUICK_SECONDS, RECEIVE_SECONDS, Receiving
 from turnwire.config.sections import ServerConfig
 from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
@@ -25,7 +26,8 @@ class Sent:
 
     def __init__(self, places: int) -> None:
         """Takes how many may be received at a time."""
-        self.receiving = Receiving(places, 1)
+        self.copying = Copying()
+        self.receiving = Receiving(places, 1, self.copying)
         self.begun: list[str] = []
         self._futures: dict[str, asyncio.Future[bytes]] = {}
 
@@ -205,6 +207,24 @@ async def test_one_that_is_parsed_keeps_its_place() -> None:
     parsing.set()
     sent.come("3")
     assert await asyncio.gather(*calls) == ["1", "2", "3"]
+
+
+async def test_one_that_is_complete_keeps_its_place_until_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in memory, however long others are copied before it."""
+    monkeypatch.setattr(copying, "PAUSE_SECONDS", RECEIVE_SECONDS)
+    sent, message = Sent(2), asyncio.get_running_loop().create_future()
+
+    async def copied() -> bytes:
+        return bytes(await message)
+
+    complete = asyncio.create_task(sent.receiving.read("a", lambda: sent.copying.read(copied()), parse))
+    await settled()
+    await sent.copying.pace(COPIED_BYTES)
+    message.set_result(b"1")
+    await elapse(QUICK)
+    assert (complete.done(), sent.receiving.slow) == (False, 0)
+    await elapse(LONG)
+    assert await complete == "1"
 
 
 @pytest.mark.parametrize("when", ["waiting", "granted", "reading"])

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from turnwire.api.bounds import sending
+from turnwire.api.bounds.copying import COPIED_BYTES, Copying
 from turnwire.api.bounds.sending import Client, Sending
 from turnwire.domain.errors import TooManyCalls
 
@@ -21,7 +22,7 @@ def never() -> None:
 
 async def test_an_answer_without_a_place_is_refused() -> None:
     """The refusal names the limit; when the place is free again, the next answer has it."""
-    places = Sending(100)
+    places = Sending(100, Copying())
     held = places.hold(80, of("a"), never)
     with pytest.raises(TooManyCalls) as refused:
         places.hold(30, of("a"), never)
@@ -34,7 +35,7 @@ async def test_an_answer_without_a_place_is_refused() -> None:
 
 async def test_one_answer_may_be_larger_than_all() -> None:
     """Else nobody could ever read it."""
-    places = Sending(100)
+    places = Sending(100, Copying())
     places.hold(1000, of("a"), never)
     with pytest.raises(TooManyCalls):
         places.hold(1, of("b"), never)
@@ -42,7 +43,7 @@ async def test_one_answer_may_be_larger_than_all() -> None:
 
 async def test_no_answer_after_the_other_is_made_in_vain() -> None:
     """A connection that was refused a place is refused before its next answer is made, until a place is free."""
-    places = Sending(100)
+    places = Sending(100, Copying())
     held = places.hold(80, of("a"), never)
     with pytest.raises(TooManyCalls):
         places.hold(30, of("b"), never)
@@ -56,7 +57,7 @@ async def test_no_answer_after_the_other_is_made_in_vain() -> None:
 async def test_who_does_not_read_is_cut_off_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, when another wants the place, and not before; the place is free when the call has ended."""
     ended = list[str]()
-    places = Sending(100)
+    places = Sending(100, Copying())
     held = places.hold(100, of("a"), lambda: ended.append("old"))
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.0)
     assert ended == []
@@ -70,7 +71,7 @@ async def test_who_does_not_read_is_cut_off_for_others(monkeypatch: pytest.Monke
 
 async def test_connections_wait_in_turns() -> None:
     """A connection with many waiting streams does not hold up another one."""
-    places, order = Sending(100), list[str]()
+    places, order = Sending(100, Copying()), list[str]()
 
     async def stream(connection: str) -> None:
         async with places.place(100, of(connection), never):
@@ -88,7 +89,7 @@ async def test_connections_wait_in_turns() -> None:
 
 async def test_a_stream_that_ends_while_it_waits_takes_no_place() -> None:
     """Also when it had just been given one."""
-    places = Sending(100)
+    places = Sending(100, Copying())
 
     async def stream() -> None:
         async with places.place(100, of("one"), never):
@@ -110,7 +111,7 @@ async def test_a_stream_that_ends_while_it_waits_takes_no_place() -> None:
 async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes again by itself when the time of the other is over."""
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.05)
-    places = Sending(100)
+    places = Sending(100, Copying())
     held = places.hold(100, of("a"), lambda: places.release(held))
     async with places.place(100, of("one"), never):
         assert places.bytes == 100
@@ -119,7 +120,7 @@ async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch:
 async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it a stream is refused; what several share counts once, until the last of them goes on."""
     monkeypatch.setattr(sending, "MAX_WAITING_BYTES", 150)
-    places, one, other = Sending(100), "one", "other"
+    places, one, other = Sending(100, Copying()), "one", "other"
     held = places.hold(100, of("a"), never)
 
     async def stream(size: int, shared: object = None) -> None:
@@ -145,7 +146,7 @@ async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_loop_goes_on_between_large_answers() -> None:
     """However many may be sent at the same time, each is given to gRPC in a turn of its own; small ones together."""
-    places, turns = Sending(10**9), list[int]()
+    places, turns = Sending(10**9, Copying()), list[int]()
     turn = 0
 
     async def count() -> None:
@@ -162,14 +163,14 @@ async def test_the_loop_goes_on_between_large_answers() -> None:
     await asyncio.gather(*(send(1) for _ in range(5)))
     assert len(set(turns)) == 1
     turns.clear()
-    await asyncio.gather(*(send(2 * sending.COPIED_BYTES) for _ in range(5)))
+    await asyncio.gather(*(send(2 * COPIED_BYTES) for _ in range(5)))
     assert len(set(turns)) == 5
     counting.cancel()
 
 
 async def test_a_tenant_leaves_room_for_others() -> None:
     """Where there are several: one alone has all; each finds some, however much those before it have."""
-    places = Sending(90)
+    places = Sending(90, Copying())
     alone = [places.hold(30, of("a", "one"), never) for _ in range(3)]
     for held in alone:
         places.release(held)
@@ -187,7 +188,7 @@ async def test_a_tenant_leaves_room_for_others() -> None:
 
 async def test_tenants_wait_in_turns() -> None:
     """One with many connections that wait does not hold up another one."""
-    places, order = Sending(100), list[str]()
+    places, order = Sending(100, Copying()), list[str]()
 
     async def stream(connection: str, tenant: str) -> None:
         async with places.place(100, of(connection, tenant), never):
@@ -206,7 +207,7 @@ async def test_tenants_wait_in_turns() -> None:
 
 async def test_a_tenant_that_waits_for_its_share_holds_up_nobody() -> None:
     """Another one that has room goes before it."""
-    places = Sending(90)
+    places = Sending(90, Copying())
     places.release(places.hold(1, of("b", "other"), never))
     first = [places.hold(30, of("a", "one"), never) for _ in range(2)]
     waiting = asyncio.create_task(_sent(places, of("a", "one")))
@@ -224,7 +225,7 @@ async def _sent(places: Sending, client: Client) -> None:
 
 async def test_a_tenant_without_room_is_not_overtaken_for_ever() -> None:
     """Others with small answers would always have taken what it waits for."""
-    places, order = Sending(100), list[str]()
+    places, order = Sending(100, Copying()), list[str]()
 
     async def stream(tenant: str, size: int) -> None:
         async with places.place(size, of("one", tenant), never):

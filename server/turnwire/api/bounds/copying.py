@@ -1,0 +1,142 @@
+"""What gRPC copies on the event loop: requests when they are there, and answers when they are given to it.
+
+A megabyte takes a millisecond, and gRPC copies in the step in which whoever waits goes on. Many large requests that are
+complete at the same moment would so hold the loop together. So all copies of a round of the loop are counted; with too
+much the next one waits, in the order of asking.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+COPIED_BYTES = 2**20
+"""Copied before the event loop goes on with others; one request or answer alone may be larger."""
+
+PAUSE_SECONDS = 0.001
+"""How long the others have then. A call takes several rounds of the loop, so one of them alone would be too little."""
+
+
+class Copying:
+    """Counts what gRPC copies. Belongs to the event loop.
+
+    `_waiting` has whose turn comes, in order. The first one stays in it until it goes on, so that nobody overtakes it.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is copied yet."""
+        self._copied = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._complete = set[asyncio.Task[Any] | None]()
+
+    async def pace(self, size: int) -> None:
+        """Returns when so many bytes may be given to gRPC, at once if little was copied lately. Safe to cancel."""
+        await self._turn()
+        self._count(size)
+
+    def has(self, task: asyncio.Task[Any] | None) -> bool:
+        """Returns whether the message that a task reads is there and waits to be copied."""
+        return task in self._complete
+
+    async def read(self, reading: Coroutine[Any, Any, T]) -> T:
+        """Returns what a coroutine returns that waits for a message and copies it in its last step.
+
+        Safe to cancel. A message that is there is copied nevertheless: gRPC frees it in no other way.
+        """
+        left: asyncio.CancelledError | None = None
+        try:
+            waiter = reading.send(None)
+            while True:
+                try:
+                    await _given(waiter)
+                except BaseException as error:
+                    if not isinstance(error, asyncio.CancelledError) or not _has_come(waiter):
+                        waiter = reading.throw(error)
+                        continue
+                    left = error
+                left = await self._certain_turn() or left
+                waiter = self._counted(reading.send)
+        except StopIteration as done:
+            if left is None:
+                result: T = done.value
+                return result
+        except Exception:
+            if left is None:
+                raise
+        finally:
+            reading.close()
+        raise left
+
+    def _counted(self, step: Callable[[None], Any]) -> Any:
+        """Takes a step of a coroutine, and counts what it has copied if that was its last."""
+        size = 0
+        try:
+            return step(None)
+        except StopIteration as done:
+            size = len(done.value) if isinstance(done.value, bytes) else 0
+            raise
+        finally:
+            self._count(size)
+
+    async def _certain_turn(self) -> asyncio.CancelledError | None:
+        """Returns when it is the caller's turn, also when it is cancelled; then what it is cancelled with."""
+        if self._has_room():
+            return None
+        left, task = None, asyncio.current_task()
+        self._complete.add(task)
+        try:
+            while True:
+                try:
+                    await self._turn()
+                    return left
+                except asyncio.CancelledError as error:
+                    left = error
+        finally:
+            self._complete.discard(task)
+
+    def _has_room(self) -> bool:
+        return self._copied < COPIED_BYTES and not self._waiting
+
+    async def _turn(self) -> None:
+        """Returns when it is the caller's turn. It must then count what it copies before it waits again."""
+        if self._has_room():
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.remove(turn)
+            self._wake()
+            raise
+        self._waiting.popleft()
+
+    def _count(self, size: int) -> None:
+        had_room = self._copied < COPIED_BYTES
+        self._copied += size
+        if self._copied < COPIED_BYTES:
+            self._wake()
+        elif had_room:
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._copied = 0
+        self._wake()
+
+    def _wake(self) -> None:
+        """Lets the next one go on if there is room; it does so in a later round."""
+        if self._copied < COPIED_BYTES and self._waiting and not self._waiting[0].done():
+            self._waiting[0].set_result(None)
+
+
+def _has_come(waiter: "asyncio.Future[Any] | None") -> bool:
+    return waiter is not None and waiter.done() and not waiter.cancelled() and waiter.exception() is None
+
+
+@coroutine
+def _given(waiter: Any) -> Generator[Any, Any, None]:
+    """Has the task wait for what a coroutine within it waits for."""
+    yield waiter

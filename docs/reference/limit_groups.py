@@ -319,7 +319,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
         "api.bounds.answers": {"MAX_SMALL_BYTES": CLOSED},
-        "api.bounds.copying": {"COPIED_BYTES": WAITS},
+        "api.bounds.copying": {"COPIED_BYTES": WAITS, "LARGE_BYTES": "others go before it", "_MAX_LARGE": FORGOTTEN},
         "api.bounds.sending": {
             "MAX_MADE": WAITS,
             "MAX_WAITING_BYTES": BUSY,

@@ -17,34 +17,47 @@ COPIED_BYTES = 2**20
 """Copied before the event loop goes on with others; one request or answer alone may be larger."""
 
 PAUSE_SECONDS = 0.001
-"""How long the others have then. A call takes several rounds of the loop, so one of them alone would be too little."""
+"""How long the others have then for each such amount: half of the time. A call takes several rounds of the loop, so one
+round alone would be too little: each would meet a copy."""
+
+
+LARGE_BYTES = 65_536
+"""A connection that has sent a request of this size has its turns behind others."""
+
+_MAX_LARGE = 10_000
+"""Connections that are known for large requests; further ones replace the oldest."""
 
 
 class Copying:
     """Counts what gRPC copies. Belongs to the event loop.
 
-    `_waiting` has whose turn comes, in order. The first one stays in it until it goes on, so that nobody overtakes it.
+    How large a request is, is known when it is copied. So connections that have sent large ones have turns of their
+    own, and those of others go on meanwhile: a round has one large copy of each at most.
     """
 
     def __init__(self) -> None:
         """Nothing is copied yet."""
-        self._copied = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._large, self._others = _Turns(), _Turns()
+        self._sent_large: dict[str, None] = {}
         self._complete = set[asyncio.Task[Any] | None]()
 
     async def pace(self, size: int) -> None:
         """Returns when so many bytes may be given to gRPC, at once if little was copied lately. Safe to cancel."""
-        await self._turn()
-        self._count(size)
+        await self._large.turn()
+        self._large.count(size)
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
         """Returns whether the message that a task reads is there and waits to be copied."""
         return task in self._complete
 
-    async def read(self, reading: Coroutine[Any, Any, T]) -> T:
+    async def read(self, reading: Coroutine[Any, Any, T], connection: str = "") -> T:
         """Returns what a coroutine returns that waits for a message and copies it in its last step.
 
         Safe to cancel. A message that is there is copied nevertheless: gRPC frees it in no other way.
+
+        Args:
+            reading: The coroutine.
+            connection: Whose message it is.
         """
         left: asyncio.CancelledError | None = None
         try:
@@ -57,8 +70,9 @@ class Copying:
                         waiter = reading.throw(error)
                         continue
                     left = error
-                left = await self._certain_turn() or left
-                waiter = self._counted(reading.send)
+                turns = self._large if connection in self._sent_large else self._others
+                left = await self._certain_turn(turns) or left
+                waiter = self._counted(reading.send, turns, connection)
         except StopIteration as done:
             if left is None:
                 result: T = done.value
@@ -70,7 +84,7 @@ class Copying:
             reading.close()
         raise left
 
-    def _counted(self, step: Callable[[None], Any]) -> Any:
+    def _counted(self, step: Callable[[None], Any], turns: "_Turns", connection: str) -> Any:
         """Takes a step of a coroutine, and counts what it has copied if that was its last."""
         size = 0
         try:
@@ -79,30 +93,47 @@ class Copying:
             size = len(done.value) if isinstance(done.value, bytes) else 0
             raise
         finally:
-            self._count(size)
+            turns.count(size)
+            if size >= LARGE_BYTES:
+                self._sent_large.pop(connection, None)  # behind the others
+                self._sent_large[connection] = None
+                if len(self._sent_large) > _MAX_LARGE:
+                    del self._sent_large[next(iter(self._sent_large))]
 
-    async def _certain_turn(self) -> asyncio.CancelledError | None:
+    async def _certain_turn(self, turns: "_Turns") -> asyncio.CancelledError | None:
         """Returns when it is the caller's turn, also when it is cancelled; then what it is cancelled with."""
-        if self._has_room():
+        if turns.has_room():
             return None
         left, task = None, asyncio.current_task()
         self._complete.add(task)
         try:
             while True:
                 try:
-                    await self._turn()
+                    await turns.turn()
                     return left
                 except asyncio.CancelledError as error:
                     left = error
         finally:
             self._complete.discard(task)
 
-    def _has_room(self) -> bool:
+
+class _Turns:
+    """Counts copies, and lets them wait in order.
+
+    `_waiting` has whose turn comes. The first one stays in it until it goes on, so that nobody overtakes it.
+    """
+
+    def __init__(self) -> None:
+        self._copied = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def has_room(self) -> bool:
+        """Returns whether a turn is there at once."""
         return self._copied < COPIED_BYTES and not self._waiting
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
         """Returns when it is the caller's turn. It must then count what it copies before it waits again."""
-        if self._has_room():
+        if self.has_room():
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -114,13 +145,14 @@ class Copying:
             raise
         self._waiting.popleft()
 
-    def _count(self, size: int) -> None:
+    def count(self, size: int) -> None:
+        """Counts what was copied in a turn, and lets the next one go on, at once or after a pause."""
         had_room = self._copied < COPIED_BYTES
         self._copied += size
         if self._copied < COPIED_BYTES:
             self._wake()
         elif had_room:
-            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._go_on)
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS * self._copied / COPIED_BYTES, self._go_on)
 
     def _go_on(self) -> None:
         self._copied = 0

@@ -70,7 +70,7 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Conte
 
 async def one_request(context: Context, copying: Copying) -> bytes:
     """Returns the request of a call; further ones are not looked at. Raises InvalidRequest: there is none."""
-    data: Any = await copying.read(context.read())
+    data: Any = await copying.read(context.read(), context.peer())
     if isinstance(data, bytes):
         return data
     # also when the client has gone or gRPC has refused the request; both cancel this

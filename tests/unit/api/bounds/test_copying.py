@@ -30,7 +30,7 @@ class Wire:
         """How many messages were copied in each round in which one was, in order."""
         return list(Counter(number for number, _ in self.copied).values())
 
-    def read(self) -> "asyncio.Task[bytes]":
+    def read(self, connection: str = "") -> "asyncio.Task[bytes]":
         """Begins to read a message."""
         come: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._come.append(come)
@@ -44,7 +44,7 @@ class Wire:
             self.copied.append((self.round, message))
             return message
 
-        return asyncio.create_task(self.copying.read(reading()))
+        return asyncio.create_task(self.copying.read(reading(), connection))
 
     def come(self, *messages: bytes | Exception) -> None:
         """Lets the next messages come in the same moment; an exception lets the read fail."""
@@ -79,15 +79,15 @@ async def rounds(number: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_large_messages_that_come_together_are_copied_one_in_a_round() -> None:
-    """In the order in which they came, however many they are."""
+async def test_large_messages_that_come_together_are_copied_in_rounds_of_their_own() -> None:
+    """In the order in which they came, however many they are; the first one is not known to be large."""
     async with counted() as wire:
         calls = [wire.read() for _ in range(10)]
         await rounds()
         messages = [LARGE + bytes([number]) for number in range(10)]
         wire.come(*messages)
         assert await asyncio.gather(*calls) == messages
-        assert (wire.in_a_round, [message for _, message in wire.copied]) == ([1] * 10, messages)
+        assert (wire.in_a_round, [message for _, message in wire.copied]) == ([2, *[1] * 8], messages)
 
 
 async def test_small_messages_are_copied_together() -> None:
@@ -103,7 +103,7 @@ async def test_small_messages_are_copied_together() -> None:
 async def test_what_fits_into_a_round_is_copied_in_it() -> None:
     """The next one waits."""
     async with counted() as wire:
-        calls = [wire.read() for _ in range(6)]
+        calls = [wire.read(f"connection {number}") for number in range(6)]
         await rounds()
         wire.come(*[LARGE[: COPIED_BYTES // 2]] * 6)
         await asyncio.gather(*calls)
@@ -113,7 +113,7 @@ async def test_what_fits_into_a_round_is_copied_in_it() -> None:
 async def test_what_comes_later_overtakes_nobody() -> None:
     """Also when it is small."""
     async with counted() as wire:
-        calls = [wire.read() for _ in range(4)]
+        calls = [wire.read(f"connection {number}") for number in range(4)]
         await rounds()
         wire.come(LARGE, LARGE)
         await rounds(2)
@@ -122,9 +122,29 @@ async def test_what_comes_later_overtakes_nobody() -> None:
         assert [message for _, message in wire.copied] == [LARGE, LARGE, b"first", b"last"]
 
 
-async def test_answers_share_the_rounds_with_requests() -> None:
+async def test_small_requests_of_others_do_not_wait_for_large_ones() -> None:
+    """A connection that has sent a large one waits behind them."""
+    async with counted() as wire:
+        first = wire.read("large")
+        await rounds()
+        wire.come(LARGE)
+        await first
+        calls = [wire.read("large") for _ in range(5)] + [wire.read("small") for _ in range(5)]
+        await rounds()
+        wire.copied.clear()
+        wire.come(*[LARGE] * 5, *[b"x"] * 5)
+        await asyncio.gather(*calls)
+        assert [len(message) for _, message in wire.copied][-4:] == [len(LARGE)] * 4
+
+
+async def test_answers_share_the_rounds_with_large_requests() -> None:
     """Both are copied by gRPC."""
     async with counted() as wire:
+        first = wire.read()
+        await rounds()
+        wire.come(LARGE)
+        await first
+        wire.copied.clear()
         call = wire.read()
         await rounds()
         await wire.copying.pace(len(LARGE))
@@ -138,7 +158,7 @@ async def test_answers_share_the_rounds_with_requests() -> None:
 async def test_a_read_that_fails_tells_why() -> None:
     """Also when it has to wait, and those behind it go on."""
     async with counted() as wire:
-        calls = [wire.read() for _ in range(3)]
+        calls = [wire.read(f"connection {number}") for number in range(3)]
         await rounds()
         wire.come(LARGE, KeyError("gone"), b"x")
         assert await calls[0] == LARGE
@@ -179,7 +199,7 @@ async def test_a_read_whose_message_has_not_come_is_cancelled() -> None:
 async def test_a_message_that_is_there_is_copied_also_when_its_read_is_cancelled(times: int) -> None:
     """Nothing else makes gRPC forget it; the read ends as cancelled, and those behind it go on."""
     async with counted() as wire:
-        calls = [wire.read() for _ in range(3)]
+        calls = [wire.read(f"connection {number}") for number in range(3)]
         await rounds()
         wire.come(LARGE, LARGE, b"x")
         await calls[0]
@@ -227,7 +247,7 @@ async def test_an_answer_that_is_cancelled_while_it_waits_holds_up_nobody() -> N
     waiting = [asyncio.create_task(copying.pace(1)) for _ in range(3)]
     await settled()
     waiting[0].cancel()
-    copying._go_on()
+    copying._large._go_on()
     waiting[1].cancel()
     await waiting[2]
-    assert not copying._waiting
+    assert not copying._large._waiting

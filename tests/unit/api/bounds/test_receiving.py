@@ -217,9 +217,9 @@ async def test_one_that_is_complete_keeps_its_place_until_its_turn(monkeypatch: 
     async def copied() -> bytes:
         return bytes(await message)
 
-    complete = asyncio.create_task(sent.receiving.read("a", lambda: sent.copying.read(copied()), parse))
+    complete = asyncio.create_task(sent.receiving.read("a", lambda: sent.copying.read(copied(), "a"), parse))
     await settled()
-    await sent.copying.pace(COPIED_BYTES)
+    sent.copying._others.count(COPIED_BYTES)
     message.set_result(b"1")
     await elapse(QUICK)
     assert (complete.done(), sent.receiving.slow) == (False, 0)

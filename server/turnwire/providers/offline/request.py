@@ -20,7 +20,7 @@ from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.request.content import strict_object
-from turnwire.providers.request.encoding import encoded
+from turnwire.providers.request.encoding import encoded_in_pieces
 from turnwire.providers.request.history import HistoryWriter, Members, Pieces
 from turnwire.providers.request.reader import RequestReader
 from turnwire.providers.request.repairs import RepairList
@@ -69,7 +69,8 @@ class OfflineWriter(HistoryWriter):
             words = yield from _words_of(message)
             self._words.append((self._words[-1] if self._words else 0) + words)
             if shown := _message(message, self.reader.repairs):
-                self.pieces.append(b"," + encoded(shown))
+                beginning, *others = yield from encoded_in_pieces(shown)
+                self.pieces += (b"," + beginning, *others)
             self._end()
             yield
         return len(messages)

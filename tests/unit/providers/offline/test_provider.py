@@ -41,6 +41,7 @@ from turnwire.ports.provider import (
 from turnwire.providers.answer.loop_share import EVENTS_PER_TURN, LoopShare
 from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.provider import DEFAULT_MODEL, OfflineProvider
+from turnwire.providers.offline.request import build_offline_request
 from turnwire.providers.offline.script import MAX_LINES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -455,6 +456,14 @@ async def test_words_of_long_texts_are_counted_in_pieces(space: str, monkeypatch
     for size in range(1, len(text) + 1):
         monkeypatch.setattr("turnwire.providers.offline.request._PIECE_CHARACTERS", size)
         assert (await items_of(asking(text)))[1] == UsageReported(Usage(input_tokens=4))
+
+
+def test_long_texts_are_encoded_a_bit_at_a_time() -> None:
+    """The event loop has others between two pieces; what is shown is the whole text."""
+    text = "a\n" * 500_000
+    prepared = build_offline_request(asking(text))
+    assert max(map(len, prepared.pieces)) < 500_000
+    assert json.loads(b"".join(prepared.pieces))["messages"][-1]["text"] == [text]
 
 
 async def test_answers_share_the_event_loop_with_all_streams() -> None:

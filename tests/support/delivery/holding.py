@@ -21,6 +21,8 @@ class Held:
         self.client = Conversation(session_id)
         self.client.reset(_copies(listed.messages), sequence=listed.sequence, resume_token=listed.resume_token)
         self.token = listed.resume_token
+        self.is_ahead = False
+        """Whether the queue of now was told, and events from before it may follow: so until the marker."""
 
     @property
     def head(self) -> int:
@@ -32,6 +34,7 @@ class Held:
         allow_deletion(self.fold, event)
         self.fold.apply(event)
         self.client.apply(event)
+        self.is_ahead = (self.is_ahead or event.HasField("session_snapshot")) and not event.HasField("caught_up")
 
     def note_token(self, batch: WatchEventsResponse) -> None:
         """Keeps the place behind a batch that was taken in."""

@@ -168,8 +168,6 @@ class SessionReader(Reader):
         self._deltas = deltas
         self._awaits: ListMessagesResponse | None = None
         """A list that is newer than what is held: compared when that sequence is reached."""
-        self._joins = False
-        """Whether the queue of now was told, and events before it may follow: until the marker it may be ahead."""
 
     def begin(self, *, with_list: bool) -> None:
         """Opens the first watch: with the list and its place, or at the first event."""
@@ -217,7 +215,6 @@ class SessionReader(Reader):
 
     async def _watch(self, request: WatchEventsRequest) -> WatchEventsRequest | None:
         call = self._connection().events.WatchEvents(request)
-        self._joins = False
         try:
             first = True
             async for batch in call:
@@ -257,7 +254,6 @@ class SessionReader(Reader):
         for event in batch.events:
             self._facts.note(self.session_id, event)
             held.apply(event)
-            self._joins = (self._joins or event.HasField("session_snapshot")) and not event.HasField("caught_up")
             if event.HasField("resync") or event.conversation_changed.reread:
                 return True
             self._compare_awaited()
@@ -279,7 +275,7 @@ class SessionReader(Reader):
 
     def _compare_awaited(self) -> None:
         listed, held = self._awaits, self.held
-        if listed is None or self._joins or held.head < listed.sequence:
+        if listed is None or held.is_ahead or held.head < listed.sequence:
             return
         self._awaits = None
         if held.head == listed.sequence:

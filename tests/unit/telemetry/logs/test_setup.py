@@ -109,12 +109,21 @@ def test_lines_within_a_span_name_it(capsys: pytest.CaptureFixture[str]) -> None
     assert not {"trace_id", "span_id"} & outside.keys()
 
 
+def _unreported(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps what is logged out of the report of the test, which a process of its own sends as UTF-8."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [one for one in root.handlers if not isinstance(one, type(caplog.handler))])
+
+
 FOREIGN = "seen\r\x1b[2K\u2028\nlevel=info event=audit\ud800"
 
 
 @pytest.mark.parametrize("format", ["json", "text"])
-def test_foreign_text_cannot_forge_lines(capsys: pytest.CaptureFixture[str], format: str) -> None:
+def test_foreign_text_cannot_forge_lines(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
     """Libraries quote what servers sent, and so do errors."""
+    _unreported(caplog, monkeypatch)
     configure_logging("info", format)  # type: ignore[arg-type]
     logging.getLogger("mcp.client.sse").warning("Unknown SSE event: %s", FOREIGN)
     structlog.get_logger().warning("server_tool_hidden", tool=FOREIGN)
@@ -128,9 +137,10 @@ def test_foreign_text_cannot_forge_lines(capsys: pytest.CaptureFixture[str], for
 
 
 def test_foreign_text_does_not_move_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does the text of an error, whose lines are kept."""
+    _unreported(caplog, monkeypatch)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     configure_logging("info", "text")
     structlog.get_logger().warning("server_tool_hidden", tool=FOREIGN)

@@ -5,6 +5,7 @@ ones unpacked by the client, cookies kept, and a closed connection reported as a
 """
 
 import asyncio
+import socket
 import ssl
 import urllib.request
 from datetime import timedelta
@@ -26,6 +27,10 @@ MAX_PROVISIONAL = 10
 
 MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
+
+RECEIVE_BUFFER_BYTES = 32 * 1024
+"""Of a connection, in the system. What it has is read and parsed in one step, and a server may send 43,000 chunks of one
+byte, or thousands of provisional answers, in the 256 KiB that a step takes at most."""
 
 KEEP_ALIVE_SECONDS = 60.0
 """How long a connection is kept for the next call."""
@@ -159,12 +164,21 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                     limit=self._max_connections,
                     keepalive_timeout=KEEP_ALIVE_SECONDS,
                     ssl=self._ssl,
+                    socket_factory=_socket,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 response_class=_Response,
                 auto_decompress=False,
             )
         return self._session
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Returns a socket that receives little at once."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    return made
 
 
 def _content(request: httpx2.Request) -> bytes | httpx2.AsyncByteStream | None:

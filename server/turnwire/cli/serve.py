@@ -113,8 +113,8 @@ def _log_stopping(signal_name: str, failure: DomainError | None, readings: Readi
 def _calm_garbage_collection() -> None:
     """Makes full collections rare: thousands of waiting messages and watchers are long-lived and rarely form cycles.
 
-    Measured: a quarter more messages a second with many turns in memory. The younger ones stay small, for each holds the
-    event loop: about 10 ms for 100,000 objects.
+    Measured: a quarter more messages a second with many turns in memory. The others stay small: each holds the
+    event loop, about 10 ms for 100,000 objects.
     """
     gc.freeze()
     gc.set_threshold(10_000, 10, 500)

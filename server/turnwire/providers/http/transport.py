@@ -29,8 +29,8 @@ MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
 
 RECEIVE_BUFFER_BYTES = 32 * 1024
-"""Of a connection, in the system. What it has is read and parsed in one step, and a server may send 43,000 chunks of one
-byte, or thousands of provisional answers, in the 256 KiB that a step takes at most."""
+"""Of a connection, in the system. What it has is read and parsed in one step, and 256 KiB, which a step takes at most,
+may be 43,000 chunks of one byte, or thousands of provisional answers."""
 
 KEEP_ALIVE_SECONDS = 60.0
 """How long a connection is kept for the next call."""

@@ -165,13 +165,13 @@ async def _surrogate(writer: asyncio.StreamWriter, number: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (_endless_json, "larger than 33554432 bytes"),
+        (_endless_json, "larger than 12582912 bytes"),
         (_values, "more than 100000 values"),
         (_event_values, "ended without a response"),
         (_endless_event, ""),
         (_bomb, "compresses its answers"),
         (_no_json, "Failed to parse JSON"),
-        (_error, "larger than 33554432 bytes"),
+        (_error, "larger than 12582912 bytes"),
         (_surrogate, "Failed to parse JSON"),
     ],
 )
@@ -246,4 +246,4 @@ async def test_a_list_without_end_does_not_make_a_server_ready(tmp_path: Path) -
         connect(server.address) as client,
     ):
         answer = await listed(client, lambda answer: answer.sources[0].state == TOOL_SOURCE_STATE_FAILED)
-        assert "larger than 33554432 bytes" in answer.sources[0].error
+        assert "larger than 12582912 bytes" in answer.sources[0].error

@@ -133,10 +133,10 @@ async def test_kills_while_old_events_go(disk: Disk, chance: random.Random) -> N
 async def test_kills_while_free_pages_go(disk: Disk, chance: random.Random) -> None:
     """The file gets shorter in the end, and what is stored stays as it is."""
     await fill(disk.folder, "ses_kept", 10)
-    await fill(disk.folder, "ses_gone", 8_000)
+    await fill(disk.folder, "ses_gone", 16_000)
+    before = disk.database.stat().st_size
     async with opened_store(disk.folder) as opened:
         await opened.store.commit(removing("ses_gone"))
-    before = disk.database.stat().st_size
     for _ in range(ROUNDS):
         kill_at_any_call(disk, chance, 400, 20)
         await run_until_killed(disk, 2)

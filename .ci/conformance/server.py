@@ -20,6 +20,7 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, status_pb2
 
+from turnwire.api.bounds.answers import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
 from turnwire.api.rights import LEAST_ROLE
@@ -85,7 +86,9 @@ class ConformanceService:
 class ConformanceGate:
     """Stands in for the gate: lets everybody in, and tells the service who calls."""
 
-    async def unary(self, method: UnaryMethod, receive: Receive, caller: WebCaller) -> Message | bytes:
+    async def unary(
+        self, method: UnaryMethod, receive: Receive, caller: WebCaller, when_sent: WhenSent | None = None
+    ) -> Message | bytes:
         """Carries out a call."""
         request = _parsed(method, await receive())
         delay = getattr(request, "response_definition", None)

@@ -35,7 +35,7 @@ from opencode.session.session_pb2 import (
     ListSessionsRequest,
 )
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, streamed, words_of
-from tests.support.servers.running import connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 from turnwire.api.bounds import receiving, sending
 from turnwire.api.bounds.copying import COPIED_BYTES
 from turnwire.api.bounds.peers import MAX_RESETS
@@ -262,15 +262,24 @@ async def test_a_peer_that_only_resets_is_cut_off(tmp_path: Path) -> None:
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
 
 
+async def _append(client: Client, session_id: str, size: int) -> str:
+    """Stores a message of so many bytes. Returns its id."""
+    part = MessagePart(text=TextPart(text="x" * size))
+    append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
+    return (await client.messages.AppendMessage(append)).message_id
+
+
+async def _stored(client: Client, size: int) -> GetMessageRequest:
+    """Stores a message of so many bytes in a new session. Returns the request that reads it."""
+    session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
+    return GetMessageRequest(session_id=session_id, message_id=await _append(client, session_id, size))
+
+
 async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
     """Further large ones are refused, small ones are not; when the client is gone, there is room again."""
     toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
-        part = MessagePart(text=TextPart(text="x" * 600_000))
-        append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
-        appended = await client.messages.AppendMessage(append)
-        get = GetMessageRequest(session_id=session_id, message_id=appended.message_id)
+        get = await _stored(client, 600_000)
         async with by_hand(server) as one:  # its windows are 64 KiB, and it never makes them larger
             path = "/opencode.message.MessageService/GetMessage"
             await one.send(frame(HEADERS, END_HEADERS, 1, call(path)))
@@ -281,7 +290,7 @@ async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"
             assert waits(refused.value)
-            await client.sessions.GetSession(GetSessionRequest(session_id=session_id))
+            await client.sessions.GetSession(GetSessionRequest(session_id=get.session_id))
         await until(lambda: server.load.sending.bytes == 0)
         await client.messages.GetMessage(get)
         await until(lambda: server.load.sending.bytes == 0)
@@ -292,19 +301,15 @@ async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, mon
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.2)
     toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
-        part = MessagePart(text=TextPart(text="x" * 600_000))
-        append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
-        appended = await client.messages.AppendMessage(append)
-        get = GetMessageRequest(session_id=session_id, message_id=appended.message_id)
+        get = await _stored(client, 600_000)
         async with by_hand(server) as one:
             path = "/opencode.message.MessageService/GetMessage"
             await one.send(frame(HEADERS, END_HEADERS, 1, call(path)))
             await one.send(data_frames(1, message(get.SerializeToString()), end=True))
             await until(lambda: server.load.sending.bytes >= 600_000)
-            watch = client.events.WatchEvents(WatchEventsRequest(session_id=session_id))
+            watch = client.events.WatchEvents(WatchEventsRequest(session_id=get.session_id))
             await watch.read()
-            await client.messages.AppendMessage(append)
+            await _append(client, get.session_id, 600_000)
             while (await watch.read()).ByteSize() < 600_000:
                 pass
             await until(lambda: one.is_closed)
@@ -352,11 +357,7 @@ async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkey
     monkeypatch.setattr("turnwire.api.web.http.limits._USER_TIMEOUT_MS", 0)  # the system alone would end it later
     toml = '[web]\nlisten = "127.0.0.1:0"\n[limits]\nmax_sending_bytes = 1_000_000\n'
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
-        part = MessagePart(text=TextPart(text="x" * 12_000_000))
-        append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
-        appended = await client.messages.AppendMessage(append)
-        get = GetMessageRequest(session_id=session_id, message_id=appended.message_id)
+        get = await _stored(client, 12_000_000)
         body, place = get.SerializeToString(), server.web_address.rpartition("//")[2].strip("/")
         host, _, port = place.rpartition(":")
         with socket.socket() as unread:

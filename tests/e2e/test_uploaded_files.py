@@ -35,22 +35,12 @@ from tests.support.clients.conversation import (
     turn_ended,
 )
 from tests.support.clients.tool_calls import LOOK, pending_calls, result
-from tests.support.clients.uploads import found, naming, uploaded
+from tests.support.clients.uploads import found, is_used, naming, uploaded
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import connect_as, server_of_tenants
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3000
 """Three blocks of an upload."""
-
-
-async def is_used(client: Client, upload: Upload) -> bool:
-    """Returns whether nobody can name an upload any more."""
-    try:
-        await found(client, upload)
-    except grpc.aio.AioRpcError as error:
-        assert error.code() is grpc.StatusCode.NOT_FOUND
-        return True
-    return False
 
 
 async def downloaded(client: Client, session_id: str, sha256: str) -> bytes:

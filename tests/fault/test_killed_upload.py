@@ -15,7 +15,7 @@ from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolResultFile
 from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, refused, turn_ended, watching
 from tests.support.clients.tool_calls import LOOK, pending_calls, result
-from tests.support.clients.uploads import found, naming, uploaded
+from tests.support.clients.uploads import found, is_used, naming, uploaded
 from tests.support.oracles.ledger import problems
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
@@ -169,8 +169,7 @@ async def test_a_killed_server_has_a_result_with_its_upload_or_neither(tmp_path:
         for turn, call_id, one in zip(accepted, calls, results, strict=True):
             before = [part.tool_use for part in (await messages_of(client, turn.session_id))[1].parts]
             has_it = {call.id: [file.sha256 for file in call.files] for call in before}[call_id] == [one.upload.sha256]
-            is_used = await _is_used(client, one.upload)
-            assert has_it == is_used
+            assert has_it == await is_used(client, one.upload)
             assert has_it or not one.is_stored
         await _submit_all(client, results)
         for turn, call_id, one in zip(accepted, calls, results, strict=True):
@@ -178,7 +177,7 @@ async def test_a_killed_server_has_a_result_with_its_upload_or_neither(tmp_path:
             [call] = [part.tool_use for part in (await messages_of(client, turn.session_id))[1].parts]
             assert (call.id, call.output) == (call_id, one.request.output)
             assert [file.sha256 for file in call.files] == [one.upload.sha256]
-            assert await _is_used(client, one.upload)
+            assert await is_used(client, one.upload)
         await server.terminate()
     assert problems(tmp_path / "turnwire.db") == []
 
@@ -214,16 +213,6 @@ async def test_a_killed_server_has_the_files_of_its_queue(tmp_path: Path) -> Non
         for accepted, upload in zip(waiting, uploads, strict=False):
             [stored] = [part.file for part in messages[accepted.message_id].parts if part.HasField("file")]
             assert stored.sha256 == upload.sha256
-        assert [await _is_used(client, upload) for upload in uploads] == [True] * 10 + [False]
+        assert [await is_used(client, upload) for upload in uploads] == [True] * 10 + [False]
         await server.terminate()
     assert problems(tmp_path / "turnwire.db") == []
-
-
-async def _is_used(client: Client, upload: Upload) -> bool:
-    """Returns whether nobody can name an upload any more."""
-    try:
-        await found(client, upload)
-    except grpc.aio.AioRpcError as error:
-        assert error.code() is grpc.StatusCode.NOT_FOUND
-        return True
-    return False

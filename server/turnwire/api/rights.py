@@ -90,18 +90,6 @@ BEGINS_WORK = frozenset(
 """Full names of the methods that are refused while memory is short: what they begin or read takes much of it. All
 others let what runs go on, end it, or show it: watches, results of tools, answers of people, aborts."""
 
-READS_CONTENT = frozenset(
-    {
-        "opencode.message.MessageService.GetMessage",
-        "opencode.message.MessageService.ListMessages",
-        "opencode.turn.TurnService.ListAlternatives",
-        "opencode.turn.TurnService.ListQueue",
-        "opencode.turn.TurnService.ListTurns",
-    }
-)
-"""Full names of the methods whose answers may be large: a connection that was refused a place for one is refused before
-the next is made."""
-
 MAKES_OBJECTS = frozenset(
     {
         "opencode.turn.TurnService.ListAlternatives",
@@ -109,4 +97,11 @@ MAKES_OBJECTS = frozenset(
         "opencode.turn.TurnService.ListTurns",
     }
 )
-"""Full names of those of them that are many objects until they are sent: few are made at the same time."""
+"""Full names of the methods whose large answers are many objects until they are sent: few are made at the same time."""
+
+READS_CONTENT = MAKES_OBJECTS | {
+    "opencode.message.MessageService.GetMessage",
+    "opencode.message.MessageService.ListMessages",
+}
+"""Full names of the methods whose answers may be large: a connection that was refused a place for one is refused before
+the next is made."""

@@ -27,7 +27,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.incremental.slices import Sliced, at_once
+from turnwire.domain.incremental.slices import TEXT_CHARACTERS, Sliced, at_once, pieces_of
 from turnwire.ports.provider import ProviderRequest
 
 REQUEST_TOKENS = 8
@@ -49,9 +49,6 @@ OTHER_FILE_TOKENS = 40
 """For the line that names a file that a model cannot be shown."""
 STATE_CHARS_PER_TOKEN = 5
 """For sealed reasoning, which is base64 of encrypted text."""
-
-_SLICE_CHARS = 2**16
-"""Of a text, counted between two interruptions: takes less than half a millisecond."""
 
 MIN_CORRECTION = 0.5
 MAX_CORRECTION = 2.0
@@ -110,10 +107,10 @@ def counted_tokens(message: Message) -> Sliced[int]:
     counted: dict[int, int] = {}
     for part in message.parts:
         for text in (*texts_of(part), part.provider_state):
-            if text is not None and len(text) > _SLICE_CHARS:
+            if text is not None and len(text) > TEXT_CHARACTERS:
                 counted[id(text)] = 0
-                for start in range(0, len(text), _SLICE_CHARS):
-                    counted[id(text)] += _tokens_of(text[start : start + _SLICE_CHARS])
+                for piece in pieces_of(text):
+                    counted[id(text)] += _tokens_of(piece)
                     yield
     count = (lambda text: counted.get(id(text)) or text_tokens(text)) if counted else text_tokens
     return MESSAGE_TOKENS + sum(_part_tokens(part, count) for part in message.parts)
@@ -131,9 +128,7 @@ def tool_tokens(tool: ToolDefinition) -> int:
 
 def text_tokens(text: str) -> int:
     """Returns the estimate for a text."""
-    if len(text) <= _SLICE_CHARS:
-        return _tokens_of(text)
-    return sum(_tokens_of(text[start : start + _SLICE_CHARS]) for start in range(0, len(text), _SLICE_CHARS))
+    return _tokens_of(text) if len(text) <= TEXT_CHARACTERS else sum(map(_tokens_of, pieces_of(text)))
 
 
 def _tokens_of(text: str) -> int:

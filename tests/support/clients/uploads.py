@@ -1,5 +1,7 @@
 """Uploads as clients make them, and messages and results that name them."""
 
+import grpc
+
 from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, Upload, WriteUploadRequest
 from opencode.message.message_pb2 import SendMessageRequest
 from tests.support.clients.conversation import file, text
@@ -22,3 +24,13 @@ def naming(*uploads: Upload, session_id: str = "", request_id: str = "") -> Send
     """Returns the request that sends a text with uploads."""
     files = [file(upload_id=upload.upload_id) for upload in uploads]
     return SendMessageRequest(session_id=session_id, request_id=request_id, parts=[text("look"), *files])
+
+
+async def is_used(client: Client, upload: Upload) -> bool:
+    """Returns whether nobody can name an upload any more."""
+    try:
+        await found(client, upload)
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.NOT_FOUND
+        return True
+    return False

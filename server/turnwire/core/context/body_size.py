@@ -4,16 +4,10 @@ from itertools import chain
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.text import text_bytes
 
 _MARKUP_BYTES = 200
 """Around a message."""
-
-
-def text_bytes(text: str | None) -> int:
-    """Returns about how many bytes a text has; all of one with other characters than ASCII is taken as such."""
-    if not text:
-        return 0
-    return len(text) if text.isascii() else 3 * len(text)
 
 
 def message_bytes(message: Message) -> int:

@@ -31,7 +31,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.incremental.slices import Sliced, at_once
+from turnwire.domain.incremental.slices import TEXT_CHARACTERS, Sliced, at_once, pieces_of
 from turnwire.ports.provider import ProviderRequest
 
 MODEL_CHANGED = "MODEL_CHANGED"
@@ -40,9 +40,6 @@ TOOLS_CHANGED = "TOOLS_CHANGED"
 CONTEXT_COMPACTED = "CONTEXT_COMPACTED"
 HISTORY_CHANGED = "HISTORY_CHANGED"
 
-
-_SLICE_CHARS = 2**16
-"""Of a text, counted between two interruptions: takes less than half a millisecond."""
 
 _MARK = f"<{secrets.token_hex(16)}>"
 """Stands for a long text while the JSON around it is made. Drawn by chance, so that no text can have it."""
@@ -175,8 +172,8 @@ def counted_link(link: str, form: list[Any]) -> Sliced[str]:
     pieces = msgspec.json.encode([link, short]).split(_MARK.encode())
     digest = hashlib.sha256(pieces[0])
     for text, piece in zip(texts, pieces[1:], strict=True):
-        for start in range(0, len(text), _SLICE_CHARS):
-            digest.update(msgspec.json.encode(text[start : start + _SLICE_CHARS])[1:-1])  # without its quotes
+        for some in pieces_of(text):
+            digest.update(msgspec.json.encode(some)[1:-1])  # without its quotes
             yield
         digest.update(piece)
     return digest.hexdigest()
@@ -184,7 +181,7 @@ def counted_link(link: str, form: list[Any]) -> Sliced[str]:
 
 def _without_long_texts(value: Any, texts: list[str]) -> Any:
     """Returns a form with a mark for each long text, which is added to `texts`."""
-    if isinstance(value, str) and len(value) > _SLICE_CHARS:
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
         texts.append(value)
         return _MARK
     return [_without_long_texts(one, texts) for one in value] if isinstance(value, list) else value

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnwire.domain.incremental.slices import Sliced
+from turnwire.domain.incremental.slices import TEXT_CHARACTERS, Sliced, pieces_of
 
 _FORM: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
 """As both SDKs write JSON."""
@@ -19,9 +19,6 @@ _MARK = f"<{secrets.token_hex(16)}>"
 
 _FILE_BYTES = 3 * 2**17
 """Of a file, encoded between two interruptions: takes less than half a millisecond. Divisible by 3, as base64 wants."""
-
-_TEXT_CHARACTERS = 2**16
-"""Of a text, encoded between two interruptions: takes less than half a millisecond too."""
 
 
 class Base64File(Struct, frozen=True):
@@ -62,8 +59,8 @@ def encoded_in_pieces(value: object) -> Sliced[list[bytes]]:
                 pieces.append(b64encode(one.data[start : start + _FILE_BYTES]))
                 yield
         else:
-            for start in range(0, len(one.text), _TEXT_CHARACTERS):
-                pieces.append(encoded(one.text[start : start + _TEXT_CHARACTERS])[1:-1])  # without its quotes
+            for some in pieces_of(one.text):
+                pieces.append(encoded(some)[1:-1])  # without its quotes
                 yield
         pieces.append(text)
     return pieces
@@ -72,7 +69,7 @@ def encoded_in_pieces(value: object) -> Sliced[list[bytes]]:
 def _with_long_texts(value: object) -> object:
     """Returns a value whose long texts are marked."""
     match value:
-        case str() if len(value) > _TEXT_CHARACTERS:
+        case str() if len(value) > TEXT_CHARACTERS:
             return _LongText(value)
         case dict():
             return {key: _with_long_texts(one) for key, one in value.items()}

@@ -16,7 +16,7 @@ from turnwire.api.wire.framing import tag_of, varint
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.texts import texts_of, without_texts
-from turnwire.domain.text import utf8_bytes
+from turnwire.domain.text import text_bytes, utf8_bytes
 
 LONG_CHARACTERS = 64 * 1024
 """Of the texts of a message: shorter ones are left to protobuf, which is quicker with them."""
@@ -40,8 +40,7 @@ _TEXTS = {"tool_use": ("input_json", "output"), "tool_result": ("output",)}
 
 def text_length(values: Iterable[m.Message]) -> int:
     """Returns about how many bytes the texts of messages have; costs nothing for long ones."""
-    texts = (text for value in values for part in value.parts for text in texts_of(part) if text)
-    return sum(len(text) if text.isascii() else 3 * len(text) for text in texts)
+    return sum(text_bytes(text) for value in values for part in value.parts for text in texts_of(part))
 
 
 def encoded(value: m.Message) -> bytes:

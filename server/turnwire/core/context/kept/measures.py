@@ -1,6 +1,6 @@
 """Digests and estimates of the messages that are sent, computed once for each message."""
 
-from turnwire.core.context.body_size import message_bytes, text_bytes
+from turnwire.core.context.body_size import message_bytes
 from turnwire.core.context.prefix import (
     NO_MESSAGES,
     Prefix,
@@ -14,6 +14,7 @@ from turnwire.core.token_estimate import counted_tokens, overhead_tokens
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.incremental.growing import Growing, Mark
 from turnwire.domain.incremental.slices import Sliced, common_length
+from turnwire.domain.text import text_bytes
 from turnwire.ports.provider import ProviderRequest
 
 

@@ -338,26 +338,32 @@ def test_type_that_is_stored_after_the_row_was_read_stays(path: Path) -> None:
 
 
 def test_program_that_writes_all_the_time_is_not_locked_out(tmp_path: Path) -> None:
-    """It gets its turn between batches, and each row that it has stored is there."""
-    path = make_old_file(tmp_path / "messages.db", many_rows(20_000))
-    stored, ended = list[str](), threading.Event()
+    """It writes while the rows of a batch are classified, and each row that it has stored is there."""
+    path = make_old_file(tmp_path / "messages.db", many_rows(2000))
+    stored, written, ended = list[str](), threading.Event(), threading.Event()
+
+    class Waiting(Rules, frozen=True):
+        def change(self, row: Row) -> Classification | None:
+            if row.rowid % 500 == 0 and not ended.is_set():
+                written.clear()
+                assert written.wait(100), "the file is held while rows are classified"
+            return super().change(row)
 
     def write() -> None:
         while not ended.is_set():
             name = f"new-{len(stored)}"
             write_as_before(path, (name, FAMILY, ADA, ADA, "hi", "2026-02-02T00:00:00.000Z", 0))
             stored.append(name)
+            written.set()
 
     writer = threading.Thread(target=write)
-    counts = list[int]()
     with opened(path, writable=True) as db:
         writer.start()
         try:
-            migrate(db, RULES, lambda _done, _all: counts.append(len(stored)))
+            migrate(db, Waiting(bot_names=RULES.bot_names), batch_rows=200)
         finally:
             ended.set()
             writer.join()
-    assert counts[-1] > counts[0], "nothing was written between two batches"
     assert set(stored) <= {row[0] for row in read_as_before(path)}
 
 

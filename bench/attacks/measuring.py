@@ -143,6 +143,8 @@ def _show(attack: Attack, row: _Row) -> None:
     figures = [
         report.Figure(f"{attack.name}: peak", row.peak_mib, None, "MiB", True, wanted=MAX_MIB),
         report.Figure(f"{attack.name}: longest hold", row.hold_ms, None, "ms", True, wanted=MAX_HOLD_MS),
+        report.Figure(f"{attack.name}: of the processor", row.hold_cpu_ms, None, "ms", True),
+        report.Figure(f"{attack.name}: neighbour's GetSession p50", reads[2], reads[0], "ms", True),
         report.Figure(f"{attack.name}: neighbour's GetSession p99", reads[3], reads[1], "ms", True),
         report.Figure(f"{attack.name}: stop", row.stop_seconds, None, "s", True, wanted=10.0),
     ]

@@ -30,7 +30,11 @@ MAX_REDIRECTS = 3
 
 RECEIVE_BUFFER_BYTES = 32 * 1024
 """Of a connection, in the system. What it has is read and parsed in one step, and 256 KiB, which a step takes at most,
-may be 43,000 chunks of one byte, or thousands of provisional answers."""
+may be thousands of provisional answers."""
+
+WAITING_BYTES = 2 * 1024
+"""Of a body. Above twice as much, or an eighth as many chunks, aiohttp parses no more until some of it is read: chunks
+cost by their number, not by their size."""
 
 KEEP_ALIVE_SECONDS = 60.0
 """How long a connection is kept for the next call."""
@@ -169,6 +173,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                 cookie_jar=aiohttp.DummyCookieJar(),
                 response_class=_Response,
                 auto_decompress=False,
+                read_bufsize=WAITING_BYTES,
             )
         return self._session
 

@@ -220,15 +220,12 @@ class _Performer:
 
     def _generate(self, key: PartKey, action: ContentAction) -> Generator[StreamItem | float, None, bool]:
         """Yields the words of one action. Returns False when the output limit cut them."""
-        text = action.arguments if isinstance(action, Call) else action.text
         if isinstance(action, Call):
             self.finish = FinishReason.TOOL_USE
             yield ToolCallDelta(key, name=action.name, call_id=f"call_{self._turn_of_talk}_{key}")
         elif isinstance(action, Refuse):
             self.finish = FinishReason.REFUSAL
-        if isinstance(action, Say) and action.filler_words:
-            text += filler(action.filler_words)
-        for word in _WORD.finditer(text):
+        for word in _words_of(action):
             if self._words == self._max_words:
                 return False
             self._raise_when_due()
@@ -238,12 +235,20 @@ class _Performer:
                 yield 0.0
             self._words += 1
             self._reasoning_words += isinstance(action, Reason)
-            yield _delta(key, action, word[0])
+            yield _delta(key, action, word)
         return True
 
     def _raise_when_due(self) -> None:
         if self._stop and self._words >= self._stop.words:
             raise error_of(self._stop.code)
+
+
+def _words_of(action: ContentAction) -> Iterator[str]:
+    """Returns the words of an action, each with the white space before it."""
+    if isinstance(action, Say) and action.filler_words:
+        return filler(action.filler_words, action.text)
+    text = action.arguments if isinstance(action, Call) else action.text
+    return (word[0] for word in _WORD.finditer(text))
 
 
 def _delta(key: PartKey, action: ContentAction, word: str) -> StreamItem:

@@ -5,7 +5,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -332,9 +332,11 @@ _DIRECTIVES: Mapping[str, Callable[[str, ProviderRequest], Action]] = {
 }
 
 
-def filler(words: int) -> str:
-    """Returns so many words of nonsense."""
-    return " ".join(itertools.islice(itertools.cycle(_LOREM.split()), words))
+def filler(words: int, before: str) -> Iterator[str]:
+    """Yields so many words of nonsense: the first one after a text, each other after a space."""
+    for word in itertools.islice(itertools.cycle(_LOREM.split()), words):
+        yield f"{before}{word}"
+        before = " "
 
 
 def _results_of_tools(request: ProviderRequest) -> str:

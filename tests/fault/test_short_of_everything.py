@@ -1,6 +1,7 @@
 """The machine stops the server, or has no descriptors for it: it goes on as soon as it can."""
 
 import asyncio
+import os
 import resource
 import signal
 import socket
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.clients.conversation import answer_to, ask, new_session, talk, watching, words_of
 from tests.support.oracles.sound import assert_sound
-from tests.support.servers.mcp import own_port
+from tests.support.servers.mcp import own_port, until
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect
 
@@ -48,13 +49,16 @@ async def test_few_descriptors(tmp_path: Path) -> None:
     with own_port() as port:
         database, address = tmp_path / "turnwire.db", f"127.0.0.1:{port}"
         program = [sys.executable, "-m", "turnwire", "serve", "--listen", address, "--db", str(database)]
-        process = subprocess.Popen(program, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(program, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=log)
         try:
             async with connect(address) as client:
                 await client.channel.channel_ready()
-                resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (64, 64))
                 session_id = await new_session(client)
+                await talk(client, "hello", session_id)  # what speaks to the provider is loaded then
+                resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (64, 64))
                 held = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+                await until(lambda: len(os.listdir(f"/proc/{process.pid}/fd")) >= 64)  # noqa: PTH208
                 for number in range(5):
                     accepted = await talk(client, f"number {number}", session_id)
                     assert words_of(await answer_to(client, accepted)) == f"number {number}"

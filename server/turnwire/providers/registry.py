@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
+from turnwire.domain.errors import ProviderCredentialsRejected, ProviderUnavailable, UnknownModel
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import Provider, ProviderDescription
@@ -137,8 +137,11 @@ class ConfiguredProviders:
 
     async def _make(self, provider_id: str) -> Provider:
         settings, key = self._settings[provider_id], self._key(provider_id)
-        provider: Provider = await self._in_thread(_make, provider_id, settings, key, self._shared)
-        await self._in_thread(self._catalogs[provider_id].load)
+        try:
+            provider: Provider = await self._in_thread(_make, provider_id, settings, key, self._shared)
+            await self._in_thread(self._catalogs[provider_id].load)
+        except (OSError, ImportError) as error:  # no file descriptor is left, for example: a later try may succeed
+            raise ProviderUnavailable("what speaks to the provider cannot be loaded now") from error
         self._made[provider_id] = provider
         return provider
 

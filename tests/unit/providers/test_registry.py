@@ -1,6 +1,7 @@
 """The configured providers."""
 
 import asyncio
+import errno
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support.fakes.loop import settled
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.errors import ProviderCredentialsRejected, UnknownModel
+from turnwire.domain.errors import ProviderCredentialsRejected, ProviderUnavailable, UnknownModel
 from turnwire.domain.money import Usage
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ModelSettings, ProviderSettings
@@ -92,6 +93,23 @@ async def test_first_uses_at_once_make_one_provider() -> None:
         await settled()
     assert len({id(other.result()) for other in others}) == 1
     assert len(calls) == 2  # the provider, and what is known of its models
+    await providers.aclose()
+
+
+async def test_a_provider_that_cannot_be_loaded_is_loaded_later() -> None:
+    """A process without file descriptors cannot import: the turn may try again."""
+    errors = [OSError(errno.EMFILE, "Too many open files"), ImportError("no module")]
+
+    async def in_thread(function: Callable[..., object], *arguments: object) -> object:
+        if errors:
+            raise errors.pop()
+        return function(*arguments)
+
+    providers = ConfiguredProviders({"p": ProviderSettings(kind="offline")}, {}, in_thread=in_thread)
+    for _ in range(2):
+        with pytest.raises(ProviderUnavailable):
+            await providers.get("p")
+    assert (await providers.get("p")).provider_id == "p"
     await providers.aclose()
 
 

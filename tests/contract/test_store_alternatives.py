@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_part
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
-from turnwire.domain.conversation.messages import Branch, MessageStatus
+from turnwire.domain.conversation.messages import Branch, MessageStatus, ToolStatus, ToolUse
 from turnwire.domain.errors import MessageNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import (
@@ -100,6 +100,16 @@ async def test_a_message_is_stored_off_the_path(opened: OpenedStore) -> None:
     assert found.selected_message_id == "msg_2"
     await opened.store.commit(selecting("msg_off"))
     assert await shown(opened) == ["msg_0", "msg_1", "msg_off", "msg_q"]
+
+
+async def test_calls_off_the_path_are_known(opened: OpenedStore) -> None:
+    """A client that sends its result once more is told that it counts, also when the path has left the call since."""
+    call = make_part(0, ToolUse(name="look", status=ToolStatus.SUCCESS, output="seen"), part_id="prt_call")
+    await opened.store.commit(adding(make_answer("msg_call", call)))
+    before = await opened.store.of(DEFAULT_TENANT).message_of_call("ses_1", "prt_call")
+    await opened.store.commit(selecting("msg_1", PathEnd.HERE))
+    found = await opened.store.of(DEFAULT_TENANT).message_of_call("ses_1", "prt_call")
+    assert found.parts == before.parts
 
 
 async def test_a_file_keeps_what_its_numbers_mean(opened: OpenedStore) -> None:

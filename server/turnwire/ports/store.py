@@ -147,7 +147,7 @@ class TenantStore(ArchivableStore, Protocol):
         """Returns the message that holds a tool call, with its parts; costs the same however long the conversation is.
 
         Raises:
-            ToolCallNotFound: no part of the session that is a tool call has this id.
+            ToolCallNotFound: no tool call of the session has this id, or it was taken back. One off the path counts.
         """
         ...
 

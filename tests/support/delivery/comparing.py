@@ -11,8 +11,8 @@ SETTLED = ("success", "error", "cancelled")
 def settled(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
     """Returns copies without what is stored or told apart from the durable events.
 
-    These are the time of the last change, usage and model of an answer that is being written, its growing parts, and
-    the lines that a running call logs.
+    These are the time of the last change; usage, model and request of an answer that is being written, its growing
+    parts; and the lines that a running call logs.
     """
     copies = []
     for message in messages:
@@ -22,6 +22,7 @@ def settled(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
         if copy.status == MESSAGE_STATUS_STREAMING:
             copy.ClearField("usage")
             copy.ClearField("model_run")
+            copy.ClearField("sent_context")
             parts = [part for part in copy.parts if part.status != PART_STATUS_STREAMING]
             copy.ClearField("parts")
             copy.parts.extend(parts)

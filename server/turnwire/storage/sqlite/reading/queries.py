@@ -24,6 +24,7 @@ from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.histories import check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
+from turnwire.storage.sqlite.hiding.marks import OFF_PATH
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES, PART_BYTES
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
@@ -66,8 +67,8 @@ def message_of_call(db: sqlite3.Connection, tenant: str, session_id: str, part_i
     """Returns the message of a tool call; see `TenantStore.message_of_call`."""
     row = session_row(db, tenant, session_id)
     # + keeps SQLite from going through all messages of the session instead
-    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ? AND hidden = 0"
-    found = read_messages(db, calling, (part_id, row), "place")
+    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
+    found = read_messages(db, f"{calling} AND (hidden = 0 OR hidden_at = {OFF_PATH})", (part_id, row), "place")
     if not found:
         raise ToolCallNotFound(part_id)
     return found[0]

@@ -41,6 +41,7 @@ class _Row(NamedTuple):
     hold_cpu_ms: float
     """Of the loop's thread: others hold it up on a busy machine."""
     held_at: str
+    """During that."""
     stop_seconds: float
     remarks: str
 
@@ -78,8 +79,8 @@ async def _measured(attack: Attack, folder: Path, seconds: float) -> _Row:
             await running.__aexit__(None, None, None)
     stopped = time.monotonic() - begun
     held = _HELD.findall(server.log.read_text(errors="replace")[before:])
-    wall, _, where = max(held, key=lambda one: int(one[0]), default=("0", "0", ""))
-    cpu = max((int(cpu) for _, cpu, _ in held), default=0)
+    wall = max((int(wall) for wall, _, _ in held), default=0)
+    _, cpu, where = max(held, key=lambda one: int(one[1]), default=("0", "0", ""))
     return _Row(alone, felt, peak, float(wall), float(cpu), where, stopped, remarks)
 
 

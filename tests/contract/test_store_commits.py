@@ -8,16 +8,18 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import RecordingObserver
-from tests.support.fakes.domain_values import NOW, adding, creating, make_message, put
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_part, put
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.messages import Text
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
-from turnwire.ports.commit import Commit, Committed, NewEvent, RecordRequest
+from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, RecordRequest
 from turnwire.ports.pages import Bounds, Page
 from turnwire.ports.store import StoredRequest
+from turnwire.storage.sqlite.writing.writer import PART_BYTES
 
 
 @pytest.fixture
@@ -233,3 +235,18 @@ async def test_large_commits_do_not_share_one_transaction(
     assert len(ended) >= 3
     assert max(ended) <= 2
     assert sum(ended) == 5 + is_refused
+
+
+async def test_commits_of_many_parts_do_not_share_one_transaction(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part costs a statement, however short its text is."""
+    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.MAX_BATCH_BYTES", 50 * PART_BYTES)
+    await opened.store.commit(creating("ses_1"))
+    ended = list[int]()
+    opened.store._writer._observer = type("Ends", (), {"batch_ended": lambda _, end: ended.append(end.commits)})()
+    parts = [[make_part(index, Text("a"), part_id=f"prt_{n}_{index}") for index in range(40)] for n in range(5)]
+    changes = [PutMessage.whole(make_answer(f"msg_{n}", *some)) for n, some in enumerate(parts)]
+    await asyncio.gather(*(opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(one,))) for one in changes))
+    assert max(ended) <= 2
+    assert sum(ended) == 5

@@ -14,6 +14,7 @@ from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import settled
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
+from turnwire.core.slices import Slices
 from turnwire.domain.accounts import Account
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
@@ -473,6 +474,7 @@ def make_environment(
     settings: Mapping[str, object] | None = None,
     tools: ServerTools | None = None,
     observer: Observer | None = None,
+    slices: Slices | None = None,
 ) -> Environment:
     """Returns an environment of fakes."""
     return Environment(
@@ -487,4 +489,5 @@ def make_environment(
         new_id=numbered_ids(),
         tools=tools or NoServerTools(),
         observer=observer or NoObserver(),
+        slices=slices or Slices(),
     )

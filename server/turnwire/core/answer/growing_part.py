@@ -54,6 +54,7 @@ class GrowingPart:
     problem: str = ""
     """Why a complete call cannot run; "" when it can, or is unchecked."""
     checked_at: datetime | None = None
+    _outline: tuple[Part, Growth] | None = None
 
     def add(self, text: str, size: int) -> None:
         """Adds a delta of so many bytes."""
@@ -87,6 +88,15 @@ class GrowingPart:
             self.taken.append(new)
         self.untaken, self.taken_size = 0, self.size
         return Growth(self.index, offset), known + new
+
+    def outline(self) -> tuple[Part, Growth]:
+        """Returns the part without its text, for saves of other parts; of a complete one the same values each time."""
+        outline = self._outline
+        if outline is None:
+            outline = self.value(""), Growth(self.index, self.size)
+            if self.status is PartStatus.COMPLETE:
+                self._outline = outline
+        return outline
 
     def save_anew(self) -> None:
         """Makes the next `take_growth` return all of the text."""

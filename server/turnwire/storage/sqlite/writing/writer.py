@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import aiosqlite
 
 from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
-from turnwire.ports.commit import Commit, Committed
+from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
@@ -32,8 +32,11 @@ MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""
 
 MAX_BATCH_BYTES = 16 * 2**20
-"""Of a transaction: frames of events and words for the index, which it holds until its end, and what `Other.size_bytes`
-tells. The commit that passes it is the last one; hundreds of answers of megabytes may end together."""
+"""Of a transaction: frames of events and words for the index, which it holds until its end, `PART_BYTES` for each part,
+and what `Other.size_bytes` tells. The commit that passes it is the last one; hundreds of answers may end together."""
+
+PART_BYTES = 1024
+"""What writing a part costs, whatever its text."""
 
 T = TypeVar("T")
 
@@ -283,7 +286,7 @@ class GroupWriter:
                 outcome, events = apply(db, unit)
                 outcomes.append(outcome)
                 stored += events
-                held_bytes += unit.size_bytes if isinstance(unit, Other) else 0
+                held_bytes += _written_bytes(unit)
                 held_bytes += sum(len(one.frame) for one in events)
                 held_bytes += sum(len(words) for _, words in self._changes.index_rows[rows:])
                 if held_bytes >= MAX_BATCH_BYTES:
@@ -327,6 +330,13 @@ class GroupWriter:
             return translate(error) if isinstance(error, FAILURES) else error, []
         db.execute("RELEASE unit")
         return result
+
+
+def _written_bytes(unit: Unit) -> int:
+    """Returns about what a unit writes, besides its events and its words."""
+    if isinstance(unit, Other):
+        return unit.size_bytes
+    return PART_BYTES * sum(len(one.part_indexes) for one in unit.changes if isinstance(one, PutMessage))
 
 
 def _reuse_log(db: sqlite3.Connection) -> None:

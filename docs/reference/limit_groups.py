@@ -331,6 +331,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_HELD": "it is answered at once",
             "PROMPT_PER_SECOND": "the refusal is answered later",
             "HELD_PER_SECOND": "the refusal is answered later",
+            "CANCELLED_LINES_A_SECOND": "no line in the log",
             "LINES_A_SECOND": "no line in the log",
         },
         "core.watches.watch": {"BATCH_BYTES": PIECES},

@@ -22,7 +22,7 @@ from turnwire.api.admission import Admission
 from turnwire.api.bounds.answers import Answer, Answers, WhenSent
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.sending import Client
-from turnwire.api.refusals import LineLimit, Refusals
+from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, LineLimit, Refusals
 from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
@@ -132,7 +132,7 @@ class Gate:
         self._refusals = Refusals()
         self._count = count
         self._observer = observer
-        self._stranger_lines = LineLimit()
+        self._stranger_lines, self._cancelled_lines = LineLimit(), LineLimit(lines_a_second=CANCELLED_LINES_A_SECOND)
 
     async def unary(
         self, method: UnaryMethod, receive: Receive, caller: Caller, when_sent: WhenSent | None = None
@@ -150,7 +150,7 @@ class Gate:
             CallerGone: the caller left before its request was there.
         """
         answer: Message | bytes | None = None
-        call = _Call(method.name, self._observer, self._stranger_lines)
+        call = _Call(method.name, self._observer, self._stranger_lines, self._cancelled_lines)
         with call.log_outcome():
             taken = self._enter(method.name, caller)
             try:
@@ -182,7 +182,7 @@ class Gate:
         Raises:
             CallFailed: the implementation or the outlet failed for any reason.
         """
-        call = _Call(method.name, self._observer, self._stranger_lines)
+        call = _Call(method.name, self._observer, self._stranger_lines, self._cancelled_lines)
         with call.log_outcome():
             taken = self._enter(method.name, caller)
             try:
@@ -290,13 +290,13 @@ class _Refused(CallFailed):
 class _Call:
     """One call, for its log line and its errors."""
 
-    def __init__(self, method: str, observer: Observer, stranger_lines: LineLimit) -> None:
+    def __init__(self, method: str, observer: Observer, stranger_lines: LineLimit, cancelled_lines: LineLimit) -> None:
         self.is_of_stranger = False
         """Whether the caller has no credentials: anybody can make many such calls, so few of them get a line."""
         self.is_reset = False
         """Whether its caller left before the request was there: one can do so many times a second, too."""
         self._method = method
-        self._stranger_lines = stranger_lines
+        self._stranger_lines, self._cancelled_lines = stranger_lines, cancelled_lines
         self._observer = observer
         self._session_id = ""
         self._started = time.perf_counter()
@@ -345,7 +345,11 @@ class _Call:
     def _log(self, code: str, reason: str = "") -> None:
         """Writes the log line, without any content of the request."""
         seconds = self._report(code)
-        unlogged = self._stranger_lines.take() if self.is_of_stranger or self.is_reset else 0
+        unlogged: int | None = 0
+        if self.is_of_stranger or self.is_reset:
+            unlogged = self._stranger_lines.take()
+        elif code == "CANCELLED":
+            unlogged = self._cancelled_lines.take()
         if unlogged is None:
             return
         log.info(

@@ -12,6 +12,9 @@ LINES_A_SECOND = 10
 """Lines about refused callers, and as many about calls without credentials: enough to see who it is, too few to fill a
 disk."""
 
+CANCELLED_LINES_A_SECOND = 100
+"""Of calls whose callers are known."""
+
 PROMPT_PER_SECOND = 20
 """Refusals of one address or tenant in a second that come at once. A person with a wrong token makes fewer."""
 
@@ -73,9 +76,10 @@ class Refusals:
 class LineLimit:
     """Lets a few log lines through in each second, and counts the others."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, lines_a_second: int = LINES_A_SECOND) -> None:
         """Takes the clock, in seconds."""
         self._clock = clock
+        self._lines_a_second = lines_a_second
         self._second = 0
         self._lines = 0
         self._unlogged = 0
@@ -85,7 +89,7 @@ class LineLimit:
         second = int(self._clock())
         if second != self._second:
             self._second, self._lines = second, 0
-        if self._lines >= LINES_A_SECOND:
+        if self._lines >= self._lines_a_second:
             self._unlogged += 1
             return None
         self._lines += 1

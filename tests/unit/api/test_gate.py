@@ -22,7 +22,7 @@ from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
-from turnwire.api.refusals import LINES_A_SECOND, LineLimit
+from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, LINES_A_SECOND, LineLimit
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
@@ -70,7 +70,7 @@ class Listener:
 class Service:
     """Answers what it is told to; an exception is raised."""
 
-    def __init__(self, *answers: Message | bytes | Exception) -> None:
+    def __init__(self, *answers: Message | bytes | BaseException) -> None:
         self._answers = answers
         self.principals: list[Principal] = []
         self.closed = False
@@ -79,7 +79,7 @@ class Service:
         """Returns the first answer."""
         self.principals.append(principal)
         [answer] = self._answers
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -88,7 +88,7 @@ class Service:
         self.principals.append(principal)
         try:
             for answer in self._answers:
-                if isinstance(answer, Exception):
+                if isinstance(answer, BaseException):
                     raise answer
                 yield answer
         finally:
@@ -123,6 +123,20 @@ async def test_calls_without_credentials_have_few_lines(monkeypatch: pytest.Monk
         await gate.unary(is_open, sent(REQUEST), FakeCaller())
     assert len(lines) == 50 + LINES_A_SECOND + 1
     assert [line["unlogged"] for line in lines if "unlogged" in line] == [50 - LINES_A_SECOND]
+
+
+async def test_cancelled_calls_have_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them end together when a connection breaks, and a line each would hold the event loop."""
+    now, calls = [0.0], 2 * CANCELLED_LINES_A_SECOND
+    monkeypatch.setattr(LineLimit.__init__, "__defaults__", (lambda: now[0],))
+    gate, service = somebodys_gate(), Service(asyncio.CancelledError())
+    with capture_logs() as lines:
+        for number in range(calls + 1):
+            now[0] = float(number == calls)
+            with pytest.raises(asyncio.CancelledError):
+                await gate.unary(one(service), sent(REQUEST), CALLER)
+    assert len(lines) == CANCELLED_LINES_A_SECOND + 1
+    assert lines[-1]["unlogged"] == calls - CANCELLED_LINES_A_SECOND
 
 
 async def test_the_line_of_a_stream_that_sends_names_the_session() -> None:

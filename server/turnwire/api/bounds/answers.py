@@ -66,7 +66,9 @@ class Answers:
             if (size := size_of(answer)) <= SMALL_BYTES:
                 if size > TINY_BYTES and when_sent is not None:
                     when_sent(self._keep_small(size, client))
-                return await self._made(answer)
+                made = await self._made(answer)
+                await sending.copying.pace(size)
+                return made
             if when_sent is not None:
                 held = sending.hold(size, client, partial(self._cut_off, client))
                 when_sent(lambda: sending.release(held))

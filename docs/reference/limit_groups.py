@@ -219,9 +219,9 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "providers.http.client": {"CONNECT_SECONDS": RUN_AGAIN},
         "providers.http.body": {"MAX_WHOLE_BYTES": CUT, "CHUNK_BYTES": PIECES},
+        "providers.http.answer": {"MAX_PROVISIONAL": ANSWER_ENDS},
         "providers.http.transport": {
             "MAX_HEAD_BYTES": ANSWER_ENDS,
-            "MAX_PROVISIONAL": ANSWER_ENDS,
             "MAX_REDIRECTS": "the turn ends: `PROVIDER_REQUEST_REFUSED`",
             "KEEP_ALIVE_SECONDS": CLOSED,
         },

@@ -227,6 +227,42 @@ async def test_provisional_answers_do_not_go_on_for_ever() -> None:
         assert await ask_once("openai_chat", server.base_url) == ("hi", None)
 
 
+@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b"HTTP/1.1 100 C\r\n\r\n"])
+async def test_nothing_comes_after_an_answer(more: bytes) -> None:
+    """A server that goes on when its answer has ended loses the connection; the next call has another one."""
+    body = TEXT["openai_chat"] + END["openai_chat"]
+    head = STREAM + b"content-length: %d\r\n\r\n" % len(body)
+    async with (
+        RawServer(sending(head + body, forever=more * 100)) as server,
+        configured("openai_chat", server.base_url) as providers,
+    ):
+        for _ in range(2):
+            items, error = await ask(providers)
+            assert (error, "".join(one.text for one in items if isinstance(one, TextDelta))) == (None, "hi")
+            await server.left.wait()
+            server.left.clear()
+
+
+async def test_a_connection_that_is_silent_serves_the_next_call() -> None:
+    """And one that the server closes meanwhile is not used."""
+    body = TEXT["openai_chat"] + END["openai_chat"]
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(3):
+            await read_request(reader)
+            writer.write(STREAM + b"content-length: %d\r\n\r\n" % len(body) + body)
+            await writer.drain()
+        writer.write_eof()
+        await reader.read()
+
+    async with RawServer(talk) as server, configured("openai_chat", server.base_url) as providers:
+        for number in range(6):
+            assert (await ask(providers))[1] is None
+            assert server.connections == 1 + number // 3
+            if number == 2:
+                await server.left.wait()
+
+
 async def test_a_server_that_does_not_read_is_given_up() -> None:
     """A request that cannot be sent is silence too."""
     wall = asyncio.Event()

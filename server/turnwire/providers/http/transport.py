@@ -9,7 +9,6 @@ import socket
 import ssl
 import urllib.request
 from datetime import timedelta
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -17,13 +16,11 @@ import httpx2
 
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, ProviderTimeout, ProviderUnavailable
 from turnwire.domain.limits import Limits
+from turnwire.providers.http.answer import Answer
 from turnwire.providers.http.body import Body, is_stream, took_too_long, unpacking
 
 MAX_HEAD_BYTES = 64 * 1024
 """Of the headers of one answer together. They are kept as long as the answer lasts."""
-
-MAX_PROVISIONAL = 10
-"""Provisional answers (1xx) before an answer; servers send one, if any."""
 
 MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
@@ -46,31 +43,6 @@ _GONE, _FAILED = (404, 405, 410), 500
 
 _REDIRECTS = (307, 308)
 """The ones that repeat the request; the others would turn it into one without a body."""
-
-
-class _Response(aiohttp.ClientResponse):
-    """An answer before which only a few provisional ones may come.
-
-    aiohttp skips any number of them, as fast as they come: the loop would do nothing else.
-    """
-
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        protocol, left = connection.protocol, MAX_PROVISIONAL
-        read = protocol.read
-
-        async def read_few() -> Any:
-            nonlocal left
-            message, payload = await read()
-            left -= 100 <= message.code < 200
-            if left < 0:
-                raise aiohttp.ClientPayloadError("too many provisional answers")
-            return message, payload
-
-        protocol.read = read_few
-        try:
-            return await super().start(connection)
-        finally:
-            del protocol.read
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
@@ -171,7 +143,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                     socket_factory=_socket,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                response_class=_Response,
+                response_class=Answer,
                 auto_decompress=False,
                 read_bufsize=WAITING_BYTES,
             )

@@ -33,7 +33,7 @@ from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.moving.uploads import Chunk
-from turnwire.ports.pages import Page
+from turnwire.ports.pages import Page, PermissionPage
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.sqlite.writing.writer import Other
@@ -146,7 +146,7 @@ async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
     shutil.copy(database, tmp_path / "turnwire.db")
     store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), ProtoCodec(), lambda _: None)
     try:
-        assert await store.of(DEFAULT_TENANT).open_permissions(None) == (old.OPEN,)
+        assert await store.of(DEFAULT_TENANT).open_permissions(None, Page()) == PermissionPage((old.OPEN,), "")
         assert await store.of(DEFAULT_TENANT).permission(old.APPROVALS, "per_answered") == old.ANSWERED
         assert await store.of(DEFAULT_TENANT).always_allowed(old.APPROVALS) == {"draw"}
         assert await store.of(DEFAULT_TENANT).history(old.APPROVALS) == old.IN_ORDER
@@ -159,7 +159,7 @@ async def test_old_approvals_are_there(database: Path, tmp_path: Path) -> None:
         assert await store.of(DEFAULT_TENANT).turn(old.APPROVALS, old.TURN.turn_id) == old.TURN
         await store.commit(removing(old.APPROVALS))
         assert await store.of(DEFAULT_TENANT).files(file.sha256 for file in old.FILES) == {}
-        assert await store.of(DEFAULT_TENANT).open_permissions(None) == ()
+        assert await store.of(DEFAULT_TENANT).open_permissions(None, Page()) == PermissionPage((), "")
     finally:
         await store.aclose()
 

@@ -65,13 +65,12 @@ async def test_small_reads_do_not_wait_for_long_ones(opened: OpenedStore) -> Non
             reads.display("long", Page()),
             reads.sessions(Page()),
             reads.session_ids(),
-            reads.open_permissions(None),
         )
     ]
     await asyncio.wait(longer, timeout=0.05)
     assert not any(task.done() for task in longer)
     stuck.release()
-    conversation, display, sessions, ids, _ = await asyncio.gather(*longer)
+    conversation, display, sessions, ids = await asyncio.gather(*longer)
     assert len(conversation.messages) == 4  # type: ignore[attr-defined]
     assert b"long_0" in display.frames  # type: ignore[attr-defined]
     assert len(sessions.sessions) == len(ids) == 2  # type: ignore[arg-type, attr-defined]

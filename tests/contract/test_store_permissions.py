@@ -12,10 +12,12 @@ from tests.support.fakes.domain_values import NOW, creating, later, make_permiss
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.errors import PermissionRequestNotFound, SessionNotFound
+from turnwire.domain.errors import InvalidRequest, PermissionRequestNotFound, SessionNotFound
 from turnwire.domain.money import Usage
+from turnwire.domain.pages import decode_token
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutPermission, PutTurn
+from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import Spent
 from turnwire.storage.sqlite.reading import queries
 
@@ -40,6 +42,10 @@ async def _put(opened: OpenedStore, permission: PermissionRequest) -> None:
     await opened.store.commit(Commit(session_id=permission.session_id, at=NOW, changes=(change,)))
 
 
+async def _open(opened: OpenedStore, session_id: str | None) -> tuple[PermissionRequest, ...]:
+    return (await opened.store.of(DEFAULT_TENANT).open_permissions(session_id, Page())).permissions
+
+
 async def _answer(opened: OpenedStore, permission: PermissionRequest, response: PermissionChoice) -> PermissionRequest:
     answered = msgspec.structs.replace(permission, answer=PermissionAnswer(response, "because"))
     await _put(opened, answered)
@@ -48,11 +54,49 @@ async def _answer(opened: OpenedStore, permission: PermissionRequest, response: 
 
 async def test_open_requests_come_oldest_first(opened: OpenedStore) -> None:
     """Of one session, or of all; the answered ones are not among them."""
-    assert await opened.store.of(DEFAULT_TENANT).open_permissions("ses_1") == (ONE, TWO)
-    assert await opened.store.of(DEFAULT_TENANT).open_permissions(None) == (ONE, TWO, OTHER)
+    assert await _open(opened, "ses_1") == (ONE, TWO)
+    assert await _open(opened, None) == (ONE, TWO, OTHER)
     await _answer(opened, ONE, PermissionChoice.REJECT)
-    assert await opened.store.of(DEFAULT_TENANT).open_permissions("ses_1") == (TWO,)
-    assert await opened.store.of(DEFAULT_TENANT).open_permissions(None) == (TWO, OTHER)
+    assert await _open(opened, "ses_1") == (TWO,)
+    assert await _open(opened, None) == (TWO, OTHER)
+
+
+async def test_open_requests_come_in_pages(opened: OpenedStore) -> None:
+    """One that is answered meanwhile does not move the others; nor does the one where a page ended."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    first = await reads.open_permissions(None, Page(size=2))
+    assert first.permissions == (ONE, TWO)
+    rest = PermissionPage((OTHER,), "")
+    assert await reads.open_permissions(None, Page(size=2, token=first.next_token)) == rest
+    await _answer(opened, ONE, PermissionChoice.ONCE)
+    await _answer(opened, TWO, PermissionChoice.ONCE)
+    assert await reads.open_permissions(None, Page(size=2, token=first.next_token)) == rest
+    await opened.store.commit(removing("ses_1"))
+    assert await reads.open_permissions(None, Page(size=2, token=first.next_token)) == rest
+
+
+async def test_a_token_belongs_to_its_listing(opened: OpenedStore) -> None:
+    """To a session or to all, and to its tenant; it has no number that counts rows."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    token = (await reads.open_permissions(None, Page(size=1))).next_token
+    assert decode_token(token, f"all permissions of {DEFAULT_TENANT}", str) == ("per_b",)
+    for session_id, tenant in (("ses_1", DEFAULT_TENANT), (None, "other")):
+        with pytest.raises(InvalidRequest, match="page_token"):
+            await opened.store.of(tenant).open_permissions(session_id, Page(size=1, token=token))
+
+
+async def test_a_large_page_is_divided(opened: OpenedStore) -> None:
+    """By the bytes of its requests, before it is larger than an answer may be."""
+    for number in range(70):
+        await _put(opened, make_permission(f"per_{number:02}", "ses_2", metadata_json="\U0001f600" * 16_000))
+    reads, token, sizes = opened.store.of(DEFAULT_TENANT), "", []
+    while True:
+        page = await reads.open_permissions(None, Page(size=100, token=token))
+        sizes.append(len(page.permissions))
+        if not (token := page.next_token):
+            break
+    assert sizes == [57, 16]
+    assert len(await _open(opened, None)) == 73
 
 
 async def test_a_request_is_read_open_and_answered(opened: OpenedStore) -> None:
@@ -74,7 +118,7 @@ async def test_a_request_is_its_sessions(opened: OpenedStore, session_id: str, p
 async def test_open_requests_of_an_unknown_session_are_an_error(opened: OpenedStore) -> None:
     """As in every read of one session."""
     with pytest.raises(SessionNotFound):
-        await opened.store.of(DEFAULT_TENANT).open_permissions("ses_none")
+        await _open(opened, "ses_none")
 
 
 async def test_what_was_allowed_for_the_session_is_remembered(opened: OpenedStore) -> None:
@@ -94,7 +138,7 @@ async def test_requests_survive_a_restart(opened: OpenedStore, tmp_path: Path) -
     answered = await _answer(opened, TWO, PermissionChoice.ALWAYS)
     await opened.store.aclose()
     async with opened_store(tmp_path) as again:
-        assert await again.store.of(DEFAULT_TENANT).open_permissions(None) == (ONE, OTHER)
+        assert await _open(again, None) == (ONE, OTHER)
         assert await again.store.of(DEFAULT_TENANT).permission("ses_1", "per_a") == answered
         assert await again.store.of(DEFAULT_TENANT).always_allowed("ses_1") == set(TWO.patterns)
 
@@ -103,10 +147,10 @@ async def test_requests_go_with_their_session(opened: OpenedStore) -> None:
     """A deleted session asks for nothing and has allowed nothing."""
     await _answer(opened, ONE, PermissionChoice.ALWAYS)
     await opened.store.commit(removing("ses_1"))
-    assert await opened.store.of(DEFAULT_TENANT).open_permissions(None) == (OTHER,)
+    assert await _open(opened, None) == (OTHER,)
     assert await opened.store.of(DEFAULT_TENANT).always_allowed("ses_1") == frozenset()
     await opened.store.commit(creating("ses_1"))
-    assert await opened.store.of(DEFAULT_TENANT).open_permissions("ses_1") == ()
+    assert await _open(opened, "ses_1") == ()
     with pytest.raises(PermissionRequestNotFound):
         await opened.store.of(DEFAULT_TENANT).permission("ses_1", "per_a")
 

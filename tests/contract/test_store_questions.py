@@ -17,6 +17,7 @@ from turnwire.domain.conversation.questions import (
     QuestionHold,
 )
 from turnwire.domain.errors import InvalidRequest, QuestionNotFound, SessionNotFound
+from turnwire.domain.pages import decode_token
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutQuestion
 from turnwire.ports.pages import Page, QuestionPage
@@ -59,9 +60,10 @@ async def test_open_questions_come_oldest_first_in_pages(opened: OpenedStore) ->
 
 
 async def test_a_token_belongs_to_its_listing(opened: OpenedStore) -> None:
-    """The token of all sessions is refused for one of them."""
+    """The token of all sessions is refused for one of them; it has no number that counts rows."""
     reads = opened.store.of(DEFAULT_TENANT)
     token = (await reads.open_questions(None, Page(size=1))).next_token
+    assert decode_token(token, f"all questions of {DEFAULT_TENANT}", str) == ("que_b",)
     with pytest.raises(InvalidRequest):
         await reads.open_questions("ses_1", Page(size=1, token=token))
 

@@ -28,13 +28,13 @@ from turnwire.domain.conversation.sessions import SessionFilter, SessionOrder
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn, RemoveMessage
-from turnwire.ports.pages import Page
+from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import TenantStore
 from turnwire.storage.sqlite.care.examination import Examiner
 from turnwire.storage.sqlite.listing.queries import Room, step
 from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
-from turnwire.storage.sqlite.reading import queries
+from turnwire.storage.sqlite.reading import queries, waiting
 
 BYTES = b"the same bytes"
 FILE = make_file(BYTES)
@@ -78,7 +78,8 @@ READS: dict[str, Read] = {
     "turn": lambda store, it: store.turn(it, "trn_a"),
     "turns": lambda store, it: store.turns(it, Page(), frozenset(TurnStatus)),
     "spent": lambda store, it: store.spent(it),
-    "open_permissions": lambda store, it: store.open_permissions(it),
+    "open_permissions": lambda store, it: store.open_permissions(it, Page()),
+    "open_questions": lambda store, it: store.open_questions(it, Page()),
     "session_file": lambda store, it: store.session_file(it, FILE.sha256),
     "session_bounds": lambda store, it: store.session_bounds(it),
 }
@@ -107,12 +108,13 @@ async def test_lists_have_what_is_ones_own(opened: OpenedStore) -> None:
     for name in ("a", "b"):
         store = opened.store.of(name)
         assert [session.session_id for session in (await store.sessions(Page())).sessions] == [f"ses_{name}"]
-        assert [asked.permission_id for asked in await store.open_permissions(None)] == [f"per_{name}"]
+        found = (await store.open_permissions(None, Page())).permissions
+        assert [asked.permission_id for asked in found] == [f"per_{name}"]
         page = await store.log_events(0, None)
         assert {event.session_id for event in events_in(page.frames)} == {f"ses_{name}"}
         assert page.last <= (await store.log_bounds()).head <= 4  # an hour of the log may end behind its own events
     assert (await opened.store.of("c").log_bounds()).earliest == 0
-    assert await opened.store.of("c").open_permissions(None) == ()
+    assert await opened.store.of("c").open_permissions(None, Page()) == PermissionPage((), "")
 
 
 async def test_a_page_token_is_of_one_tenant(opened: OpenedStore) -> None:
@@ -217,7 +219,8 @@ STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "sessions_by_creation": lambda db: step(db, "a", SessionFilter(order=SessionOrder.CREATED), None, Room(1, None)),
     "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, Room(1, None)),
     "sessions_of_tenants": lambda db: queries.session(db, "a", "ses_a"),
-    "permissions_open": lambda db: queries.open_permissions(db, "a", None),
+    "permissions_open": lambda db: waiting.open_permissions(db, "a", None, Page(size=9)),
+    "questions_open": lambda db: waiting.open_questions(db, "a", None, Page(size=9)),
     "sessions_pruned": lambda db: replay.log_events(db, ProtoCodec(), "a", 5, kinds=None),
     "events_of_tenants": lambda db: replay.log_events(db, ProtoCodec(), "a", 5, kinds=None),
     "sqlite_autoindex_files": lambda db: queries.files(db, "a", [FILE.sha256]),

@@ -205,6 +205,23 @@ async def test_client_tool_waits_for_permission(client: Client) -> None:
     assert "a cat" in words_of(await answer_to(client, accepted))
 
 
+async def test_a_large_page_is_divided(client: Client) -> None:
+    """What clients take in one answer is not exceeded, however large the arguments of wild calls are."""
+    arguments = '{"text": "' + "\U0001f600" * 16_000 + '"}'
+    words, opened = "\n".join([f"/tool look {arguments}"] * 24), list[str]()
+    for _ in range(3):
+        _, requests = await asked(client, words, 24, tools=[tool("look")])
+        opened += [request.id for request in requests]
+    listed, token = list[str](), ""
+    while True:
+        page = await client.permissions.ListPermissions(ListPermissionsRequest(page_token=token))
+        assert page.ByteSize() < 4 * 2**20
+        listed += [request.id for request in page.permissions]
+        if not (token := page.next_page_token):
+            break
+    assert listed == opened
+
+
 async def test_requests_survive_a_restart(tmp_path: Path) -> None:
     """After it the same request is open, its answer counts, and the call runs once."""
     toml = stdio(tmp_path) + RULES
@@ -213,6 +230,9 @@ async def test_requests_survive_a_restart(tmp_path: Path) -> None:
     async with mcp_client(tmp_path, toml) as client:
         assert (await session_of(client, accepted.session_id)).active_turn_id == accepted.turn_id
         assert list((await client.permissions.ListPermissions(ListPermissionsRequest())).permissions) == [request]
+        stream = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+        assert (await stream.read()).permission_created.permission == request
+        stream.cancel()
         async with watching(client, accepted.session_id, after_sequence=0) as watch:
             await watch.until_kind("caught_up")
             assert kinds(watch.events).count("permission_snapshot") == 1

@@ -92,12 +92,15 @@ others let what runs go on, end it, or show it: watches, results of tools, answe
 
 MAKES_OBJECTS = frozenset(
     {
+        "opencode.question.QuestionService.ListQuestions",
+        "opencode.tool.PermissionService.ListPermissions",
+        "opencode.tool.ToolService.ListOpenToolCalls",
         "opencode.turn.TurnService.ListAlternatives",
         "opencode.turn.TurnService.ListQueue",
         "opencode.turn.TurnService.ListTurns",
     }
 )
-"""Full names of the methods whose large answers are many objects until they are sent: few are made at the same time."""
+"""Full names of the methods whose large answers are many objects first: few are made at the same time."""
 
 READS_CONTENT = MAKES_OBJECTS | {
     "opencode.message.MessageService.GetMessage",

@@ -12,7 +12,7 @@ MAX_OPEN_OF_TENANT = 256
 """As many as people can be expected to answer before they expire."""
 
 MAX_PERMISSIONS_OF_TENANT = 1000
-"""More than people look at. Lists and watches of all sessions read all of them, each with up to 16 KiB of arguments."""
+"""More than people look at. Watches of all sessions begin with all of them, each with up to 64 KiB of arguments."""
 
 
 class OpenQuestions:

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Message, Part
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
@@ -115,6 +116,13 @@ class OpenCallPage(Struct, frozen=True):
     """Some open calls, in the order in which they became ready to run."""
 
     calls: tuple[OpenCall, ...]
+    next_token: str
+
+
+class PermissionPage(Struct, frozen=True):
+    """Some open permission requests, oldest first."""
+
+    permissions: tuple[PermissionRequest, ...]
     next_token: str
 
 

@@ -39,6 +39,7 @@ from turnwire.ports.pages import (
     MessagePage,
     OpenCallPage,
     Page,
+    PermissionPage,
     QuestionPage,
     QueuePage,
     SessionPage,
@@ -270,8 +271,15 @@ class TenantStore(ArchivableStore, Protocol):
         """
         ...
 
-    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
-        """Returns the open permission requests of a session, or of all the tenant's when None, oldest first."""
+    async def open_permissions(self, session_id: str | None, page: Page) -> PermissionPage:
+        """Returns the open permission requests of a session, or of all the tenant's when None, oldest first.
+
+        If the request where a page of all sessions goes on was deleted with its session, the page is the first again.
+
+        Raises:
+            SessionNotFound: the tenant has no such session.
+            InvalidRequest: the token is not from this listing.
+        """
         ...
 
     async def always_allowed(self, session_id: str) -> frozenset[str]:
@@ -287,12 +295,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def open_questions(self, session_id: str | None, page: Page) -> QuestionPage:
-        """Returns the open questions of a session, or of all the tenant's when None, oldest first.
-
-        Raises:
-            SessionNotFound: the tenant has no such session.
-            InvalidRequest: the token is not from this listing.
-        """
+        """Returns the open questions of a session, or of all the tenant's when None, as `open_permissions` does."""
         ...
 
     async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:

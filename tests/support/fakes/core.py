@@ -18,7 +18,7 @@ from turnwire.core.slices import Slices
 from turnwire.domain.accounts import Account
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
-from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
+from turnwire.domain.conversation.permissions import PermissionChoice
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
@@ -29,7 +29,7 @@ from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
-from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession, QueuePage
+from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
@@ -204,10 +204,12 @@ class FakeStore:
         """Returns nothing."""
         return ()
 
-    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
-        """Returns those that were stored and have no answer."""
+    async def open_permissions(self, session_id: str | None, page: Page) -> PermissionPage:
+        """Returns all of the session that were stored and have no answer; no page has a size here."""
+        assert page == Page()
         stored = {c.permission.permission_id: c.permission for c in self._changes(PutPermission)}
-        return tuple(permission for permission in stored.values() if permission.answer is None)
+        found = (p for p in stored.values() if p.answer is None and session_id in (None, p.session_id))
+        return PermissionPage(tuple(found), "")
 
     async def always_allowed(self, session_id: str) -> frozenset[str]:
         """Returns the patterns of those that were answered so."""

@@ -2,6 +2,7 @@
 
 from opencode.tool import tool_pb2 as pb
 from turnwire.api.wire.answers import tools
+from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.tools import (
@@ -91,12 +92,9 @@ class PermissionService:
         await self._permissions.respond(principal, session_id, permission_id, answer)
         return pb.RespondToPermissionResponse()
 
-    async def ListPermissions(
-        self, principal: Principal, request: pb.ListPermissionsRequest
-    ) -> pb.ListPermissionsResponse:
-        """Returns the open requests."""
+    async def ListPermissions(self, principal: Principal, request: pb.ListPermissionsRequest) -> bytes:
+        """Returns a page of the open requests."""
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
-        found, token = await self._permissions.open(
-            principal, request.session_id, size=page.size or pages.DEFAULT_PAGE_SIZE, token=page.token
-        )
-        return pb.ListPermissionsResponse(permissions=map(tools.permission, found), next_page_token=token)
+        found = await self._permissions.open(principal, request.session_id, page)
+        rest = pb.ListPermissionsResponse(next_page_token=found.next_token)
+        return await framed(found.permissions, tools.permission) + rest.SerializeToString()

@@ -30,7 +30,7 @@ MAX_TITLE_CHARS = 200
 """Length of one line in a dialog; the metadata has the complete arguments."""
 
 MAX_ARGUMENTS_CHARS = 16 * 1024
-"""Longer arguments are not repeated in the request; the call has them."""
+"""At most 64 KiB of UTF-8. Longer arguments are not repeated in the request; the call has them."""
 
 
 async def ask_permissions(

@@ -17,6 +17,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.commit import NewEvent, PutTurn
+from turnwire.ports.pages import Page
 from turnwire.ports.provider import Providers
 
 RESTARTED = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "the server was restarted during the turn"))
@@ -49,7 +50,7 @@ async def resume_or_end(
     """
     store, now = environment.store, environment.clock()
     stored = await store.turn_messages(turn.turn_id)
-    permissions = await store.of(turn.tenant).open_permissions(turn.session_id)
+    permissions = (await store.of(turn.tenant).open_permissions(turn.session_id, Page())).permissions
     questions = await store.of(turn.tenant).pending_questions(turn.session_id)
     point = resume_point(turn, stored, permissions, questions) if is_newest and not interrupted_by else None
     if point is None:
@@ -79,8 +80,8 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     """
     now = environment.clock()
     stored = await environment.store.turn_messages(turn.turn_id)
-    asked = await environment.store.of(turn.tenant).open_permissions(turn.session_id)
-    permissions = [permission for permission in asked if permission.turn_id == turn.turn_id]
+    asked = await environment.store.of(turn.tenant).open_permissions(turn.session_id, Page())
+    permissions = [permission for permission in asked.permissions if permission.turn_id == turn.turn_id]
     pending = await environment.store.of(turn.tenant).pending_questions(turn.session_id)
     further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
     further += ending_work(one for one in pending if one.question.turn_id == turn.turn_id)

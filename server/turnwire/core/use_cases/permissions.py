@@ -2,9 +2,9 @@
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
-from turnwire.domain.pages import page_of
+from turnwire.domain.conversation.permissions import PermissionAnswer
 from turnwire.domain.principal import Principal
+from turnwire.ports.pages import Page, PermissionPage
 
 
 class Permissions:
@@ -29,27 +29,17 @@ class Permissions:
         session = await self._environment.session(principal, session_id)
         await self._turns.answer_permission(session, permission_id, answer)
 
-    async def open(
-        self, principal: Principal, session_id: str, *, size: int, token: str
-    ) -> tuple[tuple[PermissionRequest, ...], str]:
-        """Returns a page of unanswered requests, oldest first, and the token of the next page ("" on the last).
+    async def open(self, principal: Principal, session_id: str, page: Page) -> PermissionPage:
+        """Returns a page of unanswered requests, oldest first.
 
         Args:
             principal: The caller.
             session_id: The session; "" for all sessions of the caller's tenant.
-            size: Most requests to return, at least 1.
-            token: The token from the previous page; "" for the first.
+            page: Which of them.
 
         Raises:
             InvalidRequest: the token is not from this listing.
         """
         if session_id:
             await self._environment.session(principal, session_id)
-        found = await self._environment.store.of(principal.tenant).open_permissions(session_id or None)
-        listing = f"permissions of {session_id}" if session_id else f"all permissions of {principal.tenant}"
-        return page_of(found, _place, listing, size=size, token=token)
-
-
-def _place(permission: PermissionRequest) -> str:
-    """Returns a sort key by age, independent of the form of ids."""
-    return f"{permission.created_at.timestamp():020.6f} {permission.permission_id}"
+        return await self._environment.store.of(principal.tenant).open_permissions(session_id or None, page)

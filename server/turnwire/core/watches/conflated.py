@@ -150,7 +150,6 @@ class _ConflatedWatch:
         join: Join,
     ) -> None:
         self._tenant = tenant
-        self._store = made_by.environment.store.of(tenant)
         self._turns = made_by.turns
         self._decode = made_by.codec.decode_events
         self._seconds = made_by.seconds
@@ -165,11 +164,13 @@ class _ConflatedWatch:
     async def opening(self) -> Sequence[_Found]:
         """Returns the open permission requests that are not delivered yet.
 
-        They are read after the position where replay begins. A request that is asked in between is therefore in both,
-        and its event is skipped; in the opposite order it could be in neither.
+        The turns have them, so the many that wait are neither read nor held once more for each stream. They are looked
+        at after the position where replay begins. A request that is asked in between is therefore in both, and its
+        event is skipped; in the opposite order it could be in neither.
         """
-        asked = await self._store.open_permissions(None)
+        asked = self._turns.open_permissions(self._tenant, None)
         wanted = [permission for permission in asked if self._is_wanted(permission.session_id)]
+        wanted.sort(key=lambda permission: permission.created_at)
         found = [(p.session_id, PermissionChange(p)) for p in wanted if p.permission_id not in self._asked]
         self._asked = {permission.permission_id for permission in wanted}
         return found

@@ -6,8 +6,9 @@ from opencode.tool import tool_pb2 as pb
 from tests.support.fakes.domain_values import make_permission
 from turnwire.api.services.tools import PermissionService
 from turnwire.api.wire.answers import tools
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
+from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.principal import BUILT_IN, Principal
+from turnwire.ports.pages import Page, PermissionPage
 
 
 class FakePermissions:
@@ -23,12 +24,17 @@ class FakePermissions:
         """Remembers the answer."""
         self.answers.append((session_id, permission_id, answer))
 
-    async def open(
-        self, principal: Principal, session_id: str, *, size: int, token: str
-    ) -> tuple[tuple[PermissionRequest, ...], str]:
+    async def open(self, principal: Principal, session_id: str, page: Page) -> PermissionPage:
         """Returns the open ones; a page and what it was asked with as the token of the next."""
         found = tuple(make_permission(f"per_{name}", name) for name in ("a", "b") if session_id in ("", name))
-        return found[:size], f"{size} after {token!r}"
+        return PermissionPage(found[: page.size], f"{page.size} after {page.token!r}")
+
+
+async def listed(**fields: object) -> pb.ListPermissionsResponse:
+    """Returns the answer to a request with these fields."""
+    service = PermissionService(FakePermissions())  # type: ignore[arg-type]
+    answer = await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest(**fields))
+    return pb.ListPermissionsResponse.FromString(answer)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +57,9 @@ async def test_an_answer_is_handed_on(word: str, response: PermissionChoice) -> 
 
 async def test_open_requests_are_listed() -> None:
     """Of one session, or of all."""
-    service = PermissionService(FakePermissions())  # type: ignore[arg-type]
     both = [tools.permission(make_permission(f"per_{name}", name)) for name in ("a", "b")]
-    assert list((await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest())).permissions) == both
-    assert (
-        list((await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest(session_id="b"))).permissions)
-        == both[1:]
-    )
-    page = await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest(page_size=1, page_token="t"))
+    assert list((await listed()).permissions) == both
+    assert list((await listed(session_id="b")).permissions) == both[1:]
+    page = await listed(page_size=1, page_token="t")
     assert (list(page.permissions), page.next_page_token) == (both[:1], "1 after 't'")
-    default = await service.ListPermissions(BUILT_IN, pb.ListPermissionsRequest())
-    assert default.next_page_token == "100 after ''"
+    assert (await listed()).next_page_token == "100 after ''"

@@ -19,25 +19,21 @@ from turnwire.ports.pages import PrunedSession
 from turnwire.ports.store import StoredEvent
 
 
-class NoTurns:
-    """Nothing streams."""
-
-    def open_messages(self) -> Sequence[Message]:
-        """Returns nothing."""
-        return ()
-
-
 @dataclass
-class PermissionStore(FakeStore):
-    """A store that knows which requests are open."""
+class FakeTurns:
+    """Nothing streams, and some requests are open."""
 
     open: tuple[PermissionRequest, ...] = ()
     before_permissions: Callable[[], None] = lambda: None
     after_permissions: Callable[[], None] = lambda: None
 
-    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
+    def open_messages(self, tenant: str, session_id: str | None) -> Sequence[Message]:
+        """Returns nothing."""
+        return ()
+
+    def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns those of all sessions, and lets things happen before and after."""
-        assert session_id is None
+        assert (tenant, session_id) == (DEFAULT_TENANT, None)
         self.before_permissions()
         found = self.open
         self.after_permissions()
@@ -49,10 +45,11 @@ class World:
 
     def __init__(self) -> None:
         sessions = {name: make_session(name, directory=f"/{name}") for name in ("ses_1", "ses_2")}
-        self.store = PermissionStore(sessions_by_id=sessions)
+        self.store = FakeStore(sessions_by_id=sessions)
+        self.turns = FakeTurns()
         self.feed = RecordingFeed(ProtoCodec())
         environment = make_environment(self.store, feed=self.feed)
-        self.watches = ConflatedWatches(environment, NoTurns(), ProtoCodec())  # type: ignore[arg-type]
+        self.watches = ConflatedWatches(environment, self.turns, ProtoCodec())  # type: ignore[arg-type]
         self.position = 0
 
     def happen(self, kind: DurableKind, session_id: str = "ses_1") -> None:
@@ -66,12 +63,12 @@ class World:
     def ask(self, permission_id: str, session_id: str = "ses_1") -> None:
         """Asks for a permission."""
         permission = make_permission(permission_id, session_id)
-        self.store.open = (*self.store.open, permission)
+        self.turns.open = (*self.turns.open, permission)
         self.happen(PermissionAsked(permission), session_id)
 
     def answer(self, permission_id: str) -> None:
         """Answers a request."""
-        self.store.open = tuple(p for p in self.store.open if p.permission_id != permission_id)
+        self.turns.open = tuple(p for p in self.turns.open if p.permission_id != permission_id)
         self.happen(PermissionReplied(permission_id, "prt_0", PermissionAnswer(PermissionChoice.ONCE)))
 
     def mark(self, message_id: str = "mark") -> None:
@@ -139,11 +136,11 @@ async def test_a_request_that_is_asked_while_the_stream_joins_is_told_once(momen
     world.ask("per_a")
 
     def meanwhile() -> None:
-        setattr(world.store, moment, lambda: None)
+        setattr(world.turns, moment, lambda: None)
         world.ask("per_b")
         world.mark()
 
-    setattr(world.store, moment, meanwhile)
+    setattr(world.turns, moment, meanwhile)
     async with world.subscribed() as reader:
         assert await reader.asked_until() == ["per_a", "per_b"]
 
@@ -189,7 +186,7 @@ async def test_requests_of_a_session_that_lost_events_are_told() -> None:
 
     def ask_and_prune() -> None:
         world.store.on_read = lambda: None
-        world.store.open = (make_permission("per_pruned", "ses_1"),)
+        world.turns.open = (make_permission("per_pruned", "ses_1"),)
         world.store.pruned = (PrunedSession("ses_1", 3, world.position),)
 
     world.store.on_read = ask_and_prune
@@ -205,12 +202,12 @@ async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypat
     world.ask("per_a")
 
     def meanwhile() -> None:
-        world.store.after_permissions = lambda: None
+        world.turns.after_permissions = lambda: None
         world.ask("per_b")
         for index in range(100):
             world.mark(f"filler_{index}")
         world.mark()
 
-    world.store.after_permissions = meanwhile
+    world.turns.after_permissions = meanwhile
     async with world.subscribed() as reader:
         assert await reader.asked_until() == ["per_a", "per_b"]

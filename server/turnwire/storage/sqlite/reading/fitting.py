@@ -25,7 +25,12 @@ def check_light(size: int, max_bytes: int | None) -> None:
 
 
 def fitting(
-    rows: sqlite3.Cursor, size: Callable[[Any], int], max_bytes: int | None, *, refuses: bool = False
+    rows: sqlite3.Cursor,
+    size: Callable[[Any], int],
+    max_bytes: int | None,
+    *,
+    refuses: bool = False,
+    light_bytes: int | None = None,
 ) -> tuple[list[Any], bool]:
     """Returns the first rows, as many as fit together, and whether a row was left out. Reads one more row at most.
 
@@ -34,8 +39,10 @@ def fitting(
         size: Returns the bytes of a row.
         max_bytes: Of all rows together; None takes every row.
         refuses: Whether a first row that does not fit alone is an error; else it is returned alone.
+        light_bytes: Of a light read, where the rows have what is read; None takes any.
 
     Raises:
+        HeavyRead: the rows have more than a light read.
         AnswerTooLarge: the first row that has any bytes does not fit alone.
     """
     fit: list[Any] = []
@@ -43,6 +50,7 @@ def fitting(
     with closing(rows):
         for row in rows:
             total += (one := size(row))
+            check_light(total, light_bytes)
             if max_bytes is not None and total > max_bytes:
                 if total > one or not one:
                     return fit, True

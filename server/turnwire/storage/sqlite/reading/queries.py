@@ -267,16 +267,6 @@ def permission(db: sqlite3.Connection, tenant: str, session_id: str, permission_
     return _permission(row[0])
 
 
-def open_permissions(db: sqlite3.Connection, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
-    """Returns open permission requests; see `TenantStore.open_permissions`."""
-    if session_id is None:
-        rows = db.execute("SELECT body FROM permissions WHERE open = 1 AND tenant = ? ORDER BY id", (tenant,))
-    else:
-        query = "SELECT body FROM permissions WHERE open = 1 AND session = ? ORDER BY id"
-        rows = db.execute(query, (session_row(db, tenant, session_id),))
-    return tuple(_permission(body) for (body,) in rows)
-
-
 def always_allowed(db: sqlite3.Connection, tenant: str, session_id: str) -> frozenset[str]:
     """Returns the patterns that were allowed; see `TenantStore.always_allowed`."""
     rows = db.execute(

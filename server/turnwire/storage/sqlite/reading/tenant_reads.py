@@ -28,6 +28,7 @@ from turnwire.ports.pages import (
     MessagePage,
     OpenCallPage,
     Page,
+    PermissionPage,
     QuestionPage,
     QueuePage,
     SessionPage,
@@ -201,11 +202,9 @@ class TenantReads:
         """Returns a permission request."""
         return await run(self._reads.connection, queries.permission, self._tenant, session_id, permission_id)
 
-    async def open_permissions(self, session_id: str | None) -> tuple[PermissionRequest, ...]:
-        """Returns the open permission requests."""
-        if session_id is None:
-            return await self._reads.long.read(queries.open_permissions, self._tenant, None)
-        return await run(self._reads.connection, queries.open_permissions, self._tenant, session_id)
+    async def open_permissions(self, session_id: str | None, page: Page) -> PermissionPage:
+        """Returns a page of the open permission requests."""
+        return await self._by_size(waiting.open_permissions, session_id, page)
 
     async def always_allowed(self, session_id: str) -> frozenset[str]:
         """Returns the patterns that were allowed."""
@@ -217,7 +216,7 @@ class TenantReads:
 
     async def open_questions(self, session_id: str | None, page: Page) -> QuestionPage:
         """Returns a page of the open questions."""
-        return await run(self._reads.connection, waiting.open_questions, self._tenant, session_id, page)
+        return await self._by_size(waiting.open_questions, session_id, page)
 
     async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:
         """Returns the questions that are open or whose call has yet to go on."""
@@ -264,7 +263,7 @@ class TenantReads:
         except fitting.HeavyRead:
             return await reads.long.read(lambda db, _: page(db, reads.codec, tenant, *args), tenant)
 
-    async def _by_size(self, query: Callable[..., T], session_id: str, *args: object) -> T:
+    async def _by_size(self, query: Callable[..., T], session_id: str | None, *args: object) -> T:
         """Reads what may be large: it is measured first, and then read with all else or beside it."""
         try:
             return await run(

@@ -1,19 +1,21 @@
-"""What waits: the messages in the queue of a session, and questions."""
+"""What waits: the messages in the queue of a session, permission requests and questions."""
 
 import sqlite3
 
 import msgspec
 
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionHold
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.errors import QuestionNotFound
 from turnwire.domain.pages import decode_token, encode_token
-from turnwire.ports.pages import Page, QuestionPage, QueuePage
+from turnwire.ports.pages import Page, PermissionPage, QuestionPage, QueuePage
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
 from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
+_permission = msgspec.json.Decoder(PermissionRequest).decode
 _question = msgspec.json.Decoder(Question).decode
 _hold = msgspec.json.Decoder(QuestionHold).decode
 
@@ -68,19 +70,41 @@ def question(db: sqlite3.Connection, tenant: str, session_id: str, question_id: 
     return _question(row[0])
 
 
-def open_questions(db: sqlite3.Connection, tenant: str, session_id: str | None, page: Page) -> QuestionPage:
-    """Returns open questions; see `TenantStore.open_questions`."""
-    listing = f"questions of {session_id}" if session_id else f"all questions of {tenant}"
-    [after] = decode_token(page.token, listing, int) if page.token else [0]
-    column, owner = ("tenant", tenant) if session_id is None else ("session", session_row(db, tenant, session_id))
+def open_permissions(
+    db: sqlite3.Connection, tenant: str, session_id: str | None, page: Page, *, max_bytes: int | None = None
+) -> PermissionPage:
+    """Returns open permission requests; see `TenantStore.open_permissions`. Raises HeavyRead: they have more bytes."""
+    bodies, token = _open_page(db, "permission", tenant, session_id, page, max_bytes=max_bytes)
+    return PermissionPage(tuple(map(_permission, bodies)), token)
+
+
+def open_questions(
+    db: sqlite3.Connection, tenant: str, session_id: str | None, page: Page, *, max_bytes: int | None = None
+) -> QuestionPage:
+    """Returns open questions; see `TenantStore.open_questions`. Raises HeavyRead: they have more bytes."""
+    bodies, token = _open_page(db, "question", tenant, session_id, page, max_bytes=max_bytes)
+    return QuestionPage(tuple(map(_question, bodies)), token)
+
+
+def _open_page(
+    db: sqlite3.Connection, kind: str, tenant: str, session_id: str | None, page: Page, *, max_bytes: int | None
+) -> tuple[list[str], str]:
+    """Returns the bodies of what is open of a kind, oldest first, and the token of the next page.
+
+    The token has an id, because the row would show how many the server has. What is open is few of what there is.
+    """
+    listing = f"{kind}s of {session_id}" if session_id else f"all {kind}s of {tenant}"
+    [after] = decode_token(page.token, listing, str) if page.token else [""]
+    owner = "" if session_id is None else f" AND session = {session_row(db, tenant, session_id)}"
     found = db.execute(
-        f"SELECT id, body FROM questions WHERE open = 1 AND {column} = ? AND id > ? ORDER BY id LIMIT ?",
-        (owner, after, limit_of(page)),
+        f"SELECT body, {kind}_id FROM {kind}s INDEXED BY {kind}s_open WHERE open = 1 AND tenant = ?{owner}"
+        f" AND id > coalesce((SELECT id FROM {kind}s WHERE {kind}_id = ? AND tenant = ?), 0) ORDER BY id LIMIT ?",
+        (tenant, after, tenant, limit_of(page)),
     )
-    rows, left_out = fitting(found, lambda one: len(one[1].encode()), None if page.size is None else MAX_PAGE_BYTES)
+    most = None if page.size is None else MAX_PAGE_BYTES
+    rows, left_out = fitting(found, lambda row: len(row[0].encode()), most, light_bytes=max_bytes)
     rows, more = cut(rows, page, left_out)
-    questions = tuple(_question(body) for _, body in rows)
-    return QuestionPage(questions, encode_token(listing, rows[-1][0]) if more else "")
+    return [body for body, _ in rows], encode_token(listing, rows[-1][1]) if more else ""
 
 
 def pending_questions(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[HeldQuestion, ...]:

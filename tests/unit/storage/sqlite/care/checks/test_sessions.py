@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.fakes.care import found_by, repair_by, whole_database
+from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.care.checks.sessions import check_permissions, check_sessions, check_turns
-from turnwire.storage.sqlite.reading.queries import open_permissions
+from turnwire.storage.sqlite.reading.waiting import open_permissions
 
 
 @pytest.fixture
@@ -33,14 +34,14 @@ def test_request_of_an_ended_turn_is_cancelled(db: sqlite3.Connection) -> None:
     repair_by(db, check_permissions)
     (body,) = db.execute("SELECT body FROM permissions WHERE permission_id = 'per_1'").fetchone()
     assert json.loads(body)["answer"] == {"response": "cancelled"}
-    assert open_permissions(db, "default", None) == ()
+    assert open_permissions(db, "default", None, Page()).permissions == ()
 
 
 def test_request_without_a_turn_is_cancelled(db: sqlite3.Connection) -> None:
     """Nobody waits for its answer."""
     db.execute("DELETE FROM turns WHERE turn_id = 'trn_2'")
     repair_by(db, check_permissions)
-    assert open_permissions(db, "default", None) == ()
+    assert open_permissions(db, "default", None, Page()).permissions == ()
     assert found_by(db, check_permissions) == []
 
 

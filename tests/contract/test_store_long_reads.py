@@ -3,15 +3,26 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.fakes.domain_values import adding, creating, make_message
+from tests.support.fakes.domain_values import (
+    NOW,
+    adding,
+    creating,
+    make_answer,
+    make_message,
+    make_permission,
+    make_question,
+    make_turn,
+)
 from tests.support.fakes.opened_store import OpenedStore, opened_store
+from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.commit import PutPermission, PutQuestion, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite import long_reads
@@ -172,6 +183,38 @@ async def test_large_reads_are_carried_out_beside_the_others(tmp_path: Path, mon
         message, page, shown, whole = await asyncio.gather(*large)
         assert message.message_id == page.messages[0].message_id == "large"
         assert min(len(shown.frames), len(whole.frames)) > 5000
+        await stuck.task
+
+
+async def test_large_pages_of_what_is_open_are_read_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of calls, permission requests and questions; small ones of another session do not wait for them."""
+    monkeypatch.setattr(fitting, "HEAVY_BYTES", 2000)
+    async with opened_store(tmp_path) as one:
+        for name, text in (("small", ""), ("large", "x" * 5000)):
+            await one.store.commit(creating(name))
+            call = ToolUse(name="look", input_json=f'"{text}"', started_at=NOW)
+            changes = (
+                PutTurn(make_turn(f"trn_{name}", name)),
+                PutPermission(make_permission(f"per_{name}", name, metadata_json=f'"{text}"')),
+                PutQuestion(make_question(f"que_{name}", name, prompt=text)),
+            )
+            message = make_answer(f"msg_{name}", call, session_id=name, turn_id=f"trn_{name}")
+            await one.store.commit(adding(message, NOW, (), *changes))
+        reads, stuck, page = one.store.of(DEFAULT_TENANT), Stuck(one.store._reads.long), Page(size=9)
+
+        def of(session_id: str) -> tuple[Awaitable[object], ...]:
+            calls = reads.open_calls(session_id, frozenset(), page)
+            return calls, reads.open_permissions(session_id, page), reads.open_questions(session_id, page)
+
+        large = [asyncio.ensure_future(read) for read in of("large")]
+        for read in of("small"):
+            await read
+        assert not any(task.done() for task in large)
+        stuck.release()
+        calls, permissions, questions = await asyncio.gather(*large)
+        assert [len(found) for found in (calls.calls, permissions.permissions, questions.questions)] == [1, 1, 1]
         await stuck.task
 
 

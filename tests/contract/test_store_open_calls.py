@@ -153,6 +153,14 @@ async def test_a_large_page_is_divided(opened: OpenedStore) -> None:
     assert sizes == [4, 1, 1]
 
 
+async def test_a_page_is_divided_by_bytes(opened: OpenedStore) -> None:
+    """A line of a log has up to four for each of its characters."""
+    logs = ("\U0001f600" * 500,) * 200
+    await _put(opened, _answer("c", *(_call(9, logs=logs) for _ in range(12))))
+    page = await opened.store.of(DEFAULT_TENANT).open_calls("", ALL, Page(size=100))
+    assert len(page.calls) == 3 + 8
+
+
 async def test_listing_reads_no_conversation(opened: OpenedStore) -> None:
     """SQLite finds the calls by their index, and the rest by ids."""
     with closing(sqlite3.connect(opened.path)) as db:

@@ -43,13 +43,12 @@ class ToolService:
             resume_token=self._tokens.give(principal.tenant, session_id, sequence),
         )
 
-    async def ListOpenToolCalls(
-        self, principal: Principal, request: pb.ListOpenToolCallsRequest
-    ) -> pb.ListOpenToolCallsResponse:
+    async def ListOpenToolCalls(self, principal: Principal, request: pb.ListOpenToolCallsRequest) -> bytes:
         """Returns a page of open calls."""
         names, page = open_calls_request(request)
         found = await self._leases.open_calls(principal, request.session_id, names, page)
-        return pb.ListOpenToolCallsResponse(calls=map(tools.open_call, found.calls), next_page_token=found.next_token)
+        rest = pb.ListOpenToolCallsResponse(next_page_token=found.next_token)
+        return await framed(found.calls, tools.open_call) + rest.SerializeToString()
 
     async def ClaimToolCall(self, principal: Principal, request: pb.ClaimToolCallRequest) -> pb.ClaimToolCallResponse:
         """Claims a call."""

@@ -2,6 +2,7 @@
 
 from opencode.question import question_pb2 as pb
 from turnwire.api.wire.answers import tools
+from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.tools import question_answer
 from turnwire.core.use_cases.asking.questions import Questions
@@ -26,10 +27,9 @@ class QuestionService:
         token = self._tokens.give(principal.tenant, new.session_id, sequence) if sequence else ""
         return pb.AnswerQuestionResponse(sequence=sequence, resume_token=token)
 
-    async def ListQuestions(self, principal: Principal, request: pb.ListQuestionsRequest) -> pb.ListQuestionsResponse:
-        """Returns the open questions."""
+    async def ListQuestions(self, principal: Principal, request: pb.ListQuestionsRequest) -> bytes:
+        """Returns a page of the open questions."""
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         found = await self._questions.open(principal, request.session_id, page)
-        return pb.ListQuestionsResponse(
-            questions=map(tools.question, found.questions), next_page_token=found.next_token
-        )
+        rest = pb.ListQuestionsResponse(next_page_token=found.next_token)
+        return await framed(found.questions, tools.question) + rest.SerializeToString()

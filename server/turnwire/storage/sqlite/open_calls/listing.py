@@ -1,6 +1,7 @@
 """Reads open calls page by page."""
 
 import sqlite3
+from typing import Any
 
 from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import OpenCall, OpenCallPage, Page
@@ -22,8 +23,16 @@ ORDER BY since_us, open_calls.tool_call_id LIMIT ?
 """A turn whose end could not be stored with its messages has left calls that nobody waits for: `turns.ended`."""
 
 
-def open_calls(db: sqlite3.Connection, tenant: str, session_id: str, tools: frozenset[str], page: Page) -> OpenCallPage:
-    """Returns open calls; see `TenantStore.open_calls`."""
+def open_calls(
+    db: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    tools: frozenset[str],
+    page: Page,
+    *,
+    max_bytes: int | None = None,
+) -> OpenCallPage:
+    """Returns open calls; see `TenantStore.open_calls`. Raises HeavyRead: they have more bytes."""
     names = sorted(tools)
     listed = f"open calls of {session_id or tenant} {names}"
     after = decode_token(page.token, listed, int, str) if page.token else (-(2**62), "")
@@ -33,7 +42,12 @@ def open_calls(db: sqlite3.Connection, tenant: str, session_id: str, tools: froz
         where += f" AND tool IN ({','.join('?' * len(names))})"
     index = "open_calls_of_sessions" if session_id else "open_calls_of_tenants"
     rows = db.execute(_CALLS.format(index=index, where=where), (owner, *names, *after, limit_of(page)))
-    found, left_out = fitting(rows, lambda row: len(row[3]) + len(row[4] or b"") + len(row[5] or b""), MAX_PAGE_BYTES)
+    found, left_out = fitting(rows, _size, MAX_PAGE_BYTES, light_bytes=max_bytes)
     found, more = cut(found, page, left_out)
     calls = tuple(OpenCall(session, message, turn, part_of(*part[:3])) for session, message, turn, *part in found)
     return OpenCallPage(calls, encode_token(listed, *found[-1][-2:]) if more else "")
+
+
+def _size(row: tuple[Any, ...]) -> int:
+    body, text, output = row[3:6]
+    return len(body.encode()) + len(text or b"") + len(output or b"")

@@ -196,7 +196,7 @@ class TenantReads:
 
     async def open_calls(self, session_id: str, tools: frozenset[str], page: Page) -> OpenCallPage:
         """Returns a page of open calls."""
-        return await run(self._reads.connection, listing.open_calls, self._tenant, session_id, tools, page)
+        return await self._by_size(listing.open_calls, session_id, tools, page)
 
     async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
         """Returns a permission request."""

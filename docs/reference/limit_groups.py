@@ -392,7 +392,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "storage.sqlite.listing.pages": {"MAX_STEPS": "the page is short, and has a next one"},
         "storage.sqlite.reading.queries": {"MAX_CALLERS": "older ones are left out"},
-        "storage.sqlite.reading.fitting": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
+        "domain.pages": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
         "storage.sqlite.histories.reading": {"_MAX_ROUNDS": "it is read in one piece"},
         "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},
         "storage.sqlite.staging.removal": {"MAX_MESSAGES": PIECES, "MAX_EVENTS": PIECES, "MAX_BYTES": PIECES},

@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,9 @@ import msgspec
 from turnwire.domain.errors import InvalidRequest
 
 T = TypeVar("T")
+
+MAX_PAGE_BYTES = 3_500_000
+"""Of what is stored of the rows of a page: encoded, they stay below the 4 MiB that a gRPC client takes unless told."""
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 
@@ -42,11 +46,18 @@ def decode_token(token: str, listing: str, *kinds: type[int] | type[str]) -> tup
 
 
 def page_of(
-    rows: Iterable[T], place: Callable[[T], str], listing: str, *, size: int, token: str
+    rows: Iterable[T],
+    place: Callable[[T], str],
+    listing: str,
+    *,
+    size: int,
+    token: str,
+    size_of: Callable[[T], int] = lambda _: 0,
 ) -> tuple[tuple[T, ...], str]:
     """Returns a page of a listing in memory, and the token of the next page ("" on the last).
 
-    Rows added or removed between two pages do not move other rows.
+    Rows added or removed between two pages do not move other rows. A page has at most `MAX_PAGE_BYTES`, unless one row
+    alone has more.
 
     Args:
         rows: All rows, in any order.
@@ -54,14 +65,16 @@ def page_of(
         listing: See `encode_token`.
         size: Most rows to return, at least 1.
         token: The token from the previous page; "" for the first.
+        size_of: Returns the bytes of a row; nothing for rows that are small.
 
     Raises:
         InvalidRequest: the token is of another listing or is malformed.
     """
     after = decode_token(token, listing, str)[0] if token else None
     found = sorted((row for row in rows if after is None or place(row) > after), key=place)
-    page = tuple(found[:size])
-    return page, encode_token(listing, place(page[-1])) if len(found) > size else ""
+    totals = accumulate(map(size_of, found[:size]))
+    count = sum(not index or total <= MAX_PAGE_BYTES for index, total in enumerate(totals))
+    return tuple(found[:count]), encode_token(listing, place(found[count - 1])) if len(found) > count else ""
 
 
 def _key_in(token: str, listing: str) -> list[Any]:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwire.domain.errors import InvalidRequest
-from turnwire.domain.pages import decode_token, encode_token, page_of
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token, page_of
 
 
 @settings(max_examples=100, deadline=None)
@@ -49,6 +49,21 @@ def test_pages_of_rows_in_memory_show_each_row_once() -> None:
     assert first == ("a", "b")
     assert page_of(["0", "c", "a", "e", "d"], str, "letters", size=9, token=token) == (("c", "d", "e"), "")
     assert page_of([], str, "letters", size=2, token="") == ((), "")
+
+
+def test_pages_of_rows_in_memory_end_by_their_bytes() -> None:
+    """A row that has more alone is a page."""
+
+    def sizes(name: str) -> int:
+        return {"a": MAX_PAGE_BYTES + 1, "b": MAX_PAGE_BYTES - 1, "c": 1, "d": 1}[name]
+
+    pages, token = [], ""
+    while True:
+        page, token = page_of("abcd", str, "letters", size=9, token=token, size_of=sizes)
+        pages.append("".join(page))
+        if not token:
+            break
+    assert pages == ["a", "bc", "d"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.provider import ProviderDescription
 from turnwire.ports.tools import ServerTool, ToolSource
 
+_NOTES_BYTES = 2_500
+"""Of what is said of a tool beside its own texts: source, permission, and what is wrong with it or its source."""
+
 _BUILT_IN_AGENT = Agent(description="Answers with the default model.")
 
 
@@ -119,7 +122,9 @@ class Catalog:
             agent_name = (await environment.session(principal, session_id)).agent or DEFAULT_AGENT
             agent = settings.agent(agent_name)
         usable = (tool for tool in environment.tools.tools() if agent.may_use(tool.name))
-        tools, next_token = page_of(usable, lambda tool: tool.name, f"tools of {session_id}", size=size, token=token)
+        tools, next_token = page_of(
+            usable, lambda tool: tool.name, f"tools of {session_id}", size=size, token=token, size_of=_size
+        )
         found = await environment.schemas.problems("", [tool.input_schema_json for tool in tools])
         problems = {tool.name: f"its schema {problem}" for tool, problem in zip(tools, found, strict=True) if problem}
         permissions = {tool.name: settings.permission(agent_name, tool.name) for tool in tools}
@@ -138,3 +143,8 @@ class Catalog:
             permissions=(*settings.permissions, *agent.permissions),
             has_system_prompt=bool(agent.system),
         )
+
+
+def _size(tool: ServerTool) -> int:
+    texts = (tool.name, tool.description, tool.input_schema_json)
+    return _NOTES_BYTES + sum(len(text.encode()) for text in texts)

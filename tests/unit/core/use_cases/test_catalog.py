@@ -52,6 +52,15 @@ async def test_tools_come_in_pages_of_one_listing() -> None:
         await catalog.tools(BUILT_IN, "ses_1", size=2, token=first.next_token)
 
 
+async def test_a_page_of_tools_ends_by_its_bytes() -> None:
+    """Before it is larger than an answer may be: one MCP server may have two mebibytes of tools."""
+    large = [server_tool(f"tool_{number:02}", f'{{"description": "{"ö" * 32_000}"}}') for number in range(70)]
+    catalog = Catalog(make_environment(FakeStore(), tools=FakeServerTools(*large)), {})
+    first = await catalog.tools(BUILT_IN, "", size=1000, token="")
+    rest = await catalog.tools(BUILT_IN, "", size=1000, token=first.next_token)
+    assert ([len(page.tools) for page in (first, rest)], rest.next_token) == ([52, 18], "")
+
+
 async def test_the_default_agent_is_listed_although_nobody_configured_it() -> None:
     """By name, with the server's rules before the agent's own and the server's fallback models where it has none."""
     deny = PermissionRule("run", PermissionAction.DENY)

@@ -7,13 +7,13 @@ from operator import itemgetter
 import msgspec
 
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.pages import decode_token, encode_token
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
 from turnwire.storage.sqlite.hiding.marks import OFF, OFF_PATH, OFF_THE_PATH, SHOWN
 from turnwire.storage.sqlite.hiding.paths import branch_of
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
+from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 

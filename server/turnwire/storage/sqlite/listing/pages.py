@@ -8,10 +8,9 @@ import msgspec
 
 from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.errors import AnswerTooLarge
-from turnwire.domain.pages import decode_token, encode_token
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.pages import Page, SessionPage
 from turnwire.storage.sqlite.listing.queries import ORDERS, STEP_SESSIONS, Found, Place, Room, Step
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES
 
 MAX_STEPS = 10
 """For a page with a size: one that has not found enough by then is short, and has a next page."""

@@ -3,10 +3,10 @@
 import sqlite3
 from typing import Any
 
-from turnwire.domain.pages import decode_token, encode_token
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.pages import OpenCall, OpenCallPage, Page
 from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, fitting
+from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import session_row
 

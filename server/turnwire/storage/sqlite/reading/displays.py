@@ -3,11 +3,11 @@
 import sqlite3
 from typing import NamedTuple
 
-from turnwire.domain.pages import encode_token
+from turnwire.domain.pages import MAX_PAGE_BYTES, encode_token
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import DisplayPage, Page
 from turnwire.storage.sqlite.part_rows import DISPLAY, DISPLAY_BYTES
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
+from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 

@@ -7,9 +7,6 @@ from typing import Any
 
 from turnwire.domain.errors import AnswerTooLarge
 
-MAX_PAGE_BYTES = 3_500_000
-"""Of what is stored of the rows of a page: encoded, they stay below the 4 MiB that a gRPC client takes unless told."""
-
 HEAVY_BYTES = 2**20
 """Reads of more than this are carried out beside all others: reading takes some milliseconds for each of these."""
 

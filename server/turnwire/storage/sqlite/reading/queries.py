@@ -17,7 +17,7 @@ from turnwire.domain.errors import (
     TurnNotFound,
 )
 from turnwire.domain.money import Usage, add_known, add_usage
-from turnwire.domain.pages import decode_token, encode_token, wrong_token
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token, wrong_token
 from turnwire.domain.principal import STAGING_MARK, Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.pages import MessagePage, Page, TurnPage
@@ -26,7 +26,7 @@ from turnwire.storage.histories import check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.hiding.marks import OFF_PATH
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES, PART_BYTES
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
+from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import ONE_SESSION, SESSION_COLUMNS, read_messages, session_of, session_row
 

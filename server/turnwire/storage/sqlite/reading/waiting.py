@@ -8,10 +8,10 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionHold
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.errors import QuestionNotFound
-from turnwire.domain.pages import decode_token, encode_token
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.pages import Page, PermissionPage, QuestionPage, QueuePage
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES, check_light, fitting
+from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 

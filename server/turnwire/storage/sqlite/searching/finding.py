@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.pages import MAX_PAGE_BYTES
 from turnwire.domain.searching.hits import MAX_CANDIDATES, Search, SearchHit, SearchOrder, SearchPage
 from turnwire.domain.searching.queries import Query, Term
 from turnwire.domain.searching.snippets import snippet
-from turnwire.storage.sqlite.reading.fitting import MAX_PAGE_BYTES
 from turnwire.storage.sqlite.reading.rows import session_row
 from turnwire.storage.sqlite.searching import facets
 from turnwire.storage.sqlite.searching.entries import NUMBER_BITS, entry_text, first_id, known_tenant_number

@@ -23,7 +23,7 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, opened_store
 from turnwire.domain.conversation.events import MessageFinished, SessionUpdated, SessionView
-from turnwire.domain.conversation.messages import File, FinishReason, MessageStatus, Text
+from turnwire.domain.conversation.messages import Failure, File, FinishReason, MessageStatus, Text
 from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition, TurnStatus
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, StorageError
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT, Principal, Role
@@ -183,6 +183,34 @@ async def test_lists_of_turns_have_no_settings(opened: OpenedStore) -> None:
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),)))
     listed = await opened.store.of(DEFAULT_TENANT).turns("ses_1", Page(size=1), frozenset(TurnStatus))
     assert listed.turns == await opened.store.unfinished_turns() == (turn.outline(),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sizes"),
+    [
+        ({"failure": Failure("IMPORTED", "ö" * 64_000)}, [25, 5]),
+        ({"tools": (ToolDefinition("look", "x" * 4_000_000, "{}"),)}, [13, 2]),
+    ],
+    ids=["large", "costly"],
+)
+async def test_a_page_of_turns_ends_by_its_bytes(
+    opened: OpenedStore, fields: dict[str, object], sizes: list[int]
+) -> None:
+    """Those that are answered, and those that SQLite reads to leave them out."""
+    await opened.store.commit(creating("ses_1"))
+    over = {"status": TurnStatus.ENDED, "finish_reason": FinishReason.ERROR, **fields}
+    for number in range(sum(sizes)):
+        turn = make_turn(f"trn_{number:02}", **over)
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),)))
+    reads, token, found, pages = opened.store.of(DEFAULT_TENANT), "", list[str](), list[int]()
+    while True:
+        page = await reads.turns("ses_1", Page(size=100, token=token), frozenset(TurnStatus))
+        found += [turn.turn_id for turn in page.turns]
+        pages.append(len(page.turns))
+        if not (token := page.next_token):
+            break
+    assert pages == sizes
+    assert found == [f"trn_{number:02}" for number in range(sum(sizes))]
 
 
 async def test_unfinished_turns_come_in_the_order_of_acceptance(opened: OpenedStore) -> None:

@@ -8,6 +8,7 @@ from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.services.turn_events import events_of_turn
 from turnwire.api.wire.answers import messages, turns
 from turnwire.api.wire.long.messages import LongAnswer, with_messages
+from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
@@ -46,7 +47,7 @@ class TurnService:
         turn = await self._turns.get(principal, request.session_id, request.turn_id)
         return pb.GetTurnResponse(turn=turns.turn(turn, with_settings=True))
 
-    async def ListTurns(self, principal: Principal, request: pb.ListTurnsRequest) -> pb.ListTurnsResponse:
+    async def ListTurns(self, principal: Principal, request: pb.ListTurnsRequest) -> bytes:
         """Returns a page of turns."""
         required_ids(session_id=request.session_id)
         page = pages.page(
@@ -57,7 +58,8 @@ class TurnService:
         )
         statuses = turn_statuses(request.statuses)
         found = await self._turns.list(principal, request.session_id, page, statuses)
-        return pb.ListTurnsResponse(turns=map(turns.turn, found.turns), next_page_token=found.next_token)
+        rest = pb.ListTurnsResponse(next_page_token=found.next_token)
+        return await framed(found.turns, turns.turn) + rest.SerializeToString()
 
     async def WatchTurn(self, principal: Principal, request: pb.WatchTurnRequest) -> AsyncGenerator[Batch]:
         """Yields the events of one turn."""

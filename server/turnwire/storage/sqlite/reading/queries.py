@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -198,9 +199,15 @@ def turn(db: sqlite3.Connection, tenant: str, session_id: str, turn_id: str) -> 
 
 
 def turns(
-    db: sqlite3.Connection, tenant: str, session_id: str, page: Page, statuses: frozenset[TurnStatus]
+    db: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    page: Page,
+    statuses: frozenset[TurnStatus],
+    *,
+    max_bytes: int | None = None,
 ) -> TurnPage:
-    """Returns a page of turns; see `TenantStore.turns`."""
+    """Returns a page of turns; see `TenantStore.turns`. Raises HeavyRead: they have more bytes."""
     turns_listed = f"turns of {session_id} {sorted(statuses)} {page.newest_first}"
     where = f"session = ? AND json_extract(body, '$.status') IN ({','.join('?' * len(statuses))})"
     row = session_row(db, tenant, session_id)
@@ -212,13 +219,16 @@ def turns(
         where += f" AND id {'<' if page.newest_first else '>'} ?"
         parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
-    rows = db.execute(
-        f"SELECT {_TURN_OUTLINE}, turn_id FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
+    found = db.execute(
+        f"SELECT {_TURN_OUTLINE}, turn_id, length(CAST(body AS BLOB)) FROM turns"
+        f" WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
-    ).fetchall()
-    rows, more = cut(rows, page)
-    token = encode_token(turns_listed, rows[-1][-1]) if more else ""
-    return TurnPage(tuple(_turn_of(*row[:-1]) for row in rows), token)
+    )
+    most = None if page.size is None else MAX_PAGE_BYTES
+    rows, left_out = fitting(found, _cost_of_turn, most, light_bytes=max_bytes)
+    rows, more = cut(rows, page, left_out)
+    token = encode_token(turns_listed, rows[-1][-2]) if more else ""
+    return TurnPage(tuple(_turn_of(*row[:-2]) for row in rows), token)
 
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
@@ -307,6 +317,12 @@ def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:
     if row is None:
         raise wrong_token()
     return int(row[0])
+
+
+def _cost_of_turn(row: tuple[Any, ...]) -> int:
+    """Returns the bytes of an outline, and a part of those that SQLite reads for it: a page reads 56 MB at most."""
+    outline, *_, body_bytes = row
+    return len(outline.encode()) + int(body_bytes) // 16
 
 
 def _turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:

@@ -176,7 +176,7 @@ class TenantReads:
 
     async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
         """Returns a page of turns."""
-        return await run(self._reads.connection, queries.turns, self._tenant, session_id, page, statuses)
+        return await self._by_size(queries.turns, session_id, page, statuses)
 
     async def queue(self, session_id: str, page: Page) -> QueuePage:
         """Returns waiting messages."""

@@ -14,6 +14,7 @@ from tests.support.fakes.domain_values import NOW, later, make_session, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session, SessionFilter, SessionOrder
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.text import folded
 from turnwire.ports.commit import Commit, MarkArchived, NewEvent, PutSession
@@ -90,10 +91,13 @@ async def _listed(opened: OpenedStore, wanted: SessionFilter, size: int | None) 
             return found
 
 
-@pytest.mark.parametrize("step", [3, 2000])
-async def test_lists_have_what_passes_in_order(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+@pytest.mark.parametrize(("step", "step_bytes"), [(3, 2**20), (2000, 2**20), (2000, 600)])
+async def test_lists_have_what_passes_in_order(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, step: int, step_bytes: int
+) -> None:
     """Every filter with every order gives what a walk over all sessions gives, in pages of any size."""
     monkeypatch.setattr(queries, "STEP_SESSIONS", step)
+    monkeypatch.setattr(queries, "STEP_BYTES", step_bytes)
     monkeypatch.setattr(pages, "STEP_SESSIONS", step)
     chance = random.Random(7)
     sessions = await _fill(opened, 80, chance)
@@ -131,6 +135,20 @@ async def test_a_page_looks_at_a_bounded_number_of_sessions(
     assert await _listed(opened, SessionFilter(title_text="rare"), 10) == ["ses_000"]
     labelled = await opened.store.of("default").sessions(Page(size=10), SessionFilter(labels={"n": "0"}))
     assert ([one.session_id for one in labelled.sessions], labelled.next_token) == (["ses_000"], "")
+
+
+async def test_a_step_reads_a_bounded_number_of_bytes(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools are read to be left out: a page of sessions that have many is short, and has a next one."""
+    monkeypatch.setattr(queries, "STEP_BYTES", 10_000)
+    tools = (ToolDefinition("look", "x" * 6_000, "{}"),)
+    for number in range(30):
+        session = make_session(f"ses_{number:02}", tools=tools)
+        commit = Commit(session_id=session.session_id, at=later(number), changes=(PutSession(session),))
+        await opened.store.commit(commit)
+    page = await opened.store.of("default").sessions(Page(size=100))
+    assert (len(page.sessions), bool(page.next_token)) == (2 * pages.MAX_STEPS, True)
+    assert await _listed(opened, SessionFilter(), 100) == [f"ses_{number:02}" for number in reversed(range(30))]
+    assert len(await _listed(opened, SessionFilter(), None)) == 30
 
 
 @pytest.mark.parametrize("order", SessionOrder)

@@ -203,14 +203,15 @@ async def test_sessions_without_pages_are_those_that_fit(opened: OpenedStore) ->
 
 
 @pytest.mark.parametrize("page", [Page(max_bytes=100_000), Page(size=10)])
-async def test_lists_of_sessions_do_not_count_tools(opened: OpenedStore, page: Page) -> None:
-    """Lists leave the tools out, however large they are. Text counts by its bytes."""
+async def test_lists_of_sessions_have_no_tools(opened: OpenedStore, page: Page) -> None:
+    """Nor do tools count in them, however large they are. Text counts by its bytes."""
     tool = ToolDefinition("look", "é" * 1_500_000, "{}")
     for number in range(2, 5):
         session = make_session(f"ses_{number}", tools=(tool,))
         await opened.store.commit(Commit(session_id=session.session_id, at=NOW, changes=(PutSession(session),)))
     found = await opened.store.of(DEFAULT_TENANT).sessions(page)
     assert [session.session_id for session in found.sessions] == ["ses_4", "ses_3", "ses_2", "ses_1"]
+    assert not any(session.tools for session in found.sessions)
     assert not found.truncated
     assert found.next_token == ""
     titled = make_session("ses_5", title="é" * 60_000)

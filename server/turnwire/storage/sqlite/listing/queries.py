@@ -13,11 +13,14 @@ import msgspec
 from turnwire.domain.conversation.sessions import Session, SessionFilter, SessionOrder
 from turnwire.domain.text import folded
 from turnwire.storage.sqlite.listing.entries import facets_of
-from turnwire.storage.sqlite.reading.rows import SESSION_COLUMNS, session_of
+from turnwire.storage.sqlite.reading.rows import SESSION_OUTLINE, session_of
 from turnwire.storage.sqlite.writing.unit import microseconds
 
 STEP_SESSIONS = 2000
 """How many sessions a step looks at: some milliseconds, in which no other read goes on."""
+
+STEP_BYTES = 16 * 2**20
+"""How much of sessions a step reads, with the tools that lists leave out: 30 milliseconds without other reads."""
 
 Place = tuple[int | str, str]
 """The sort key of a session, and its id."""
@@ -42,8 +45,6 @@ ORDERS = {
 _Key = tuple[int | str, str, int]
 """Sort key, id and row of a session."""
 
-_SHOWN = "length(CAST(json_remove(body, '$.tools') AS BLOB))"  # lists leave tools out, which may be large
-
 
 class Room(NamedTuple):
     """What is wanted of a step."""
@@ -66,7 +67,7 @@ class Step(NamedTuple):
     """What a step has found."""
 
     found: list[Found]
-    """In order; no more than fit, and one that does not."""
+    """In order; no more than fit, and one that does not. None has tools."""
     place: Place | None
     """Where the next step begins; None when there are no more sessions."""
 
@@ -90,6 +91,8 @@ def step(db: sqlite3.Connection, tenant: str, wanted: SessionFilter, place: Plac
         is_last = few is not None or len(keys) < _looked_at(wanted, room.sessions)
     finally:
         db.execute("COMMIT")
+    if len(found) < min(len(passing), room.sessions):
+        return Step(found, found[-1].place)
     return Step(found, None if is_last else keys[-1][:2])
 
 
@@ -167,14 +170,16 @@ def _of_rows(db: sqlite3.Connection, tenant: str, wanted: SessionFilter, rows: l
 
 def _read(db: sqlite3.Connection, keys: list[_Key], max_bytes: int | None) -> list[Found]:
     query = (  # in the order of the keys
-        f"SELECT {_SHOWN}, {SESSION_COLUMNS} FROM json_each(?) CROSS JOIN sessions ON sessions.id = json_each.value"
+        f"SELECT length(CAST(body AS BLOB)), {SESSION_OUTLINE}"
+        " FROM json_each(?) CROSS JOIN sessions ON sessions.id = json_each.value"
     )
-    found, total = list[Found](), 0
+    found, total, read = list[Found](), 0, 0
     with closing(db.execute(query, (_json([key[2] for key in keys]),))) as rows:
-        for (sort_key, session_id, _), (size, *columns) in zip(keys, rows, strict=False):
-            found.append(Found((sort_key, session_id), size, session_of(*columns)))
-            total += size
-            if max_bytes is not None and total > max_bytes:
+        for (sort_key, session_id, _), (body_bytes, outline, *columns) in zip(keys, rows, strict=False):
+            size = len(outline.encode())
+            found.append(Found((sort_key, session_id), size, session_of(outline, *columns)))
+            total, read = total + size, read + body_bytes
+            if read > STEP_BYTES or (max_bytes is not None and total > max_bytes):
                 break
     return found
 

@@ -21,8 +21,13 @@ EVENTS_OF_TENANT = "FROM events INDEXED BY events_of_tenants WHERE tenant = ?"
 """A tenant's events by position. SQLite must not choose the table instead, which has those of all tenants."""
 
 
-SESSION_COLUMNS = "body, head_sequence, queue_revision, updated_at_us, archived_at_us"
+_BESIDE_BODY = "head_sequence, queue_revision, updated_at_us, archived_at_us"
+
+SESSION_COLUMNS = f"body, {_BESIDE_BODY}"
 """What `session_of` makes a session of."""
+
+SESSION_OUTLINE = f"json_remove(body, '$.tools'), {_BESIDE_BODY}"
+"""The same without tools, which may be large and which lists do not show."""
 
 
 def session_of(body: str, head_sequence: int, queue_revision: int, updated_at_us: int, archived_at_us: int) -> Session:

@@ -81,7 +81,7 @@ def opening_work(permissions: Iterable[PermissionRequest]) -> Work:
 
 def closing_work(permissions: Iterable[PermissionRequest], answer: PermissionAnswer) -> Work:
     """Returns the work that closes open requests with an answer."""
-    closed = tuple(msgspec.structs.replace(permission, answer=answer) for permission in permissions)
+    closed = tuple(permission.closed(answer) for permission in permissions)
     return Work(
         tuple(PutPermission(permission) for permission in closed),
         tuple(NewEvent(PermissionReplied(p.permission_id, p.tool_call_id, answer), p.turn_id) for p in closed),
@@ -159,7 +159,7 @@ class PermissionAnswers:
             call = self._calls.call(request.part_index)
             allowed = msgspec.structs.replace(call, permission_id="", started_at=now)
             calls[request.part_index] = allowed if answer.response.allows else refused.apply_to(call, now)
-            self._requests[request.permission_id] = msgspec.structs.replace(request, answer=answer)
+            self._requests[request.permission_id] = request.closed(answer)
         storing = self._calls.replace(calls, closing_work(requests, answer))
         self._answering.update(dict.fromkeys((request.permission_id for request in requests), storing))
         storing.add_done_callback(partial(self._finish_answer, requests))

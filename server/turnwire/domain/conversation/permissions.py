@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+import msgspec
 from msgspec import Struct
 
 
@@ -63,9 +64,13 @@ class PermissionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     call_id: str = ""
     """The provider's id of the call."""
     metadata_json: str = ""
-    """A JSON object with further facts for people."""
+    """A JSON object with further facts for people, while it is open."""
     answer: PermissionAnswer | None = None
     """None while it is open."""
+
+    def closed(self, answer: PermissionAnswer) -> "PermissionRequest":
+        """Returns it with its answer. It keeps no further facts: the call has them, and a session may have many."""
+        return msgspec.structs.replace(self, answer=answer, metadata_json="")
 
 
 def matches_glob(patterns: Iterable[str], tool: str) -> bool:

@@ -24,7 +24,7 @@ from turnwire.domain.conversation.permissions import (
 )
 from turnwire.domain.errors import PermissionAlreadyAnswered, StorageBusy, ToolCallNotReady
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import Committed
+from turnwire.ports.commit import Committed, PutPermission
 from turnwire.ports.tools import ToolOutcome
 
 CLIENT_TOOLS = frozenset({"read"})
@@ -54,6 +54,7 @@ def _asking(
             patterns=(name,),
             title=name,
             created_at=NOW,
+            metadata_json='{"arguments":{}}',
         )
         for index, name in enumerate(names)
     ]
@@ -64,6 +65,16 @@ def _asking(
 
 
 ONCE, ALWAYS, REJECT = map(PermissionAnswer, (PermissionChoice.ONCE, PermissionChoice.ALWAYS, PermissionChoice.REJECT))
+
+
+async def test_an_answered_request_keeps_no_arguments() -> None:
+    """The call has them. What "always" allows is looked for among all answered requests of a session."""
+    store = FakeStore()
+    calls, _ = _asking("fs.read", "fs.write", store=store)
+    await calls.reply("per_0", REJECT)
+    [closed] = [change.permission for change in store.commits[-1].changes if isinstance(change, PutPermission)]
+    assert (closed.answer, closed.metadata_json) == (REJECT, "")
+    assert [one.metadata_json for one in calls.open_permissions] == ['{"arguments":{}}']
 
 
 async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:

@@ -153,6 +153,6 @@ def _runs(db: sqlite3.Connection, session: int, turn_id: str) -> bool:
 
 def _cancellation(row: int, permission: PermissionRequest) -> Statement:
     """Returns the end that every open request gets when its turn ends."""
-    cancelled = msgspec.structs.replace(permission, answer=PermissionAnswer(PermissionChoice.CANCELLED))
+    cancelled = permission.closed(PermissionAnswer(PermissionChoice.CANCELLED))
     body = msgspec.json.encode(cancelled).decode()
     return Statement("UPDATE permissions SET open = 0, body = ? WHERE id = ?", (body, row))

@@ -12,7 +12,7 @@ import pytest
 from tests.support.fakes.domain_values import NOW, adding, creating, make_message, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
-from turnwire.domain.conversation.messages import Message, MessageStatus, Text
+from turnwire.domain.conversation.messages import Message, MessageStatus, Part, Text
 from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import (
@@ -82,6 +82,16 @@ async def test_a_second_read_costs_what_is_new(opened: OpenedStore, read: list[i
     assert read[3:] == [2]
     assert second == await stored(opened)
     assert [at for at in range(300) if second[at] is not first[at]] == [7]
+
+
+async def test_what_is_for_the_provider_counts_in_what_is_read_at_once(opened: OpenedStore, read: list[int]) -> None:
+    """One answer may have 32 MiB of it; all of a conversation has the bound of a conversation."""
+    await opened.store.commit(creating("ses_2"))
+    for number in range(6):
+        sealed = Part(part_id=f"prt_{number}", index=0, content=Text("so"), provider_state="x" * 100_000)
+        await opened.store.commit(adding(make_message(f"sealed_{number}", sealed, session_id="ses_2")))
+    assert len(await opened.store.of(DEFAULT_TENANT).history("ses_2")) == 6
+    assert read == [2, 2, 2]
 
 
 async def test_what_is_equal_stays_the_same_object_after_a_revert(opened: OpenedStore) -> None:

@@ -22,11 +22,12 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, QueueChanged
-from turnwire.domain.conversation.messages import Message, MessageStatus, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import Message, MessageStatus, Part, Reasoning, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
 from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutSession
+from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries
@@ -186,6 +187,22 @@ async def test_pages_end_before_they_are_too_large_for_clients(opened: OpenedSto
         ids = [message for page in pages for message in page]
         expected = [*IDS[:-2], *(f"msg_long{number}" for number in range(6)), "msg_huge", *IDS[-2:]]
         assert ids == (expected[::-1] if newest_first else expected)
+
+
+async def test_pages_leave_out_what_is_for_the_provider(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer may bring 32 MiB of it, and no page shows it; SQLite reads it, so the page ends earlier."""
+    monkeypatch.setattr(queries, "MAX_PAGE_BYTES", 35_000)
+    await opened.store.commit(creating("ses_sealed"))
+    for number in range(15):
+        sealed = Part(part_id=f"prt_{number}", index=0, content=Reasoning("so"), provider_state="x" * 40_000)
+        await opened.store.commit(adding(make_message(f"sealed_{number}", sealed, session_id="ses_sealed")))
+    reads = opened.store.of(DEFAULT_TENANT)
+    first = await reads.messages("ses_sealed", Page(size=100))
+    rest = await reads.messages("ses_sealed", Page(size=100, token=first.next_token))
+    assert ([len(page.messages) for page in (first, rest)], rest.next_token) == ([13, 2], "")
+    assert {part.provider_state for message in first.messages for part in message.parts} == {None}
+    [after] = (await reads.alternatives("ses_sealed", AlternativesOf(message_id="sealed_0"), Page(size=1))).messages
+    assert after.parts[0].provider_state is None
 
 
 async def test_sessions_without_pages_are_those_that_fit(opened: OpenedStore) -> None:

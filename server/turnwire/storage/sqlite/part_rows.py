@@ -25,6 +25,9 @@ _TEXT = (
 PART_COLUMNS = f"parts.body, {_TEXT}, parts.output"
 """What `part_of` takes."""
 
+PART_OUTLINE = f"json_remove(parts.body, '$.provider_state'), {_TEXT}, parts.output"
+"""The same without what is for the provider alone, of which an answer may have 32 MiB."""
+
 PART_BYTES = (
     "length(CAST(parts.body AS BLOB)) + coalesce(length(parts.text), 0) + coalesce(length(parts.output), 0)"
     " + parts.grown"
@@ -33,6 +36,12 @@ PART_BYTES = (
 
 DISPLAY_BYTES = "max(messages.display_bytes, length(messages.display))"
 """Length of a message's whole display form, as SQL, whatever version has made it."""
+
+MESSAGE_BYTES = f"(SELECT CAST(total({PART_BYTES}) AS INTEGER) FROM parts WHERE message = messages.id)"
+"""What is stored of the parts of a message, as SQL."""
+
+PAGED_BYTES = f"max({DISPLAY_BYTES}, {MESSAGE_BYTES} / 16)"
+"""What a message counts in a page of outlines, as SQL: a page reads 56 MB at most."""
 
 DISPLAY = (
     "CASE WHEN length(display) = 0 THEN x'' ELSE CAST(display || coalesce((SELECT group_concat(piece, '') FROM ("

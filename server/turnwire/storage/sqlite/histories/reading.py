@@ -10,7 +10,7 @@ from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
 from turnwire.storage.histories import History, HistoryCache, check_conversation, message_bytes
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.long_reads import LongReads
-from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
+from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
@@ -112,7 +112,7 @@ def _page(
     A message that is equal to a known one is that object: whoever compares by identity sees that it is the same.
     """
     rows = db.execute(
-        f"SELECT id, place, {DISPLAY_BYTES} FROM messages WHERE session = ? AND hidden = 0 AND queued = 0 AND place > ?"
+        f"SELECT id, place, {MESSAGE_BYTES} FROM messages WHERE session = ? AND hidden = 0 AND queued = 0 AND place > ?"
         " ORDER BY place LIMIT ?",
         (session_row(db, tenant, session_id), after, _PAGE_MESSAGES + 1),
     )

@@ -26,7 +26,7 @@ from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.histories import check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.hiding.marks import OFF_PATH
-from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES, PART_BYTES
+from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, PAGED_BYTES, PART_BYTES, PART_OUTLINE
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import ONE_SESSION, SESSION_COLUMNS, read_messages, session_of, session_row
@@ -115,7 +115,8 @@ def messages(
         row = session_row(db, tenant, session_id)
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
         ids, token = _page_of_ids(db, session_id, row, page, max_bytes)
-        found = read_messages(db, f"messages.id IN ({','.join(map(str, ids))})", (), order_of(page))
+        where = f"messages.id IN ({','.join(map(str, ids))})"
+        found = read_messages(db, where, (), order_of(page), columns=PART_OUTLINE)
         found = with_alternatives(db, row, found)
     finally:
         db.execute("COMMIT")
@@ -125,8 +126,8 @@ def messages(
 def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Message, ...]:
     """Returns the conversation; see `TenantStore.history`."""
     shown, row = "session = ? AND hidden = 0 AND queued = 0", session_row(db, tenant, session_id)
-    (size,) = db.execute(f"SELECT coalesce(sum(display_bytes), 0) FROM messages WHERE {shown}", (row,)).fetchone()
-    check_conversation(size)
+    (size,) = db.execute(f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE {shown}", (row,)).fetchone()
+    check_conversation(int(size))
     return read_messages(db, shown, (row,), "place")
 
 
@@ -335,7 +336,7 @@ def _page_of_ids(
     where, parameters = after_token(session_id, page)
     # A display form has about the bytes of its message. A result that is shown with its call has none; it counts there.
     found = db.execute(
-        f"SELECT id, queued, place, {DISPLAY_BYTES} FROM messages"
+        f"SELECT id, queued, place, {PAGED_BYTES} FROM messages"
         f" WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?",
         (session_row, *parameters, limit_of(page)),
     )

@@ -50,11 +50,11 @@ def session_row(db: sqlite3.Connection, tenant: str, session_id: str) -> int:
 
 
 def read_messages(
-    db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str
+    db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str, *, columns: str = PART_COLUMNS
 ) -> tuple[Message, ...]:
-    """Returns messages with their parts, in one query. `where` and `order` are SQL."""
+    """Returns messages with their parts, in one query. `where` and `order` are SQL; so are the columns of parts."""
     rows = db.execute(
-        f"SELECT messages.id, messages.body, previous, {PART_COLUMNS}"
+        f"SELECT messages.id, messages.body, previous, {columns}"
         " FROM messages LEFT JOIN parts ON parts.message = messages.id"
         f" WHERE {where} ORDER BY {order}, part_index",
         parameters,

@@ -15,6 +15,7 @@ from bench.attacks import (
     unread_streams,
     uploaded_files,
     waiting_people,
+    wild_http_tools,
     wild_models,
     wild_tools,
 )
@@ -33,6 +34,7 @@ _MODULES = (
     unread_streams,
     uploaded_files,
     waiting_people,
+    wild_http_tools,
     wild_models,
     wild_tools,
 )

@@ -37,7 +37,7 @@ def _stream(again: Callable[[], bytes], first: bytes = b"") -> Callable[[], tupl
     return lambda: (_STREAM + b"\r\n" + _chunk(content="so far ") + first, again())
 
 
-def _packed(body: bytes) -> bytes:
+def packed(body: bytes) -> bytes:
     """Returns a piece of gzip without an end, which may be sent again and again."""
     pack = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     return pack.compress(body) + pack.flush(zlib.Z_FULL_FLUSH)
@@ -45,7 +45,7 @@ def _packed(body: bytes) -> bytes:
 
 def _packed_stream(body: Callable[[], bytes], head: bytes = _STREAM) -> Callable[[], tuple[bytes, bytes]]:
     gzip_head = gzip.compress(b"")[:10]
-    return lambda: (head + b"content-encoding: gzip\r\n\r\n" + gzip_head, _packed(body()))
+    return lambda: (head + b"content-encoding: gzip\r\n\r\n" + gzip_head, packed(body()))
 
 
 def _calls() -> bytes:

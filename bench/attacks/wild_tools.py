@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import sys
+from collections import Counter
 from functools import partial
 
 import grpc
@@ -44,22 +45,37 @@ _KINDS = {
 }
 
 
-async def _call(target: Target, what: str) -> None:
+async def call_tool(target: Target, what: str, turns: int = AT_ONCE, calls: int = 1) -> None:
+    """Calls the tool again and again.
+
+    Args:
+        target: The attacked server.
+        what: The argument of the tool.
+        turns: How many do so at the same time.
+        calls: How many each of them asks for at once.
+    """
+    ended = Counter[str]()
     async with grpc.aio.insecure_channel(target.address) as channel:
-        await asyncio.gather(*(_again(channel, what) for _ in range(AT_ONCE)))
+        try:
+            await asyncio.gather(*(_again(channel, what, calls, ended) for _ in range(turns)))
+        finally:
+            print(dict(ended) or "no call has ended")
 
 
-async def _again(channel: grpc.aio.Channel, what: str) -> None:
-    words = f'/tool wild.do {{"what": "{what}"}}'
+async def _again(channel: grpc.aio.Channel, what: str, calls: int, ended: Counter[str]) -> None:
+    words = f'/tool wild.do {{"what": "{what}"}}\n' * calls
     request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=words))])
     while True:
         with contextlib.suppress(grpc.aio.AioRpcError):
             accepted = await MessageServiceStub(channel).SendMessage(request)
             watch = WatchEventsRequest(session_id=accepted.session_id, after_sequence=accepted.sequence)
             async for batch in EventServiceStub(channel).WatchEvents(watch):
+                for event in batch.events:
+                    if (state := event.tool_call_updated.state).status in ("success", "error"):
+                        ended[state.error[:80] or state.output[:20]] += 1
                 if any(event.HasField("turn_ended") for event in batch.events):
                     break
         await asyncio.sleep(0.01)
 
 
-ATTACKS = [Attack(f"tools_{kind}", what, partial(_call, what=kind), _TOML) for kind, what in _KINDS.items()]
+ATTACKS = [Attack(f"tools_{kind}", what, partial(call_tool, what=kind), _TOML) for kind, what in _KINDS.items()]

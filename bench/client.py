@@ -36,12 +36,32 @@ _OPTIONS = [
 
 
 @contextlib.asynccontextmanager
-async def connect(address: str) -> AsyncIterator["Client"]:
-    """Opens a channel and closes it afterwards."""
+async def connect(address: str, token: str = "") -> AsyncIterator["Client"]:
+    """Opens a channel and closes it afterwards. A token is sent with each call."""
+    interceptors = [_Unary(token), _Stream(token)] if token else None
     with unblocked_wakeups():
-        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        channel = grpc.aio.insecure_channel(address, options=_OPTIONS, interceptors=interceptors)
     async with channel:
         yield Client(channel)
+
+
+class _Token:
+    """Adds a credential to calls."""
+
+    def __init__(self, token: str) -> None:
+        self._authorization = ("authorization", f"Bearer {token}")
+
+    async def _go_on(self, continuation: Any, details: grpc.aio.ClientCallDetails, request: bytes) -> Any:
+        metadata = grpc.aio.Metadata(*(details.metadata or ()), self._authorization)
+        return await continuation(details._replace(metadata=metadata), request)
+
+
+class _Unary(_Token, grpc.aio.UnaryUnaryClientInterceptor):
+    intercept_unary_unary = _Token._go_on
+
+
+class _Stream(_Token, grpc.aio.UnaryStreamClientInterceptor):
+    intercept_unary_stream = _Token._go_on
 
 
 class Client:

@@ -1,4 +1,4 @@
-"""`python -m bench.neighbour ADDRESS PROVIDER`: a client in its own process. It notices what others do to the server.
+"""`python -m bench.neighbour ADDRESS PROVIDER TOKEN`: a client in its own process, who notices what others do.
 
 It watches a session that streams 50 deltas a second, reads a session every 20 ms and appends a message every 50 ms.
 Each call starts at its time, whether the one before it has ended or not. So a server that does not answer for a while
@@ -84,16 +84,17 @@ class Neighbour:
 
 
 @contextlib.asynccontextmanager
-async def neighbour(server: Child, provider: str) -> AsyncIterator[Neighbour]:
+async def neighbour(server: Child, provider: str, token: str = "") -> AsyncIterator[Neighbour]:
     """Runs a neighbour and ends it afterwards.
 
     Args:
         server: Turnwire.
         provider: The id of a configured provider of kind openai_chat whose address is a `bench.model_provider` that
             serves nobody else, or the work of that process is measured too.
+        token: Its credential; "" when the server wants none.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.neighbour", server.address, provider),
+        *(sys.executable, "-m", "bench.neighbour", server.address, provider, token),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -151,11 +152,11 @@ async def _settle(felt: list[Felt]) -> None:
             getattr(felt[0], into).append((time.perf_counter() - began) * 1000)
 
 
-async def _live(address: str, provider: str) -> None:
+async def _live(address: str, provider: str, token: str) -> None:
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    async with connect(address) as client:
+    async with connect(address, token) as client:
         session_id, other_id = await client.create_session(), await client.create_session()
         stream = await client.watch(session_id)
         await client.send(session_id, "go", f"{provider}/{model_name(LONGEST_DELTAS, PER_SECOND)}")
@@ -230,4 +231,4 @@ async def _pace(seconds: float, call: Callable[[], Awaitable[object]], felt: lis
 
 
 if __name__ == "__main__":
-    run(_live(*sys.argv[1:3]))
+    run(_live(*sys.argv[1:4]))

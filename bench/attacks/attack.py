@@ -5,6 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
+TOKEN = "token"
+"""Name of the file in which `Attack.around` leaves the neighbour's credential, if the server wants one."""
+
 
 class Target(NamedTuple):
     """The attacked server."""

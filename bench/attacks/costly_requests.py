@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from bench.attacks.attack import Attack, Target
+from opencode.event import event_pb2_grpc
 from opencode.message import message_pb2, message_pb2_grpc
 from opencode.message.content_pb2 import MESSAGE_TYPE_TOOL_RESULT, MESSAGE_TYPE_USER, ToolResultContent
 from opencode.model.model_pb2 import ModelName
@@ -31,6 +32,7 @@ class Caller:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         """Takes an open channel."""
+        self.events = event_pb2_grpc.EventServiceStub(channel)
         self.messages = message_pb2_grpc.MessageServiceStub(channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(channel)
         self.tools = tool_pb2_grpc.ToolServiceStub(channel)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import report
-from bench.attacks.attack import Attack
+from bench.attacks.attack import TOKEN, Attack
 from bench.attacks.table import ATTACKS
 from bench.child import ROOT, Child, model_provider, turnwire
 from bench.neighbour import Felt, Neighbour, neighbour
@@ -68,7 +68,8 @@ async def _measured(attack: Attack, folder: Path, seconds: float) -> _Row:
         running = turnwire(folder, toml)
         server = await running.__aenter__()
         try:
-            async with neighbour(server, "beside") as other:
+            token = folder / "around" / TOKEN
+            async with neighbour(server, "beside", token.read_text() if token.exists() else "") as other:
                 alone = await _alone(other)
                 before = len(server.log.read_text(errors="replace"))
                 await other.begin()

@@ -57,6 +57,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_open_permissions": MODEL_READS,
     "max_parallel_tool_calls": WAITS,
     "max_tool_output_bytes": "the rest is cut off; `full_output` has all",
+    "max_tool_messages_bytes": WAITS,
     "max_repeated_calls": "the turn ends: `TOOL_CALL_REPEATED`",
     "max_turn_tokens": "the turn ends: `BUDGET_EXHAUSTED`",
     "max_turn_cost_usd": "the turn ends: `BUDGET_EXHAUSTED`",
@@ -266,6 +267,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "_READY_WAIT_SECONDS": MODEL_READS,
             "_RELIST_SECONDS": "the tools are listed later",
             "_MAX_LISTS": "the server connects again",
+            "_MAX_TIMEOUTS": "the server connects again",
             "_END_SECONDS": "the connection is cut",
         },
         "tools.mcp.elicitation": {
@@ -294,9 +296,16 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "AT_ONCE": "the server is read more slowly",
             "IN_A_ROW": PIECES,
         },
-        "tools.mcp.wire.http": {
+        "tools.mcp.places": {"ALWAYS_BYTES": "it waits for a place"},
+        "tools.mcp.wire.connections": {
             "CONNECT_SECONDS": MODEL_READS,
             "MAX_CONNECTIONS": WAITS,
+            "MAX_HEAD_BYTES": MODEL_READS,
+            "MAX_PROVISIONAL": MODEL_READS,
+            "RECEIVE_BUFFER_BYTES": "the server is read more slowly",
+            "WAITING_BYTES": "the server is read more slowly",
+        },
+        "tools.mcp.wire.http": {
             "STREAMS_PER_SECOND": WAITS,
             "STREAMS_AT_ONCE": WAITS,
         },

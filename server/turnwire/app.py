@@ -167,7 +167,7 @@ class Server:
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
-        tools = McpServers(config.mcp, self._environ, in_thread=quietly)
+        tools = McpServers(config.mcp, self._environ, in_thread=quietly, limits=config.limits)
         stack.push_async_callback(tools.aclose)
         tools.start()
         environment = Environment(

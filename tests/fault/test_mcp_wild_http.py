@@ -29,6 +29,8 @@ class Wild:
 
     def __init__(self, answer: Answer, session: str = "s", lists: Answer | None = None) -> None:
         """Takes what it does when its tool is called, the name of its session, and what it does when it lists."""
+        self.readers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
+        """Of its connections."""
         self._answer = answer
         self._session = session
         self._lists = lists
@@ -39,6 +41,7 @@ class Wild:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers the requests of a connection."""
+        self.readers[writer] = reader
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ValueError):
             while line := await reader.readline():
                 headers = {}
@@ -162,6 +165,26 @@ async def _surrogate(writer: asyncio.StreamWriter, number: Any) -> None:
     await send(writer, JSON, done(number).replace(b"done", b"\\ud800"))
 
 
+async def _provisional(writer: asyncio.StreamWriter, _: Any) -> None:
+    while not writer.is_closing():
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+        await writer.drain()
+    raise ConnectionError
+
+
+async def _headers(writer: asyncio.StreamWriter, _: Any) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while not writer.is_closing():
+        writer.write(b"x: y\r\n" * 1000)
+        await writer.drain()
+    raise ConnectionError
+
+
+async def _broken_off(writer: asyncio.StreamWriter, _: Any) -> None:
+    writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nContent-Length: 1000\r\n\r\n{{".encode())
+    raise ConnectionError
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -173,6 +196,9 @@ async def _surrogate(writer: asyncio.StreamWriter, number: Any) -> None:
         (_no_json, "Failed to parse JSON"),
         (_error, "larger than 12582912 bytes"),
         (_surrogate, "Failed to parse JSON"),
+        (_provisional, "is no HTTP"),
+        (_headers, "is no HTTP"),
+        (_broken_off, "broke off its answer"),
     ],
 )
 async def test_an_answer_that_cannot_be_read_ends_its_call(tmp_path: Path, answer: Answer, why: str) -> None:
@@ -236,6 +262,36 @@ async def test_a_trickle_ends_with_the_time_of_the_call(tmp_path: Path) -> None:
         accepted = await talk(client, "/tool wild.do {}")
         (call,) = await calls_of(client, accepted)
         assert call.error == "the tool did not answer within 0.5 seconds"
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_call_whose_time_is_over_leaves_no_connection(tmp_path: Path, begins: bool) -> None:
+    """Neither one that was not answered, nor one whose answer has begun; the server goes on."""
+    is_asked, is_gone = asyncio.Event(), asyncio.Event()
+
+    async def silent(writer: asyncio.StreamWriter, _: Any) -> None:
+        if begins:
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {EVENTS}\r\n\r\n".encode())
+        is_asked.set()
+        await writer.drain()
+        await wild.readers[writer].read()
+        is_gone.set()
+        raise ConnectionError
+
+    wild = Wild(silent)
+    async with (
+        listening(wild) as port,
+        running_server(tmp_path, configured(port).replace("600.0", "0.5")) as server,
+        connect(server.address) as client,
+    ):
+        await ready(client)
+        accepted = await talk(client, "/tool wild.do {}")
+        (call,) = await calls_of(client, accepted)
+        assert call.error == "the tool did not answer within 0.5 seconds"
+        assert is_asked.is_set()
+        await is_gone.wait()
+        await talk(client, '/tool wild.do {"what": "ok"}', accepted.session_id)
+        assert (await calls_of(client, accepted))[-1].output == "done"
 
 
 async def test_a_list_without_end_does_not_make_a_server_ready(tmp_path: Path) -> None:

@@ -79,6 +79,10 @@ class Limits(
     max_tool_output_bytes: Count = 256 * 1024
     """Output of one call of a server tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
 
+    max_tool_messages_bytes: Count = 64 * 2**20
+    """Messages over 32 KiB of MCP servers over HTTP, from when they come until their calls have their results. Others
+    wait, and slow their servers down; one server has half of it at most."""
+
     # Queues and turns
     max_steps: Count = 50
     """Model calls of one turn. A message may ask for less."""

@@ -25,7 +25,10 @@ from turnwire.ports.tools import (
     ToolResumption,
     ToolSource,
 )
+from turnwire.tools.mcp.current_call import CurrentCall
 from turnwire.tools.mcp.elicitation import Elicitations, input_of, links_of, pause_of
+from turnwire.tools.mcp.failures import explained, failed
+from turnwire.tools.mcp.places import Places
 from turnwire.tools.mcp.results import outcome_of, progress_line
 from turnwire.tools.mcp.running_call import RunningCall, TooManyQuestionsError
 from turnwire.tools.mcp.tool_list import listed_tools
@@ -49,6 +52,9 @@ _STABLE_SECONDS = 30.0
 
 _SUSPICIOUS_TIMEOUTS = 2
 """Number of timed out calls in a row after which the server is checked."""
+
+_MAX_TIMEOUTS = 1_000
+"""Calls of one connection that did not end in time; then it is made anew: the SDK may keep something of each."""
 
 _END_SECONDS = 1.0
 """How long ending a connection may take before it is cut."""
@@ -80,6 +86,8 @@ class McpConnection:
         name: str,
         settings: McpSettings,
         environ: Mapping[str, str],
+        places: Places,
+        *,
         backoff: Backoff | None = None,
         in_thread: InThread = asyncio.to_thread,
     ) -> None:
@@ -89,6 +97,7 @@ class McpConnection:
         self._environ = environ
         self._backoff = backoff or Backoff()
         self._in_thread = in_thread
+        self._places = places
         self._state = SourceState.CONNECTING
         self._error = ""
         self._client: Any = None
@@ -99,6 +108,7 @@ class McpConnection:
         self._ready_at: float | None = None
         self._problem = ""
         self._timeouts = 0
+        self._all_timeouts = 0
         self._calls: set[asyncio.Task[Any]] = set()
         self._elicitations = Elicitations(name)
         self._alone = asyncio.Lock() if settings.one_call_at_a_time else None
@@ -148,7 +158,7 @@ class McpConnection:
             async with asyncio.timeout(min(limit, _READY_WAIT_SECONDS)):
                 await self._ready.wait()
         except TimeoutError:
-            return _failed(f"the MCP server {self._name!r} is not connected: {self._error or self._state}")
+            return failed(f"the MCP server {self._name!r} is not connected: {self._error or self._state}")
         async with self._alone or contextlib.nullcontext():
             return await self._timed(tool, arguments_json, say, RunningCall(ask), resumption)
 
@@ -167,15 +177,18 @@ class McpConnection:
             outcome = await call.run(self._noted(work), limit, f"mcp call {self._name}.{tool}")
         except TimeoutError:
             self._timeouts += 1
-            if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
+            self._all_timeouts += 1
+            if self._all_timeouts >= _MAX_TIMEOUTS:
+                self._note_lost(f"{_MAX_TIMEOUTS} of its calls did not end in time")
+            elif self._timeouts >= _SUSPICIOUS_TIMEOUTS:
                 self._want_list()  # one timeout may be slow work; several may mean that the server no longer works
-            return _failed(f"the tool did not answer within {limit:g} seconds")
+            return failed(f"the tool did not answer within {limit:g} seconds")
         except TooManyQuestionsError:
-            return _failed("the tool asked too many questions that cannot be asked")
+            return failed("the tool asked too many questions that cannot be asked")
         except asyncio.CancelledError:
             if current is not None and current.cancelling():
                 raise
-            return _failed(self._gone())
+            return failed(self._gone())
         self._timeouts = 0
         return outcome
 
@@ -203,13 +216,14 @@ class McpConnection:
         self._elicitations.begin(call)
         try:
             arguments = msgspec.json.decode(arguments_json, type=dict[str, Any])
-            return await self._answer(call, tool, arguments, progressed, input_of(resumption))
+            with CurrentCall():
+                return await self._answer(call, tool, arguments, progressed, input_of(resumption))
         except QuestionRefused as refused:
-            return _failed(f"the tool asked a question that cannot be asked: {refused}")
+            return failed(f"the tool asked a question that cannot be asked: {refused}")
         except Exception as error:  # the SDK, pydantic and httpx raise their own errors; the model gets all of them
             if self._ready.is_set():
                 self._want_list()  # checks whether the server still works
-            return _failed(_explained(error) if not self._lost else self._gone())
+            return failed(explained(error) if not self._lost else self._gone())
         except asyncio.CancelledError:
             if self._ready.is_set() and not self._is_modern():
                 self._elicitations.fade(self._client.session.send_ping)
@@ -263,7 +277,7 @@ class McpConnection:
                 await self._serve()
             except Exception as error:  # whatever the error, try again
                 failures = 1 if self._has_lasted() else failures + 1
-                why = self._lost or _explained(error)
+                why = self._lost or explained(error)
                 if self._settings.protocol == "auto" and self._state is not SourceState.READY:
                     self._is_old = not self._is_old  # some servers end at a question before the handshake
                 say = log.debug if why == self._error else log.warning  # warn once while the error stays the same
@@ -279,7 +293,7 @@ class McpConnection:
 
     async def _serve(self) -> None:
         """Connects and keeps the connection. Returns only by raising the reason for its loss."""
-        self._lost, self._relist = "", False
+        self._lost, self._relist, self._all_timeouts = "", False, 0
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._settings.start_timeout_seconds):
@@ -358,6 +372,7 @@ class McpConnection:
             mcp,
             self._settings,
             self._environ,
+            self._places,
             lost=self._note_lost,
             changed=self._want_list,
             mode="legacy" if self._is_old else "auto",
@@ -383,15 +398,3 @@ class McpConnection:
 
         if isinstance(message, ElicitCompleteNotification):
             self._elicitations.complete(message.params.elicitation_id)
-
-
-def _failed(why: str) -> ToolOutcome:
-    return ToolOutcome(output=why, is_error=True)
-
-
-def _explained(error: BaseException) -> str:
-    """Returns a sentence for an exception; unwraps the groups that the SDK wraps errors in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    text = str(getattr(error, "message", "") or error)
-    return (text or type(error).__name__)[:500]

@@ -5,8 +5,11 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
+from turnwire.domain.incremental.room import Room
+from turnwire.domain.limits import Limits
 from turnwire.ports.tools import Ask, ServerTool, ToolOutcome, ToolPause, ToolResumption, ToolSource
 from turnwire.tools.mcp.connection import InThread, McpConnection
+from turnwire.tools.mcp.places import Places
 from turnwire.tools.settings import Backoff, McpSettings
 
 DISCOVERY_SECONDS = 5.0
@@ -24,15 +27,18 @@ class McpServers:
         backoff: Backoff | None = None,
         *,
         in_thread: InThread = asyncio.to_thread,
+        limits: Limits | None = None,
     ) -> None:
         """Args:
         servers: Settings by name.
         environ: The environment for the variables of child processes and headers.
         backoff: How long to wait between attempts.
         in_thread: Runs on a thread what imports the SDK.
+        limits: The usual ones if left out.
         """
+        room = Room((limits or Limits()).max_tool_messages_bytes)
         self._connections = {
-            name: McpConnection(name, settings, environ, backoff, in_thread)
+            name: McpConnection(name, settings, environ, Places(name, room), backoff=backoff, in_thread=in_thread)
             for name, settings in sorted(servers.items())
         }
         self._discovery_ends = 0.0

@@ -9,9 +9,11 @@ from mcp.client import session, streamable_http
 from mcp_types import ListToolsResult, Tool
 
 from tests.support.fakes.loop import settled
+from turnwire.domain.incremental.room import Room
 from turnwire.ports.tools import SourceState
 from turnwire.tools.mcp import tool_list
 from turnwire.tools.mcp.connection import McpConnection
+from turnwire.tools.mcp.places import Places
 from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
 
@@ -56,7 +58,7 @@ async def test_the_limit_of_tools_counts_all_pages(
 
     monkeypatch.setattr(tool_list, "MAX_TOOLS", 5)
     monkeypatch.setattr(McpConnection, "_connected", connected)
-    connection = McpConnection("test", McpSettings(command="unused"), {})
+    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", Room(1)))
     connection.start()
     await settled()
     assert connection.source.state is SourceState.READY

@@ -5,20 +5,18 @@ redirects only within the server's own origin, so that headers with keys go nowh
 the package comes with the SDK.
 """
 
+import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import httpx2
-import msgspec
 
+from turnwire.tools.mcp.current_call import CallOverError, CurrentCall
+from turnwire.tools.mcp.places import Place, Places
+from turnwire.tools.mcp.wire.connections import Connections, refusal
 from turnwire.tools.mcp.wire.pace import Pace
 from turnwire.tools.mcp.wire.sizes import MAX_MESSAGE_BYTES, EventSize, JsonSize, TooLargeError
-
-CONNECT_SECONDS = 30.0
-"""How long connecting to the server and sending to it may take."""
-
-MAX_CONNECTIONS = 2_048
-"""At once to one server: a call has one of its own, and the usual limits of turns and of calls in each allow this."""
 
 STREAMS_PER_SECOND = 1.0
 """Requests for streams of the server's own: one that ends each at once would be asked again without a pause."""
@@ -32,11 +30,19 @@ _PIECE_BYTES = 4096
 _EVENTS_OF_LINE = 0.25
 """An event has at least two lines, and usually three."""
 
+_SMALL_BYTES = 1024
+"""A piece of fewer bytes costs as much as a message: there may be thousands of them."""
 
-def bounded_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+
+def bounded_client(url: str, headers: Mapping[str, str], places: Places) -> httpx2.AsyncClient:
     """Returns a client for one MCP server; the caller closes it. Goes by the proxies of the environment.
 
     A response that breaks a limit fails as one that cannot be read, and the others go on.
+
+    Args:
+        url: The server's address.
+        headers: Of each request.
+        places: Of the server's large messages.
     """
     streams, pace = Pace(STREAMS_PER_SECOND, STREAMS_AT_ONCE), Pace()
 
@@ -48,17 +54,20 @@ def bounded_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
         kind = response.headers.get("content-type", "").strip().lower()
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             del response.headers["content-encoding"]
+            words = refusal(response.request, "the server compresses its answers, though nobody asked it to")
             response.headers["content-type"], response.status_code = "application/json", 400
-            response.stream = _Words(response.stream, "the server compresses its answers, though nobody asked it to")
+            response.stream = _Words(response.stream, words.content)
         else:
             size = EventSize() if kind.startswith("text/event-stream") else JsonSize()
-            response.stream = _Bounded(response.stream, size, pace)
+            response.stream = _Bounded(
+                response.stream, size, pace, Place(places, response.headers, is_kept=CurrentCall.get() is not None)
+            )
 
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},
         # a stream is silent while its call asks a person; calls have time limits of their own
-        timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None),
-        limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20),
+        timeout=None,
+        transport=Connections(url),
         event_hooks={"request": [asked], "response": [answered]},
     )
 
@@ -66,37 +75,46 @@ def bounded_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
 class _Bounded(httpx2.AsyncByteStream):
     """A body within its bounds."""
 
-    def __init__(self, inner: Any, size: EventSize | JsonSize, pace: Pace) -> None:
+    def __init__(self, inner: Any, size: EventSize | JsonSize, pace: Pace, place: Place) -> None:
         self._inner = inner
         self._size = size
         self._pace = pace
+        self._place = place
+        self._call = CurrentCall.get()
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         step = _PIECE_BYTES if isinstance(self._size, EventSize) else MAX_MESSAGE_BYTES
         async for data in self._inner:
+            await asyncio.sleep(0)  # there may be more already
             for first in range(0, len(data), step):
                 piece = data[first : first + step]
                 try:
                     self._size.add(piece)
-                except TooLargeError as error:
-                    raise httpx2.StreamError(str(error)) from None
+                    async with self._call.reading() if self._call else contextlib.nullcontext():
+                        await self._place.take(self._size.held_bytes)
+                except (TooLargeError, CallOverError) as error:
+                    raise httpx2.StreamError(str(error) or "the call has ended") from None
                 lines = piece.count(b"\n") + piece.count(b"\r") if step == _PIECE_BYTES else 0
-                await self._pace.take(lines * _EVENTS_OF_LINE, len(piece))
+                await self._pace.take((len(piece) < _SMALL_BYTES) + lines * _EVENTS_OF_LINE, len(piece))
                 yield piece
 
     async def aclose(self) -> None:
+        if self._call:
+            self._call.keep(self._place.leave)  # what came is there until the call has its result
+        else:
+            self._place.leave()
         await self._inner.aclose()
 
 
 class _Words(httpx2.AsyncByteStream):
     """An error in place of a body that is not read."""
 
-    def __init__(self, inner: Any, words: str) -> None:
+    def __init__(self, inner: Any, words: bytes) -> None:
         self._inner = inner
         self._words = words
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
-        yield msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": self._words}})
+        yield self._words
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -27,7 +27,8 @@ class JsonSize:
 
     def __init__(self) -> None:
         """Counts from nothing."""
-        self._bytes = 0
+        self.held_bytes = 0
+        """Of the message so far."""
         self._values = 0
         self._escapes = 0
         self._is_in_string = False
@@ -35,8 +36,8 @@ class JsonSize:
 
     def add(self, piece: bytes) -> None:
         """Counts more bytes. Raises TooLargeError when these are too many, or too many values."""
-        self._bytes += len(piece)
-        if self._bytes > MAX_MESSAGE_BYTES:
+        self.held_bytes += len(piece)
+        if self.held_bytes > MAX_MESSAGE_BYTES:
             raise TooLargeError(f"it sent a message larger than {MAX_MESSAGE_BYTES} bytes")
         self._escapes += piece.count(b"\\")
         if self._escapes > MAX_ESCAPES:
@@ -63,12 +64,15 @@ class EventSize:
     def __init__(self) -> None:
         """Counts from nothing."""
         self._size = JsonSize()
+        self.held_bytes = 0
+        """Of the event so far, with all its fields."""
         self._head: bytes | None = b""
         self._is_data = False
         self._return = b""
 
     def add(self, piece: bytes) -> None:
         """Counts more bytes. Raises TooLargeError when the data of one event is too much."""
+        self.held_bytes += len(piece)
         text = self._return + piece
         self._return = text[-1:] if text.endswith(b"\r") else b""
         text = text[: len(text) - len(self._return)]
@@ -76,7 +80,7 @@ class EventSize:
         self._go_on(first)
         for part in further:
             if self._head == b"":  # the line was empty, which ends the event
-                self._size = JsonSize()
+                self._size, self.held_bytes = JsonSize(), 0
             self._head, self._is_data = b"", False
             self._go_on(part)
 

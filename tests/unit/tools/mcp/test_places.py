@@ -1,0 +1,90 @@
+"""Places for large messages: what is in memory of them has a bound, of one server and of all."""
+
+import asyncio
+
+from tests.support.fakes.loop import settled
+from turnwire.domain.incremental.room import Room
+from turnwire.tools.mcp.current_call import CallOverError, CurrentCall
+from turnwire.tools.mcp.places import ALWAYS_BYTES, Place, Places
+
+LARGE = 1_000_000
+LENGTH = {"content-length": str(LARGE)}
+
+
+def _place(places: Places, *, is_kept: bool = True) -> Place:
+    return Place(places, LENGTH, is_kept=is_kept)
+
+
+async def test_a_large_message_waits_for_its_place() -> None:
+    """Small ones do not; it goes on when one before it has left."""
+    places = Places("a", Room(4 * LARGE))
+    first, second, third = (_place(places) for _ in range(3))
+    await first.take(ALWAYS_BYTES + 1)
+    await second.take(ALWAYS_BYTES + 1)
+    waiting = asyncio.create_task(third.take(ALWAYS_BYTES + 1))
+    await settled()
+    assert not waiting.done()
+    await third.take(ALWAYS_BYTES)
+    first.leave()
+    await waiting
+
+
+async def test_one_server_has_half_of_the_room() -> None:
+    """The other half is there for the others, whatever it holds."""
+    room = Room(4 * LARGE)
+    wild, other = Places("wild", room), Places("other", room)
+    held = [_place(wild) for _ in range(3)]
+    tasks = [asyncio.create_task(place.take(LARGE)) for place in held]
+    await settled()
+    assert [task.done() for task in tasks] == [True, True, False]
+    await _place(other).take(LARGE)
+    assert room.held_bytes == 3 * LARGE
+    tasks[2].cancel()
+
+
+async def test_who_is_cancelled_while_it_waits_holds_nothing() -> None:
+    """Neither of its own room nor of that of all."""
+    room = Room(2 * LARGE)
+    places, others = Places("a", room), Places("b", room)
+    await _place(others).take(LARGE)
+    await _place(Places("c", room)).take(LARGE)
+    task = asyncio.create_task(_place(places).take(LARGE))
+    await settled()
+    task.cancel()
+    await settled()
+    assert room.held_bytes == 2 * LARGE
+    room.change(-LARGE)
+    await _place(places).take(LARGE)
+
+
+async def test_a_place_without_a_call_ends_with_its_message() -> None:
+    """A stream of the server's own goes on for days."""
+    room = Room(2 * LARGE)
+    place = _place(Places("a", room), is_kept=False)
+    await place.take(LARGE)
+    await place.take(0)
+    assert room.held_bytes == 0
+
+
+async def test_what_is_read_for_a_call_ends_with_it() -> None:
+    """Also in a task of another owner, and what begins afterwards."""
+    left = list[str]()
+
+    async def read() -> str:
+        call = CurrentCall.get()
+        assert call is not None
+        call.keep(lambda: left.append("place"))
+        try:
+            async with call.reading():
+                await asyncio.Event().wait()
+        except CallOverError:
+            return "over"
+        return ""
+
+    with CurrentCall() as call:
+        reading = asyncio.create_task(read())
+        await settled()
+        assert not left
+    assert (await reading, left, CurrentCall.get()) == ("over", ["place"], None)
+    call.keep(lambda: left.append("late"))
+    assert left == ["place", "late"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import cast
 
 from bench.attacks.attack import Attack, Target
 from bench.attacks.costly_requests import caller, surely
@@ -39,10 +40,9 @@ class _Reader(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(PREFACE + frame(SETTINGS, 0, 0, _WIDE))
-        transport.write(frame(WINDOW_UPDATE, 0, 0, LARGEST_WINDOW.to_bytes(4, "big")))
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(PREFACE + frame(SETTINGS, 0, 0, _WIDE))
+        self._transport.write(frame(WINDOW_UPDATE, 0, 0, LARGEST_WINDOW.to_bytes(4, "big")))
 
     def data_received(self, data: bytes) -> None:
         data, at = self._rest + data, 0

@@ -25,7 +25,6 @@ from turnwire.ports.tools import (
     ToolResumption,
     ToolSource,
 )
-from turnwire.tools.mcp.current_call import CurrentCall
 from turnwire.tools.mcp.elicitation import Elicitations, input_of, links_of, pause_of
 from turnwire.tools.mcp.failures import explained, failed
 from turnwire.tools.mcp.places import Places
@@ -78,7 +77,7 @@ class McpConnection:
     """One MCP server. Call `start` once and `aclose` at the end, the rest at any time. Used on the event loop only.
 
     `_ready` is set while `_client` can be used. `_wake` is set when `_lost` or `_relist` has changed, for the owner.
-    `_calls` holds the running calls, which end with the connection.
+    `_calls` holds the running calls, which end with the connection. `_beginning` lets one begin in a round of the loop.
     """
 
     def __init__(
@@ -107,9 +106,9 @@ class McpConnection:
         self._relist = False
         self._ready_at: float | None = None
         self._problem = ""
-        self._timeouts = 0
-        self._all_timeouts = 0
+        self._timeouts = self._all_timeouts = 0
         self._calls: set[asyncio.Task[Any]] = set()
+        self._beginning = asyncio.Lock()
         self._elicitations = Elicitations(name)
         self._alone = asyncio.Lock() if settings.one_call_at_a_time else None
         self._is_old = settings.protocol == "handshake"
@@ -179,7 +178,7 @@ class McpConnection:
             self._timeouts += 1
             self._all_timeouts += 1
             if self._all_timeouts >= _MAX_TIMEOUTS:
-                self._note_lost(f"{_MAX_TIMEOUTS} of its calls did not end in time")
+                self._note_lost("too many of its calls did not end in time")
             elif self._timeouts >= _SUSPICIOUS_TIMEOUTS:
                 self._want_list()  # one timeout may be slow work; several may mean that the server no longer works
             return failed(f"the tool did not answer within {limit:g} seconds")
@@ -216,8 +215,7 @@ class McpConnection:
         self._elicitations.begin(call)
         try:
             arguments = msgspec.json.decode(arguments_json, type=dict[str, Any])
-            with CurrentCall():
-                return await self._answer(call, tool, arguments, progressed, input_of(resumption))
+            return await self._answer(call, tool, arguments, progressed, input_of(resumption))
         except QuestionRefused as refused:
             return failed(f"the tool asked a question that cannot be asked: {refused}")
         except Exception as error:  # the SDK, pydantic and httpx raise their own errors; the model gets all of them
@@ -239,6 +237,8 @@ class McpConnection:
         It is sent again when the server wants nothing but time, and after the person has followed the links without
         which it could not run. Its time limits the one, the number of its questions the other.
         """
+        async with self._beginning:
+            await asyncio.sleep(0)
         while True:
             try:
                 result = await self._client.session.call_tool(

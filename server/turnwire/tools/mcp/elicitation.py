@@ -9,7 +9,6 @@ needs, and is sent again with the replies.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -18,10 +17,7 @@ import structlog
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionReply, SchemaForm
 from turnwire.domain.errors import StorageError
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
-from turnwire.tools.mcp.running_call import RunningCall
-
-current_call: ContextVar[RunningCall | None] = ContextVar("current_call", default=None)
-"""The call on whose behalf a task runs, which the SDK hands on with what comes in the call's own stream."""
+from turnwire.tools.mcp.running_call import RunningCall, current_call
 
 MAX_AT_ONCE = 20
 """Questions, or links, that a call may need at once: as many as it may ask in all."""
@@ -79,6 +75,7 @@ class Elicitations:
         task.add_done_callback(self._fading.discard)
 
     async def _fade(self, heard: Callable[[], Awaitable[object]]) -> None:
+        current_call.set(None)  # it has ended, and this goes on
         with contextlib.suppress(Exception):  # a lost connection asks nothing any more
             async with asyncio.timeout(_FADING_SECONDS):
                 await heard()

@@ -1,7 +1,13 @@
-"""One running call of an MCP server: its time, which stops while it asks a person, and the questions that it asks."""
+"""One running call of an MCP server: its time, which stops while it asks a person, and the questions that it asks.
+
+What is read for it over HTTP ends with it: the SDK leaves the answer to a call that was given up open, for as long as
+the server wants.
+"""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from turnwire.domain.conversation.questions import QuestionReply
@@ -12,6 +18,13 @@ MAX_REFUSALS = 20
 
 T = TypeVar("T")
 
+current_call: ContextVar["RunningCall | None"] = ContextVar("current_call", default=None)
+"""The call on whose behalf a task runs, which the SDK hands on with what is sent for it and comes in its own stream."""
+
+
+class CallOverError(Exception):
+    """The call has ended, so nobody wants what comes."""
+
 
 class TooManyQuestionsError(Exception):
     """The server goes on to ask what it may not ask."""
@@ -21,7 +34,9 @@ class RunningCall:
     """A call and its questions. Used on the event loop only.
 
     `_asking` holds the questions that wait; they are withdrawn when the call ends. `_changed` is set when their number
-    becomes zero or more than that. `is_over` is set when the call ends or is given up: the server may ask on.
+    becomes zero or more than that. `_reading` has the time limits of all that waits for what the server sends, and
+    `_places` what gives up the places of what came; both end with the call. `is_over` is set when the call ends or is
+    given up: the server may ask on.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -30,6 +45,8 @@ class RunningCall:
         self._asking: set[asyncio.Task[QuestionReply]] = set()
         self._changed = asyncio.Event()
         self._refusals = 0
+        self._reading: set[asyncio.Timeout] = set()
+        self._places: list[Callable[[], None]] = []
         self.is_over = False
         """True once the call has ended or was given up."""
         self._wild: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,10 +111,43 @@ class RunningCall:
                     raise TimeoutError
             return task.result()
         finally:
-            self.is_over = True
+            self._end()
             for waiting in (task, *self._asking):
                 waiting.cancel()  # the call's cancellation notifies the server, which may take a moment
             task.add_done_callback(_forget)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[None]:
+        """Bounds what is waited for within. Raises CallOverError when the call ends meanwhile, or has ended."""
+        if self.is_over:
+            raise CallOverError
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._reading.add(limit)
+                try:
+                    yield
+                finally:
+                    self._reading.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise CallOverError from None
+
+    def keep(self, leave: Callable[[], None]) -> None:
+        """Takes what gives up a place; it is called when the call ends, or now if it has ended."""
+        if self.is_over:
+            leave()
+        else:
+            self._places.append(leave)
+
+    def _end(self) -> None:
+        self.is_over = True
+        for limit in self._reading:
+            limit.reschedule(0)
+        for leave in self._places:
+            leave()
+        self._places.clear()
 
     async def _answered(self, question: NewQuestion) -> QuestionReply:
         return await self._ask(question)

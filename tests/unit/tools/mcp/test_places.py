@@ -4,7 +4,6 @@ import asyncio
 
 from tests.support.fakes.loop import settled
 from turnwire.domain.incremental.room import Room
-from turnwire.tools.mcp.current_call import CallOverError, CurrentCall
 from turnwire.tools.mcp.places import ALWAYS_BYTES, Place, Places
 
 LARGE = 1_000_000
@@ -64,27 +63,3 @@ async def test_a_place_without_a_call_ends_with_its_message() -> None:
     await place.take(LARGE)
     await place.take(0)
     assert room.held_bytes == 0
-
-
-async def test_what_is_read_for_a_call_ends_with_it() -> None:
-    """Also in a task of another owner, and what begins afterwards."""
-    left = list[str]()
-
-    async def read() -> str:
-        call = CurrentCall.get()
-        assert call is not None
-        call.keep(lambda: left.append("place"))
-        try:
-            async with call.reading():
-                await asyncio.Event().wait()
-        except CallOverError:
-            return "over"
-        return ""
-
-    with CurrentCall() as call:
-        reading = asyncio.create_task(read())
-        await settled()
-        assert not left
-    assert (await reading, left, CurrentCall.get()) == ("over", ["place"], None)
-    call.keep(lambda: left.append("late"))
-    assert left == ["place", "late"]

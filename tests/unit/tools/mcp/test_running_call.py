@@ -8,7 +8,7 @@ import pytest
 from tests.support.fakes.loop import elapse, settled
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionReply
 from turnwire.ports.tools import NewQuestion, QuestionRefused
-from turnwire.tools.mcp.running_call import MAX_REFUSALS, RunningCall, TooManyQuestionsError
+from turnwire.tools.mcp.running_call import MAX_REFUSALS, CallOverError, RunningCall, TooManyQuestionsError
 
 QUESTION = NewQuestion(prompt="Go", form=LinkForm(url="https://example.com/"))
 REPLY = QuestionReply(QuestionAction.ACCEPT)
@@ -133,3 +133,27 @@ async def test_a_cancelled_call_ends_with_its_questions() -> None:
         await running
     await settled()
     assert (call.is_over, person.replies[0].cancelled()) == (True, True)
+
+
+async def test_what_is_read_for_a_call_ends_with_it() -> None:
+    """Also in a task of another owner, and what begins afterwards; places are given up then."""
+    left, ends = list[str](), list[str]()
+
+    async def read() -> None:
+        call.keep(lambda: left.append("place"))
+        try:
+            async with call.reading():
+                await asyncio.Event().wait()
+        except CallOverError:
+            ends.append("over")
+
+    async def run() -> None:
+        reading.append(asyncio.create_task(read()))
+        await settled()
+        assert not left
+
+    call, reading = RunningCall(Person()), list[asyncio.Task[None]]()
+    await call.run(run(), 10, "call")
+    await reading[0]
+    await read()
+    assert (left, ends) == (["place", "place"], ["over", "over"])

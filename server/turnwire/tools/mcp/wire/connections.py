@@ -15,7 +15,7 @@ import aiohttp
 import httpx2
 import msgspec
 
-from turnwire.tools.mcp.current_call import CallOverError, CurrentCall
+from turnwire.tools.mcp.running_call import CallOverError, current_call
 
 CONNECT_SECONDS = 30.0
 """How long connecting to the server may take, and how long the answer to a notification, which has none."""
@@ -141,7 +141,7 @@ class _Body(httpx2.AsyncByteStream):
         self._response = response
 
     async def __aiter__(self) -> Any:
-        call = CurrentCall.get()
+        call = current_call.get()
         while True:
             try:
                 async with call.reading() if call else contextlib.nullcontext():
@@ -160,7 +160,7 @@ class _Body(httpx2.AsyncByteStream):
 
 def _bounded(request: httpx2.Request) -> AbstractAsyncContextManager[object]:
     """Returns the limit within which an answer has to begin."""
-    call = CurrentCall.get()
+    call = current_call.get()
     if request.method == "GET" or _has_answer(request.content):
         return call.reading() if call else contextlib.nullcontext()
     return asyncio.timeout(CONNECT_SECONDS)

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 
-from turnwire.tools.mcp.current_call import CallOverError, CurrentCall
 from turnwire.tools.mcp.places import Place, Places
+from turnwire.tools.mcp.running_call import CallOverError, current_call
 from turnwire.tools.mcp.wire.connections import Connections, refusal
 from turnwire.tools.mcp.wire.pace import Pace
 from turnwire.tools.mcp.wire.sizes import MAX_MESSAGE_BYTES, EventSize, JsonSize, TooLargeError
@@ -60,7 +60,7 @@ def bounded_client(url: str, headers: Mapping[str, str], places: Places) -> http
         else:
             size = EventSize() if kind.startswith("text/event-stream") else JsonSize()
             response.stream = _Bounded(
-                response.stream, size, pace, Place(places, response.headers, is_kept=CurrentCall.get() is not None)
+                response.stream, size, pace, Place(places, response.headers, is_kept=current_call.get() is not None)
             )
 
     return httpx2.AsyncClient(
@@ -80,7 +80,7 @@ class _Bounded(httpx2.AsyncByteStream):
         self._size = size
         self._pace = pace
         self._place = place
-        self._call = CurrentCall.get()
+        self._call = current_call.get()
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         step = _PIECE_BYTES if isinstance(self._size, EventSize) else MAX_MESSAGE_BYTES

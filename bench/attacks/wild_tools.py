@@ -78,4 +78,15 @@ async def _again(channel: grpc.aio.Channel, what: str, calls: int, ended: Counte
         await asyncio.sleep(0.01)
 
 
-ATTACKS = [Attack(f"tools_{kind}", what, partial(call_tool, what=kind), _TOML) for kind, what in _KINDS.items()]
+ATTACKS = (
+    *(Attack(f"tools_{kind}", what, partial(call_tool, what=kind), _TOML) for kind, what in _KINDS.items()),
+    *(
+        Attack(
+            f"tools_{kind}_at_once",
+            f"2,048 calls: {_KINDS[kind]}",
+            partial(call_tool, what=kind, turns=256, calls=8),
+            _TOML,
+        )
+        for kind in ("long", "picture", "progress")
+    ),
+)

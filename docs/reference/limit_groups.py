@@ -384,6 +384,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "SESSION_RINGS_BYTES": "slow watchers read the store",
             "ALL_RINGS_BYTES": "slow watchers read the store",
         },
+        "feed.memory.waking": {"PER_SECOND": PIECES, "AT_ONCE": PIECES},
     },
     "Reads": {
         "core.use_cases.accounts.usage": {"MAX_DAYS": INVALID, "MAX_ZONE_CHARACTERS": INVALID},

@@ -195,6 +195,8 @@ class Join:
             if items := follower.take():
                 for item in items:
                     yield item
+                if subscription.behind:
+                    await subscription.wait()  # so that others have their turn
             elif subscription.closed:
                 if subscription.shutting_down:
                     raise ShuttingDown

@@ -9,6 +9,7 @@ from operator import attrgetter
 from turnwire.domain.conversation.events import Event, SessionDeleted
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.feed.memory.ring import Ring, RingMemory
+from turnwire.feed.memory.waking import Waking
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Taken
 from turnwire.ports.store import StoredEvent
@@ -82,8 +83,11 @@ class LiveSubscription:
 
     async def wait(self) -> None:
         """Waits for the next event, the end or a tick."""
-        if self.behind or self._ring.closed:
+        if self._ring.closed:
             await asyncio.sleep(0)
+        elif self.behind:
+            await asyncio.sleep(0)
+            await self._ring.turn()
         else:
             await self._ring.wait()
 
@@ -116,6 +120,7 @@ class LiveFeed:
         self._max_watchers = max_watchers
         self._tenants: dict[str, Ring] = {}  # of all sessions of a tenant; only while watched
         self._sessions: dict[tuple[str, str], Ring] = {}  # by tenant and session; only while watched
+        self._waking = Waking()
         self._memory = RingMemory(SESSION_RINGS_BYTES, self._make_room)  # of these
         self.observer = observer
         self.open_watchers = 0
@@ -195,11 +200,14 @@ class LiveFeed:
     def _ring(self, tenant: str, session_id: str | None) -> Ring:
         """Returns the ring to watch; makes it for the first watcher."""
         if session_id is not None:
-            return self._sessions.setdefault((tenant, session_id), Ring(SESSION_RING_BYTES, memory=self._memory))
+            return self._sessions.setdefault((tenant, session_id), self._new_ring(SESSION_RING_BYTES, self._memory))
         if tenant not in self._tenants:
-            self._tenants[tenant] = Ring(ALL_RINGS_BYTES)
+            self._tenants[tenant] = self._new_ring(ALL_RINGS_BYTES)
             self._share()
         return self._tenants[tenant]
+
+    def _new_ring(self, max_bytes: int, memory: RingMemory | None = None) -> Ring:
+        return Ring(max_bytes, memory=memory, waking=self._waking)
 
     def _make_room(self) -> None:
         """Drops a quarter of what the rings of sessions hold, so that it is not done for each event."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from turnwire.feed.memory.waking import Waking
 from turnwire.ports.feed import Entry, Taken
 
 ENTRY_BYTES = 500
@@ -45,17 +46,25 @@ class Ring:
 
     A position counts all entries ever appended, so it stays valid when old ones are dropped. Entries that every cursor
     has passed are dropped now and then, so the ring stays small while its readers keep up. Used on the event loop only.
-    `_waiting` holds the futures of sleeping watchers; `wake` resolves them all.
+    `_waiting` holds the futures of sleeping watchers; `wake` hands them on.
     """
 
-    def __init__(self, max_bytes: int, entry_bytes: int = ENTRY_BYTES, memory: RingMemory | None = None) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        entry_bytes: int = ENTRY_BYTES,
+        memory: RingMemory | None = None,
+        waking: Waking | None = None,
+    ) -> None:
         """Args:
         max_bytes: Approximate memory limit of the entries; the newest entry is always kept by it.
         entry_bytes: Memory of an entry besides its frame.
         memory: What this ring shares a bound with; None if there is none.
+        waking: Wakes the watchers of all rings; None if this is alone.
         """
         self._max_bytes = max_bytes
         self._memory = memory
+        self._waking = waking or Waking()
         self._entry_bytes = entry_bytes
         self._entries: list[Entry | None] = []  # None: dropped
         self.bytes = 0
@@ -158,13 +167,17 @@ class Ring:
         self._waiting.append(future)
         await future
 
+    async def turn(self) -> None:
+        """Returns when the pace allows a watcher that need not wait to go on. Safe to cancel."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waking.wake(id(self), [future])
+        await future
+
     def wake(self) -> None:
-        """Wakes all waiting watchers."""
+        """Wakes all waiting watchers, as soon as the pace allows it."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+            self._waking.wake(id(self), waiting)
 
     def trim(self) -> None:
         """Drops what every cursor has passed."""

@@ -43,6 +43,7 @@ from turnwire.api.grpc.server import LOOKAHEAD_BYTES
 from turnwire.app import Server
 
 SESSIONS = "/opencode.session.SessionService"
+HEALTH = "/grpc.health.v1.Health/Check"
 TOKENS = '[auth]\nmethods = ["token"]\n'
 
 
@@ -148,7 +149,7 @@ async def test_a_call_without_a_request_is_refused(tmp_path: Path) -> None:
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("method", [f"{SESSIONS}/CreateSession", "/grpc.health.v1.Health/Check"])
+@pytest.mark.parametrize("method", [f"{SESSIONS}/CreateSession", HEALTH])
 async def test_a_request_that_is_too_large_is_refused(tmp_path: Path, method: str) -> None:
     """By its announced size, and without a word in the log about an unforeseen error."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
@@ -241,10 +242,11 @@ async def test_one_connection_has_a_bound_of_calls(tmp_path: Path) -> None:
         await until(lambda: server.load.calls == 10)
 
 
-async def test_a_peer_that_only_resets_is_cut_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [f"{SESSIONS}/GetSession", HEALTH])
+async def test_a_peer_that_only_resets_is_cut_off(tmp_path: Path, method: str) -> None:
     """Its connection is closed and the log names it; a connection that lets calls run goes on."""
     async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
-        head = call(f"{SESSIONS}/GetSession")
+        head = call(method)
         with capture_logs() as lines:
             stream = 1
             while not one.is_closed:

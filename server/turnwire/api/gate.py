@@ -21,6 +21,7 @@ from turnwire.api import audit
 from turnwire.api.admission import Admission
 from turnwire.api.bounds.answers import Answer, Answers, WhenSent
 from turnwire.api.bounds.load import Load
+from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.bounds.sending import Client
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, LineLimit, Refusals
 from turnwire.api.rights import BEGINS_WORK
@@ -52,10 +53,6 @@ class CallFailed(Exception):
         """Takes the status for the caller."""
         super().__init__(status.message)
         self.status = status
-
-
-class CallerGone(Exception):
-    """The caller of a stream is no longer reading."""
 
 
 class Outlet(Protocol):
@@ -215,14 +212,11 @@ class Gate:
     ) -> tuple[Principal, Any]:
         """Admits the caller, and only then receives what it asks for."""
         principal = await self._admit(method.name, method.least_role, caller, call)
-        connection, resets = caller.connection(), self._load.resets
         try:
-            request = await self._load.receiving.read(connection, receive, partial(self._parsed, method))
+            request = await self._load.receiving.read(caller.connection(), receive, partial(self._parsed, method))
         except (asyncio.CancelledError, CallerGone):
             call.is_reset = True
-            resets.note(connection)
             raise
-        resets.forgive(connection)
         call.note_session(request)
         return principal, request
 

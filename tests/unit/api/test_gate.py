@@ -21,7 +21,8 @@ from opencode.message.message_pb2 import (
 from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from tests.support.fakes.loop import elapse, settled
-from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
+from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, LINES_A_SECOND, LineLimit
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound, QuotaExceeded

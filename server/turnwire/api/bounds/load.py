@@ -20,9 +20,9 @@ class Load:
         """Takes the bounds, and the size of the largest request."""
         self._limits = limits
         self.copying = Copying()
-        self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes, self.copying)
-        self.sending = Sending(limits.max_sending_bytes, self.copying)
         self.resets = Resets()
+        self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes, self.copying, self.resets)
+        self.sending = Sending(limits.max_sending_bytes, self.copying)
         self.calls = 0
         """Calls that run, open streams included."""
         self._metadata_bytes = 0

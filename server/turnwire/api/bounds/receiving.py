@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from turnwire.api.bounds.copying import Copying
+from turnwire.api.bounds.peers import Resets
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 
 T = TypeVar("T")
@@ -29,6 +30,10 @@ short they are ended first. With one more, the newest of the connection that has
 
 RETRY_AFTER = timedelta(seconds=1)
 """When whoever is refused because of too many calls, or too little memory, may try again."""
+
+
+class CallerGone(Exception):
+    """The caller has left its call."""
 
 
 _Turns = OrderedDict[str, deque[asyncio.Future[None]]]
@@ -60,13 +65,15 @@ class Receiving:
     requests does not hold up another one. `_behind` has those of connections that have slow requests.
     """
 
-    def __init__(self, max_bytes: int, max_message_bytes: int, copying: Copying) -> None:
+    def __init__(self, max_bytes: int, max_message_bytes: int, copying: Copying, resets: Resets) -> None:
         """Args:
         max_bytes: Of all requests that have a place.
         max_message_bytes: Of the largest one.
         copying: What those that are complete may wait for.
+        resets: Counts those whose client leaves before they are there.
         """
         self._copying = copying
+        self._resets = resets
         self._free = max(2, max_bytes // max_message_bytes)
         self._waiting: _Turns = OrderedDict()
         self._behind: _Turns = OrderedDict()
@@ -91,7 +98,19 @@ class Receiving:
         Raises:
             RequestTooSlow: it did not come in time.
             TooManyCalls: too many are slow.
+            CallerGone: `receive` has raised it. Such a call counts as reset, as one that is cancelled.
         """
+        try:
+            request = await self._read(connection, receive, parse)
+        except (asyncio.CancelledError, CallerGone):
+            self._resets.note(connection)
+            raise
+        self._resets.forgive(connection)
+        return request
+
+    async def _read(
+        self, connection: str, receive: Callable[[], Awaitable[bytes]], parse: Callable[[bytes], Awaitable[T]]
+    ) -> T:
         if self._free <= 0 or self._waiting or self._behind:
             await self._turn(connection)
         else:

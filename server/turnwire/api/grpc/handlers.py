@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 from grpc_status import rpc_status
 
 from turnwire.api.bounds.copying import Copying
-from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
+from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.registry import Service
 from turnwire.domain.errors import InvalidRequest

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
 
 from turnwire.api.bounds.load import Load
-from turnwire.api.gate import CallerGone, CallFailed
+from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.gate import CallFailed
 from turnwire.api.grpc.caller import Context
 from turnwire.api.grpc.handlers import CallOutlet, end_with, one_request, to_bytes
 from turnwire.api.wire.status import status_of

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import structlog
 from google.rpc import code_pb2
 
-from turnwire.api.gate import CallerGone, StreamingMethod
+from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.gate import StreamingMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import Route

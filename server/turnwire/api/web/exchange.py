@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from email.utils import formatdate
 from typing import Any
 
-from turnwire.api.gate import CallerGone
+from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.web.encoding.compression import TooLarge
 
 Scope = MutableMapping[str, Any]

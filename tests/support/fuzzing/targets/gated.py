@@ -15,7 +15,8 @@ from opencode.session.session_pb2 import CreateSessionRequest
 from tests.support.clients.conversation import ask, tool
 from tests.support.fakes.identity import FakeCaller, sent
 from tests.support.fuzzing.targets.running import at_end
-from turnwire.api.gate import CallerGone, CallFailed, Gate, StreamingMethod, UnaryMethod
+from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
 from turnwire.api.web.encoding.codecs import Route, routes_of
 from turnwire.app import Server

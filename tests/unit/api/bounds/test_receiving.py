@@ -9,7 +9,8 @@ import pytest
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.bounds import copying, receiving
 from turnwire.api.bounds.copying import COPIED_BYTES, Copying
-from turnwire.api.bounds.receiving import QUICK_SECONDS, RECEIVE_SECONDS, Receiving
+from turnwire.api.bounds.peers import MAX_RESETS, Resets
+from turnwire.api.bounds.receiving import QUICK_SECONDS, RECEIVE_SECONDS, CallerGone, Receiving
 from turnwire.config.sections import ServerConfig
 from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 
@@ -27,7 +28,14 @@ class Sent:
     def __init__(self, places: int) -> None:
         """Takes how many may be received at a time."""
         self.copying = Copying()
-        self.receiving = Receiving(places, 1, self.copying)
+        self.cut_off = list[str]()
+        """Connections."""
+
+        def shut_down(connection: str) -> bool:
+            self.cut_off.append(connection)
+            return True
+
+        self.receiving = Receiving(places, 1, self.copying, Resets(shut_down))
         self.begun: list[str] = []
         self._futures: dict[str, asyncio.Future[bytes]] = {}
 
@@ -253,6 +261,50 @@ async def test_a_caller_who_leaves_gives_the_place_back(when: str) -> None:
     for name in "56":
         sent.come(name)
     await asyncio.gather(*more)
+
+
+@pytest.mark.parametrize("goes", ["cancelled", "gone"])
+async def test_who_only_leaves_is_cut_off(goes: str) -> None:
+    """Who leaves before the request is there; a request that comes makes up for one that does not."""
+    sent = Sent(2)
+
+    async def gone() -> bytes:
+        raise CallerGone
+
+    async def leave(connection: str) -> None:
+        if goes == "cancelled":
+            call = sent.ask("1", connection)
+            await settled()
+            call.cancel()
+        else:
+            call = asyncio.create_task(sent.receiving.read(connection, gone, parse))
+        await asyncio.wait([call])
+
+    for _ in range(MAX_RESETS + 1):
+        call = sent.ask("2", "half")
+        sent.come("2")
+        await call
+        for connection in ("half", "all"):
+            await leave(connection)
+    while not sent.cut_off:
+        await asyncio.sleep(0)
+    assert sent.cut_off == ["all"]
+
+
+async def test_who_is_refused_has_not_left() -> None:
+    """Requests that are refused or cannot be read may be many."""
+    sent = Sent(2)
+
+    async def broken(data: bytes) -> str:
+        raise ValueError
+
+    for _ in range(2 * MAX_RESETS):
+        call = sent.ask("1", read=broken)
+        sent.come("1")
+        with pytest.raises(ValueError):
+            await call
+    await settled()
+    assert sent.cut_off == []
 
 
 def test_a_slow_line_brings_the_largest_request_in_time() -> None:

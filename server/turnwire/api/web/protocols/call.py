@@ -9,7 +9,8 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2
 
 from turnwire.api.bounds.answers import WhenSent
-from turnwire.api.gate import CallerGone, CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
+from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import CodecName, Route
 from turnwire.api.web.encoding.compression import (

@@ -401,7 +401,10 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_WAITING": BUSY,
         },
         "storage.sqlite.listing.pages": {"MAX_STEPS": "the page is short, and has a next one"},
-        "storage.sqlite.reading.queries": {"MAX_CALLERS": "older ones are left out"},
+        "storage.sqlite.reading.queries": {
+            "MAX_CALLERS": "older ones are left out",
+            "MAX_CALLERS_BYTES": "older ones are left out",
+        },
         "domain.pages": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
         "storage.sqlite.histories.reading": {"_MAX_ROUNDS": "it is read in one piece"},
         "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},

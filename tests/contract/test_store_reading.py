@@ -113,6 +113,20 @@ async def test_the_messages_that_call_are_found_without_the_others(
     assert [await names("", "same"), await names("d")] == ["b c", ""]
 
 
+async def test_the_messages_that_call_have_a_bound_of_bytes(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model may name all its calls alike, and seal 32 MiB of reasoning in each answer. The newest ones are found."""
+    monkeypatch.setattr(queries, "MAX_CALLERS_BYTES", 2_500, raising=False)
+    for number in range(4):
+        call = ToolUse(name="read", call_id="same", input_json="{}")
+        part = Part(part_id=f"prt_call_{number}", index=0, content=call, provider_state="x" * 1_000)
+        await opened.store.commit(adding(make_answer(f"msg_call_{number}", part)))
+    found = await opened.store.of(DEFAULT_TENANT).callers("ses_1", frozenset(), frozenset({"same"}))
+    assert [message.message_id for message in found] == ["msg_call_2", "msg_call_3"]
+    assert {part.provider_state for message in found for part in message.parts} == {"x" * 1_000}
+
+
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 100])
 async def test_pages_cover_the_conversation_once(opened: OpenedStore, size: int, newest_first: bool) -> None:

@@ -153,7 +153,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
-        """Returns the messages of the conversation with a call of one of these ids: the newest 100, oldest first."""
+        """Returns the messages with a call of one of these ids: the newest 100 that have up to 64 MiB, oldest first."""
         ...
 
     async def messages(self, session_id: str, page: Page) -> MessagePage:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -39,6 +40,9 @@ _TURN_COLUMNS = "body, start_sequence, end_sequence"
 
 MAX_CALLERS = 100
 """Messages that call something of one name: some APIs name the calls of each answer alike."""
+
+MAX_CALLERS_BYTES = 64 * 2**20
+"""Of all these messages, unless one alone has more: an answer may have 32 MiB for its provider alone."""
 
 _TURN_OUTLINE = "json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence"
 """See `Turn.outline`: what is left out may be a megabyte a turn, and never leaves SQLite."""
@@ -93,7 +97,9 @@ def callers(
     if call_ids:
         found += [id for (id,) in db.execute(by_call, (row, named[1]))]
     where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND hidden = 0 AND queued = 0"
-    return read_messages(db, where, (row,), "place")[-MAX_CALLERS:]
+    sized = f"SELECT id, {MESSAGE_BYTES} FROM messages WHERE {where} ORDER BY place DESC LIMIT {MAX_CALLERS}"
+    fit, _ = fitting(db.execute(sized, (row,)), itemgetter(1), MAX_CALLERS_BYTES)
+    return read_messages(db, f"messages.id IN ({','.join(str(one[0]) for one in fit)})", (), "place")
 
 
 def _check_light(db: sqlite3.Connection, session_row: int, where: str, wanted: str, max_bytes: int | None) -> None:

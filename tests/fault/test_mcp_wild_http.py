@@ -15,6 +15,9 @@ from tests.support.clients.conversation import talk
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import calls_of, listed, ready, until
 from tests.support.servers.running import connect, running_server
+from turnwire.domain.incremental.room import Room
+from turnwire.tools.mcp.places import Places
+from turnwire.tools.mcp.wire.http import bounded_client
 
 TOOL = {"name": "do", "inputSchema": {"type": "object"}}
 JSON = "application/json"
@@ -292,6 +295,24 @@ async def test_a_call_whose_time_is_over_leaves_no_connection(tmp_path: Path, be
         await is_gone.wait()
         await talk(client, '/tool wild.do {"what": "ok"}', accepted.session_id)
         assert (await calls_of(client, accepted))[-1].output == "done"
+
+
+async def test_chunks_of_a_byte_are_read_one_at_a_time() -> None:
+    """However many have come: each costs as much as a large one, and others have their turn between them."""
+
+    async def chunks(writer: asyncio.StreamWriter, _: Any) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {EVENTS}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head.encode() + b"1\r\n:\r\n" * 700 + b"0\r\n\r\n")
+        await writer.drain()
+
+    async with listening(Wild(chunks)) as port:
+        address = f"http://127.0.0.1:{port}/mcp"
+        async with (
+            bounded_client(address, {}, Places("wild", Room(1_000_000))) as client,
+            client.stream("POST", address, json={"id": 1, "method": "tools/call"}) as response,
+        ):
+            pieces = [len(piece) async for piece in response.aiter_raw()]
+    assert pieces == [1] * 700
 
 
 async def test_a_list_without_end_does_not_make_a_server_ready(tmp_path: Path) -> None:

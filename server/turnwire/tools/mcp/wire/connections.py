@@ -35,8 +35,6 @@ RECEIVE_BUFFER_BYTES = 32 * 1024
 WAITING_BYTES = 2 * 1024
 """Of a body. Above twice as much, or an eighth as many chunks, no more is parsed until some of it is read."""
 
-_READ_BYTES = 16 * 1024
-
 
 class _Asked(msgspec.Struct):
     """What of a request says whether it has an answer."""
@@ -145,14 +143,16 @@ class _Body(httpx2.AsyncByteStream):
         while True:
             try:
                 async with call.reading() if call else contextlib.nullcontext():
-                    data = await self._response.content.read(_READ_BYTES)
+                    # one chunk: a read of some size parses as many as it takes in one step
+                    data, is_whole = await self._response.content.readchunk()
             except CallOverError:
                 raise httpx2.StreamError("the call has ended") from None
             except (aiohttp.ClientError, OSError) as error:
                 raise httpx2.StreamError(f"the server broke off its answer: {type(error).__name__}") from error
-            if not data:
+            if data:
+                yield data
+            elif not is_whole:
                 return
-            yield data
 
     async def aclose(self) -> None:
         self._response.release()  # which closes the connection unless all was read

@@ -30,8 +30,11 @@ _PIECE_BYTES = 4096
 _EVENTS_OF_LINE = 0.25
 """An event has at least two lines, and usually three."""
 
-_SMALL_BYTES = 1024
-"""A piece of fewer bytes costs as much as a message: there may be thousands of them."""
+_SMALL_BYTES = 128
+"""A piece of fewer bytes costs as much as a message: chunks of one byte have no use."""
+
+_PIECE = 0.05
+"""What any other costs."""
 
 
 def bounded_client(url: str, headers: Mapping[str, str], places: Places) -> httpx2.AsyncClient:
@@ -95,7 +98,8 @@ class _Bounded(httpx2.AsyncByteStream):
                 except (TooLargeError, CallOverError) as error:
                     raise httpx2.StreamError(str(error) or "the call has ended") from None
                 lines = piece.count(b"\n") + piece.count(b"\r") if step == _PIECE_BYTES else 0
-                await self._pace.take((len(piece) < _SMALL_BYTES) + lines * _EVENTS_OF_LINE, len(piece))
+                cost = 1.0 if len(data) < _SMALL_BYTES else _PIECE
+                await self._pace.take(cost + lines * _EVENTS_OF_LINE, len(piece))
                 yield piece
 
     async def aclose(self) -> None:

@@ -468,11 +468,13 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Sign-in": {
         "ports.identity.authenticator": {"MAX_CREDENTIAL_BYTES": "`UNAUTHENTICATED`"},
         "domain.principal": {"MAX_SUBJECT_CHARACTERS": "`UNAUTHENTICATED`"},
-        "identity.web_tokens.key_set": {
+        "identity.web_tokens.key_source": {
             "MAX_BYTES": "the keys are not taken",
+            "FETCH_SECONDS": "the keys that are there stay, and are read again later",
+        },
+        "identity.web_tokens.key_set": {
             "MAX_KEYS": "the keys are not taken",
             "MIN_RSA_BITS": "the key is not taken",
-            "FETCH_SECONDS": "the keys are not taken",
             "RETRY_SECONDS": "the token is checked with the keys that are there",
             "MAX_WAITING": "the token is checked with the keys that are there",
         },

@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from structlog.testing import capture_logs
 
 from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, assembled, jwks
+from tests.support.servers.raw import RawServer, read_request
 from turnwire.domain.errors import TooManySignIns, Unauthenticated
 from turnwire.domain.principal import Principal, Role
 from turnwire.identity.settings import JwtSettings
-from turnwire.identity.web_tokens import key_set
+from turnwire.identity.web_tokens import key_set, key_source
 from turnwire.identity.web_tokens.budget import WRONG_PER_ADDRESS
 from turnwire.identity.web_tokens.verification import WRONG_SECONDS, JsonWebTokens
 
@@ -325,3 +326,48 @@ async def test_a_provider_that_answers_badly_stops_no_start(
             handler.status, handler.headers_sent, handler.body = 200, {}, right
             tokens._keys._read_at = float("-inf")
             assert await tokens.verify(PROVIDER.token(), "") == EVE
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"a"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b"a"),
+    ],
+    ids=["head", "provisional answers", "length of a chunk", "body"],
+)
+async def test_an_answer_that_never_ends_keeps_no_old_keys(
+    begun: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is cut when its time is over, the log tells it, and the keys are read again later."""
+    document: bytes | None = jwks(PROVIDER).encode()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        if document is not None:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(document), document))
+            await reader.read()
+        writer.write(begun)
+        while document is None:
+            writer.write(more)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with RawServer(talk) as server, web_tokens(f"{server.base_url}/jwks") as tokens:
+        old = PROVIDER.token()
+        assert await tokens.verify(old, "") == EVE
+        await server.left.wait()
+        server.left.clear()
+        document, tokens._keys._read_at = None, float("-inf")
+        with monkeypatch.context() as hurried, capture_logs() as lines:
+            hurried.setattr(key_source, "FETCH_SECONDS", 0.2)
+            second = IdentityProvider("second")
+            assert await cause(tokens, second.token()) == "a JWT with an unknown key"
+        told = [(line["event"], line["problem"]) for line in lines]
+        assert told == [("keys_not_read", "not read within 0.2 seconds")]
+        await server.left.wait()
+        document, tokens._keys._read_at = jwks(second).encode(), float("-inf")
+        assert await tokens.verify(second.token(n=1), "") == EVE
+        assert await cause(tokens, old) == "a JWT with an unknown key"

@@ -1,14 +1,10 @@
-"""The public keys of an identity provider (JWKS, RFC 7517), from a file or a URL."""
+"""The public keys of an identity provider (JWKS, RFC 7517)."""
 
 import asyncio
 import contextlib
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPException
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.error import URLError
 
 import jwt
 import msgspec
@@ -17,14 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-MAX_BYTES = 1 << 20
-"""Of the answer of the identity provider that has its keys."""
+from turnwire.identity.web_tokens.key_source import KeySource, KeysUnavailable
+
 MAX_KEYS = 100
 """Of one provider; usual are two or three."""
 MIN_RSA_BITS = 2048
 """Shorter keys are not safe."""
-FETCH_SECONDS = 10.0
-"""For the whole answer of the provider."""
 
 RETRY_SECONDS = 10.0
 """A token with an unknown key has the keys read again, at most this often."""
@@ -37,10 +31,6 @@ _CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
 log = structlog.get_logger()
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
-
-
-class KeysUnavailable(Exception):
-    """The keys could not be read; the message says why."""
 
 
 class VerificationKey(NamedTuple):
@@ -72,14 +62,15 @@ class KeySet:
         max_age_seconds: After this time the keys are read again.
         changed: Called when a key has gone or is another one: what it signed is no longer to be trusted.
         """
-        self._source = source
+        self._name = source
+        self._source = KeySource(source)
         self._max_age = max_age_seconds
         self._changed = changed
         self._keys: Mapping[str, VerificationKey] = {}
         self._document = b""
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
-        """One reading at a time; all who wait for it share it. Ends by itself within `FETCH_SECONDS`."""
+        """One reading at a time; all who wait for it share it. Ends within `key_source.FETCH_SECONDS`."""
         self._waiting = 0
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -89,7 +80,7 @@ class KeySet:
         self._refreshing = asyncio.create_task(self._refresh(), name="keys of the identity provider")
 
     async def aclose(self) -> None:
-        """Stops reading. A reading that has begun ends by itself. Idempotent."""
+        """Stops reading; a connection to the source is cut. Idempotent."""
         for task in (self._refreshing, self._reading):
             if task is not None:
                 task.cancel()
@@ -129,17 +120,17 @@ class KeySet:
 
     async def _read(self) -> None:
         try:
-            document = await asyncio.to_thread(_load, self._source)
+            document = await self._source.read()
             keys = {} if document == self._document else _keys(document)
         except KeysUnavailable as error:
-            log.error("keys_not_read", source=self._source, problem=str(error), keys=len(self._keys))
+            log.error("keys_not_read", source=self._name, problem=str(error), keys=len(self._keys))
             return
         finally:
             self._reading = None
         if document == self._document:
             return
         gone = [key_id for key_id, key in self._keys.items() if not _same(key, keys.get(key_id))]
-        log.info("keys_read", source=self._source, keys=len(keys), gone=len(gone))
+        log.info("keys_read", source=self._name, keys=len(keys), gone=len(gone))
         self._document, self._keys = document, keys
         if gone:
             self._changed()
@@ -149,43 +140,6 @@ def _same(one: VerificationKey, other: VerificationKey | None) -> bool:
     if other is None or one.algorithm != other.algorithm or type(one.key) is not type(other.key):
         return False
     return bool(one.key == other.key)
-
-
-def _load(source: str) -> bytes:
-    """Returns the document, within limits of size and time. Blocks. Raises KeysUnavailable."""
-    try:
-        if "://" not in source:
-            with Path(source).open("rb") as file:
-                document = file.read(MAX_BYTES + 1)
-        else:
-            document = _fetch(source)
-    except (OSError, URLError, HTTPException, ValueError) as error:
-        raise KeysUnavailable(f"{type(error).__name__}: {error}") from error
-    if len(document) > MAX_BYTES:
-        raise KeysUnavailable(f"more than {MAX_BYTES} bytes")
-    return document
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead away from the host that the operator trusts."""
-
-    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
-        return None
-
-
-def _fetch(url: str) -> bytes:
-    ends = time.monotonic() + FETCH_SECONDS
-    opener = urllib.request.build_opener(_NoRedirect)
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})
-    with opener.open(request, timeout=FETCH_SECONDS / 2) as answer:
-        document = b""
-        while chunk := answer.read1(65536):
-            document += chunk
-            if len(document) > MAX_BYTES:
-                break
-            if time.monotonic() > ends:
-                raise TimeoutError(f"no whole answer within {FETCH_SECONDS:g} seconds")
-    return document
 
 
 def _keys(document: bytes) -> dict[str, VerificationKey]:

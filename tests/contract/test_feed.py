@@ -27,6 +27,7 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.feed.memory import live_feed
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.feed.memory.ring import ENTRY_BYTES, Ring, RingMemory
+from turnwire.feed.memory.waking import Waking
 from turnwire.ports.feed import Entry, Subscription, Taken
 from turnwire.ports.store import StoredEvent
 
@@ -232,8 +233,8 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         encode_event = encode_display = None
 
     class CountedRing(Ring):
-        def __init__(self, max_bytes: int, memory: RingMemory | None = None) -> None:
-            super().__init__(max_bytes, memory=memory)
+        def __init__(self, max_bytes: int, memory: RingMemory | None = None, waking: Waking | None = None) -> None:
+            super().__init__(max_bytes, memory=memory, waking=waking)
             rings.add(self)
 
     rings: weakref.WeakSet[Ring] = weakref.WeakSet()

@@ -1,6 +1,7 @@
 """The body of one answer, unpacked and bounded while it is read."""
 
 import asyncio
+import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -12,6 +13,13 @@ from turnwire.domain.limits import Limits
 
 CHUNK_BYTES = 16 * 1024
 """Most that is read, or unpacked, at once."""
+
+LEAST_BYTES, FIRST_BYTES = 256, 4 * 1024
+"""Most that is read at once where reads take long, and at first. aiohttp parses what a read asks for in one step, and
+the number of chunks decides how long that takes."""
+
+READ_SECONDS = 0.001
+"""Of a read that was given all that it asked for; after a longer one, less is asked for."""
 
 MAX_WHOLE_BYTES = 64 * 1024
 """Of a body that is no stream, unpacked: an error or a page. The rest is not read."""
@@ -85,6 +93,7 @@ class Body(httpx2.AsyncByteStream):
         self._limits = limits
         self._deadline = deadline
         self._whole = whole
+        self._read_bytes = FIRST_BYTES
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yields the pieces.
@@ -111,15 +120,20 @@ class Body(httpx2.AsyncByteStream):
         self._response.release()
 
     async def _read(self) -> bytes:
+        wanted, began = self._read_bytes, time.perf_counter()
         try:
             async with asyncio.timeout_at(self._deadline) as whole_time:
-                return await self._response.content.read(CHUNK_BYTES)
+                chunk = await self._response.content.read(wanted)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             if whole_time.expired():
                 raise took_too_long(self._limits) from error
             if isinstance(error, TimeoutError):
                 raise ProviderStreamCut("the provider fell silent in the middle of its answer") from error
             raise ProviderStreamCut("the connection to the provider broke before the end of its answer") from error
+        if len(chunk) == wanted:
+            is_long = time.perf_counter() - began > READ_SECONDS
+            self._read_bytes = max(LEAST_BYTES, wanted // 2) if is_long else min(CHUNK_BYTES, wanted * 2)
+        return chunk
 
     def _check(self, size: int) -> None:
         limit = self._limits.max_answer_received_bytes

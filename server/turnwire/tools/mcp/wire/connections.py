@@ -36,7 +36,7 @@ WAITING_BYTES = 2 * 1024
 """Of a body. Above twice as much, or an eighth as many chunks, no more is parsed until some of it is read."""
 
 
-class _Asked(msgspec.Struct):
+class _Asked(msgspec.Struct, frozen=True):
     """What of a request says whether it has an answer."""
 
     id: int | str | None = None

@@ -5,7 +5,7 @@ loop, and at each event they would leave it no time for anything else. Who is wo
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 
 PER_SECOND = 10_000
 """Watchers that are woken, in the long run. A write costs about 30 µs: a third of the loop."""
@@ -23,7 +23,8 @@ class Waking:
 
     def __init__(self) -> None:
         """Wakes nobody yet."""
-        self._waiting: dict[int, deque[asyncio.Future[None]]] = {}
+        # a plain dict looks at all that has left its front
+        self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
         self._left = float(AT_ONCE)
         self._now = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -41,8 +42,7 @@ class Waking:
         self._left = min(AT_ONCE, self._left + (now - self._now) * PER_SECOND)
         self._now = now
         while self._waiting and self._left >= 1:
-            ring = next(iter(self._waiting))
-            watchers = self._waiting.pop(ring)
+            ring, watchers = self._waiting.popitem(last=False)
             if not (watcher := watchers.popleft()).done():
                 watcher.set_result(None)
                 self._left -= 1

@@ -76,7 +76,10 @@ async def test_an_answer_that_never_ends(flood: str, tmp_path: Path, calm: Provi
             ended = (await turn_ended(client, accepted)).turn_ended.turn
             assert (ended.finish_reason, ended.failure.reason) == (FINISH_REASON_ERROR, "PROVIDER_STREAM_FAILED")
             told = ended.failure.metadata
+            host = wild.base_url.split("/")[2]
             assert (told["limit"], told["providerId"]) == (f"limits.{limit}", "wild")
+            assert told.get("providerHost") == host
+            assert f"the provider wild at {host} " in ended.failure.message
             assert words_of(await answer_to(client, accepted)).startswith("so far")
             assert wild.connections == 1
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import FinishReason, Message, ModelRef
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
+from turnwire.domain.errors import ProviderError
 from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
@@ -179,10 +180,29 @@ class RequestWriter(Protocol):
         ...
 
 
+class Origin(Struct, frozen=True):
+    """Who answers, and where that is: named in what failed."""
+
+    provider_id: str
+    host: str = ""
+    """With the port if its address has one; "" for a provider without an address."""
+
+    def name_in(self, error: ProviderError) -> None:
+        """Puts it in an error, for people and as metadata `providerId` and `providerHost`. Not idempotent."""
+        named = f"the provider {self.provider_id}" + (f" at {self.host}" if self.host else "")
+        error.message = error.message.replace("the provider", named, 1)
+        error.args = (error.message,)
+        error.metadata["providerId"] = self.provider_id
+        if self.host:
+            error.metadata["providerHost"] = self.host
+
+
 class Provider(Protocol):
     """One configured model API."""
 
     provider_id: str
+    origin: Origin
+    """For errors that are found in its answers; those that `stream` raises have it already."""
     api: str
     """The `api` of its configuration."""
 

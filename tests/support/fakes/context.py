@@ -11,6 +11,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
 from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.provider import (
+    Origin,
     PreparedRequest,
     ProviderRequest,
     StepFinished,
@@ -66,6 +67,7 @@ class ScriptedProvider:
 
     provider_id = "offline"
     api = "fake"
+    origin = Origin("offline")
 
     def __init__(self, *answers: Sequence[StreamItem | Exception | None], repairs: tuple[Repair, ...] = ()) -> None:
         """Takes an answer for each call, and what `prepare` says of every request."""

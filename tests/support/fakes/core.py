@@ -30,7 +30,7 @@ from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
 from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage
-from turnwire.ports.provider import PreparedRequest, ProviderRequest, StreamItem
+from turnwire.ports.provider import Origin, PreparedRequest, ProviderRequest, StreamItem
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
 from turnwire.ports.tools import (
@@ -291,6 +291,7 @@ class FakeProvider:
 
     provider_id = "offline"
     api = "offline"
+    origin = Origin("offline")
 
     def __init__(self, items: Sequence[StreamItem | Exception | None]) -> None:
         """Takes the items of every call."""

@@ -31,6 +31,7 @@ from turnwire.domain.limits import Limits
 from turnwire.domain.text import join_surrogates, one_line
 from turnwire.ports.commit import Growth
 from turnwire.ports.provider import (
+    Origin,
     PartEnded,
     PartKey,
     ProviderContentReceived,
@@ -79,6 +80,8 @@ class MessageStream:
         self._ended: list[int] = []
         self._unchecked: list[int] = []
         self._calls = 0
+        self.origin = Origin("")
+        """Who answers; whoever asks sets it. Named in failures."""
         self.size_bytes = 0
         """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None
@@ -256,7 +259,7 @@ class MessageStream:
 
     def _over_limit(self, what: str, key: str) -> ProviderAnswerOverLimit:
         error = ProviderAnswerOverLimit.of(what, key, getattr(self._limits, key))
-        error.metadata["providerId"] = self.model.provider_id
+        self.origin.name_in(error)
         return error
 
     def _grow(self, part: GrowingPart, text: str) -> None:

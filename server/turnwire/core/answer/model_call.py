@@ -157,6 +157,7 @@ class ModelCall:
             self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
             chat.note_provider(provider)
+            self._stream.origin = provider.origin
             answer = provider.stream(await self._prepared(provider, model))
             self.was_asked = True
             async with contextlib.aclosing(answer) as items:

@@ -179,6 +179,7 @@ class Summariser:
     async def _receive(self, request: ProviderRequest, stream: MessageStream, chat: ChatSpan) -> None:
         provider = await self._environment.providers.get(self._model.provider_id)
         chat.note_provider(provider)
+        stream.origin = provider.origin
         try:
             prepared = await self._environment.slices.run(provider.writer().prepare(request))
             self._was_asked = True

@@ -7,11 +7,10 @@ from typing import Protocol
 
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.errors import ProviderError, ProviderStreamCut, ProviderStreamFailed
-from turnwire.ports.provider import StepFinished, StreamItem
+from turnwire.ports.provider import Origin, StepFinished, StreamItem
 from turnwire.providers.answer import json_text
 from turnwire.providers.answer.bounds import AnswerBounds, too_large_event
 from turnwire.providers.answer.failures.errors import from_exception, from_stream
-from turnwire.providers.answer.failures.origin import Origin
 from turnwire.providers.answer.loop_share import EVENTS_AT_ONCE, EVENTS_PER_TURN, LoopShare
 from turnwire.providers.answer.sse import SseDecoder, SseEventTooLarge
 from turnwire.providers.answer.text_runs import joined

@@ -5,9 +5,8 @@ from functools import partial
 
 from anthropic import AsyncAnthropic
 
-from turnwire.ports.provider import PreparedRequest, StreamItem
+from turnwire.ports.provider import Origin, PreparedRequest, StreamItem
 from turnwire.providers.answer.bounds import AnswerBounds
-from turnwire.providers.answer.failures.origin import Origin
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.anthropic.stream import API, AnthropicReader
@@ -34,7 +33,7 @@ class AnthropicProvider:
         self.api = API
         self._secrets = (api_key,)
         self._shared = shared
-        self._origin = Origin(provider_id, address_of(settings))
+        self.origin = Origin(provider_id, address_of(settings))
         self._settings = settings
         # The SDK adds /v1; addresses are often given with it.
         base_url = (settings.base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/v1")
@@ -59,7 +58,7 @@ class AnthropicProvider:
         send = partial(post, self._client.post, "/v1/messages", Body(prepared), trace_headers(self._settings))
         shared = self._shared
         bounds = AnswerBounds(shared.limits, shared.memory)
-        return read_answer(send, reader, self._origin, self._secrets, share=shared.loop, bounds=bounds)
+        return read_answer(send, reader, self.origin, self._secrets, share=shared.loop, bounds=bounds)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

@@ -3,9 +3,8 @@
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from turnwire.ports.provider import PreparedRequest, StreamItem
+from turnwire.ports.provider import Origin, PreparedRequest, StreamItem
 from turnwire.providers.answer.bounds import AnswerBounds
-from turnwire.providers.answer.failures.origin import Origin
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.http.client import trace_headers
 from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
@@ -33,7 +32,7 @@ class OpenAIChatProvider:
         self._client = openai_client(settings, api_key, shared.max_connections, shared.limits)
         self._secrets = (api_key,)
         self._shared = shared
-        self._origin = Origin(provider_id, address_of(settings))
+        self.origin = Origin(provider_id, address_of(settings))
         self._dialect = dialect_of(settings.base_url, settings.stream_usage, settings.sends_reasoning)
 
     def writer(self) -> ChatWriter:
@@ -47,7 +46,7 @@ class OpenAIChatProvider:
         send = partial(post, self._client.post, "/chat/completions", Body(prepared), trace_headers(self._settings))
         shared = self._shared
         bounds = AnswerBounds(shared.limits, shared.memory)
-        return read_answer(send, reader, self._origin, self._secrets, share=shared.loop, bounds=bounds)
+        return read_answer(send, reader, self.origin, self._secrets, share=shared.loop, bounds=bounds)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

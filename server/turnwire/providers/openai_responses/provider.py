@@ -3,9 +3,8 @@
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from turnwire.ports.provider import PreparedRequest, StreamItem
+from turnwire.ports.provider import Origin, PreparedRequest, StreamItem
 from turnwire.providers.answer.bounds import AnswerBounds
-from turnwire.providers.answer.failures.origin import Origin
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.http.client import trace_headers
 from turnwire.providers.openai_client import openai_client
@@ -33,7 +32,7 @@ class OpenAIResponsesProvider:
         self._client = openai_client(settings, api_key, shared.max_connections, shared.limits)
         self._secrets = (api_key,)
         self._shared = shared
-        self._origin = Origin(provider_id, address_of(settings))
+        self.origin = Origin(provider_id, address_of(settings))
         self._reasoning_summary = settings.reasoning_summary
 
     def writer(self) -> ResponsesWriter:
@@ -47,7 +46,7 @@ class OpenAIResponsesProvider:
         send = partial(post, self._client.post, "/responses", Body(prepared), trace_headers(self._settings))
         shared = self._shared
         bounds = AnswerBounds(shared.limits, shared.memory)
-        return read_answer(send, reader, self._origin, self._secrets, share=shared.loop, bounds=bounds)
+        return read_answer(send, reader, self.origin, self._secrets, share=shared.loop, bounds=bounds)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

@@ -16,9 +16,8 @@ from turnwire.domain.conversation.events import PartDelta, PartStarted
 from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, Reasoning, Text
 from turnwire.domain.errors import ProviderError
 from turnwire.domain.limits import Limits
-from turnwire.ports.provider import StepFinished, StreamItem
+from turnwire.ports.provider import Origin, StepFinished, StreamItem
 from turnwire.providers.answer.bounds import AnswerBounds, AnswersMemory
-from turnwire.providers.answer.failures.origin import Origin
 from turnwire.providers.answer.loop_share import LoopShare
 from turnwire.providers.answer.sse import SseDecoder, SseEventTooLarge
 from turnwire.providers.answer.stream import read_answer

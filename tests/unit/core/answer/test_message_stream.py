@@ -33,6 +33,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Growth
 from turnwire.ports.provider import (
+    Origin,
     PartEnded,
     ProviderContentReceived,
     ReasoningDelta,
@@ -331,12 +332,13 @@ def test_an_answer_has_a_limit_of_parts_calls_and_text() -> None:
         stream = MessageStream(
             make_answer("msg_1", status=MessageStatus.STREAMING), lambda _: None, numbered_ids(), limits
         )
-        stream.begin_attempt(ModelRef("p", "m"))
+        stream.origin = Origin("p", "p.example:8443")
         for number in range(3 if limits.max_answer_bytes > 2 else 2):
             stream.apply(item(number))
         with pytest.raises(ProviderAnswerOverLimit) as caught:
             stream.apply(item(3))
-        assert caught.value.metadata["providerId"] == "p"
+        assert "the provider p at p.example:8443 " in str(caught.value)
+        assert caught.value.metadata.items() >= {"providerId": "p", "providerHost": "p.example:8443"}.items()
         assert len(stream.snapshot().parts) == (3 if limits.max_answer_bytes > 2 else 1)
 
 

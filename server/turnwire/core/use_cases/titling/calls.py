@@ -51,6 +51,7 @@ class TitleCall:
         limits = msgspec.structs.replace(environment.settings.limits, max_answer_bytes=MAX_ANSWER_BYTES)
         stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id, limits)
         stream.begin_attempt(model)
+        stream.origin = provider.origin
         started_at, was_asked = asyncio.get_running_loop().time(), True
         failure: ProviderError | None = None
         try:

@@ -327,7 +327,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
         "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
-        "api.bounds.answers": {"MAX_SMALL_BYTES": CLOSED},
         "api.bounds.copying": {"COPIED_BYTES": WAITS, "LARGE_BYTES": "others go before it", "_MAX_LARGE": FORGOTTEN},
         "api.bounds.sending": {
             "MAX_MADE": WAITS,
@@ -335,6 +334,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "TENANT_SHARE": "calls are refused, and streams wait",
             "UNREAD_SECONDS": CLOSED,
         },
+        "api.bounds.unread": {"MAX_SMALL_BYTES": CLOSED, "CALL_BYTES": "it counts as so many"},
         "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",

@@ -36,7 +36,7 @@ from opencode.session.session_pb2 import (
 )
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, streamed, words_of
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.api.bounds import receiving, sending
+from turnwire.api.bounds import receiving, sending, unread
 from turnwire.api.bounds.copying import COPIED_BYTES
 from turnwire.api.bounds.peers import MAX_RESETS
 from turnwire.api.grpc.server import LOOKAHEAD_BYTES
@@ -298,6 +298,64 @@ async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
         await until(lambda: server.load.sending.bytes == 0)
 
 
+_NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)
+"""Settings: the server may send nothing on a stream."""
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+@pytest.mark.parametrize("listener", ["grpc", "web"])
+async def test_small_answers_that_nobody_reads_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: str
+) -> None:
+    """Each counts for the calls at once; whoever has the oldest is cut off when they are too many, and only it."""
+    monkeypatch.setattr(unread, "MAX_SMALL_BYTES", 20 * unread.CALL_BYTES)
+    async with running_server(tmp_path, '[web]\nlisten = "127.0.0.1:0"\n') as server, connect(server.address) as client:
+        get = GetSessionRequest(session_id=await new_session(client)).SerializeToString()
+        await until(lambda: server.load.calls == 0)
+        web = server.web_address.rpartition("//")[2].strip("/")
+        address, kind = (server.address, "application/grpc") if listener == "grpc" else (web, "application/proto")
+        head, body = call(f"{SESSIONS}/GetSession", kind), message(get) if listener == "grpc" else get
+
+        async def ask_for(one: Wire, streams: int) -> None:
+            for stream in range(1, 2 * streams, 2):
+                await one.send(frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, body, end=True))
+
+        async with wire(_host_and_port(address), _NO_WINDOW) as first, wire(_host_and_port(address), _NO_WINDOW) as one:
+            await ask_for(first, 15)
+            await until(lambda: server.load.unread.bytes == 15 * unread.CALL_BYTES)
+            assert server.load.calls == 15
+            await ask_for(one, 10)
+            await until(lambda: first.is_closed and server.load.unread.bytes == 10 * unread.CALL_BYTES)
+            assert server.load.calls == 10 and not one.is_closed
+            await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+        await until(lambda: server.load.unread.bytes == server.load.calls == 0)
+
+
+async def test_checks_of_health_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor may their requests be missing; a check on a connection of its own is answered beside them."""
+    monkeypatch.setattr(unread, "MAX_SMALL_BYTES", 20 * unread.CALL_BYTES)
+    async with running_server(tmp_path, "[limits]\nmax_calls = 1\n") as server, connect(server.address) as client:
+        address, head = _host_and_port(server.address), call("/grpc.health.v1.Health/Check")
+        watch = client.events.WatchEvents(WatchEventsRequest(), timeout=200)
+        await watch.read()
+        async with wire(address, _NO_WINDOW) as first, by_hand(server) as second, wire(address, _NO_WINDOW) as third:
+            for one, streams, request in ((first, 15, message(b"")), (second, 10, b""), (third, 15, message(b""))):
+                began = server.load.unread.bytes
+                for stream in range(1, 2 * streams, 2):
+                    data = data_frames(stream, request, end=True) if request else b""
+                    await one.send(frame(HEADERS, END_HEADERS, stream, head) + data)
+                await until(lambda began=began: server.load.unread.bytes != began)  # type: ignore[misc]
+                check = await HealthStub(client.channel).Check(health_pb2.HealthCheckRequest(), timeout=200)
+                assert check.status == health_pb2.HealthCheckResponse.SERVING
+            await until(lambda: first.is_closed and second.is_closed)
+            await until(lambda: server.load.unread.bytes <= 20 * unread.CALL_BYTES)
+            assert not third.is_closed and server.load.calls == 1
+
+
 async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client that does not read is cut off; a watch that waited for the room gets its event."""
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.2)
@@ -361,12 +419,11 @@ async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkey
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         get = await _stored(client, 12_000_000)
         body, place = get.SerializeToString(), server.web_address.rpartition("//")[2].strip("/")
-        host, _, port = place.rpartition(":")
-        with socket.socket() as unread:
-            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            unread.connect((host, int(port)))
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(_host_and_port(place))
             head = f"host: {place}\r\ncontent-type: application/proto\r\ncontent-length: {len(body)}\r\n\r\n"
-            unread.sendall(f"POST /opencode.message.MessageService/GetMessage HTTP/1.1\r\n{head}".encode() + body)
+            deaf.sendall(f"POST /opencode.message.MessageService/GetMessage HTTP/1.1\r\n{head}".encode() + body)
             await until(lambda: server.load.sending.bytes >= 12_000_000)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await client.messages.GetMessage(get)

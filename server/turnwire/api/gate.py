@@ -140,24 +140,23 @@ class Gate:
             method: What is called.
             receive: Returns the encoded request.
             caller: Who calls.
-            when_sent: Tells when the answer is sent; None if the listener itself bounds what clients have not read.
+            when_sent: Tells when the answer is sent, for the call counts until then; None if it does when this returns.
 
         Raises:
             CallFailed: the call failed for any reason.
             CallerGone: the caller left before its request was there.
         """
+        if when_sent is None:
+            with contextlib.ExitStack() as sent:
+                return await self.unary(method, receive, caller, sent.callback)
         answer: Message | bytes | None = None
         call = _Call(method.name, self._observer, self._stranger_lines, self._cancelled_lines)
         with call.log_outcome():
-            taken = self._enter(method.name, caller)
-            try:
-                principal, request = await self._received(method, receive, caller, call)
-                run = partial(method.run, principal, request)
-                answer = await self._answers.one(
-                    method.name, run, Client(principal.tenant, caller.connection()), when_sent
-                )
-            finally:
-                self._load.leave(taken)
+            when_sent(partial(self._load.leave, self._enter(method.name, caller)))
+            principal, request = await self._received(method, receive, caller, call)
+            run = partial(method.run, principal, request)
+            client = Client(principal.tenant, caller.connection())
+            answer = await self._answers.one(method.name, run, client, when_sent)
             call.note_session(answer)
             audit.record_call(principal, method.name, request)
         if answer is None:

@@ -106,7 +106,7 @@ class Limits(
     max_watchers: Count = 10_000
     """Event streams open at the same time."""
     max_calls: Count = 20_000
-    """Calls at the same time, open streams included; further ones are refused."""
+    """Calls at the same time, open streams and those whose answer is not read included; further ones are refused."""
     max_pending_calls: Count = 12_000
     """Calls of gRPC that have come and have not begun. So many watchers can come back at once; further ones are
     refused."""

@@ -16,13 +16,6 @@ from turnwire.core.watches.unmade import Unmade
 BESIDE_BYTES = 256 * 1024
 """Larger answers are made beside the event loop."""
 
-MAX_SMALL_BYTES = 64 * 2**20
-"""Of answers to calls that are too small for a place and that clients have not read. Beyond it, who has the oldest is
-cut off."""
-
-TINY_BYTES = 1024
-"""Of an answer that is not counted at all: gRPC keeps more than that for any call."""
-
 Answer = Message | bytes | Unmade
 """What methods return."""
 
@@ -40,12 +33,9 @@ class Answers:
         """Takes what counts them, and the thread where large ones are made one after the other."""
         self._load = load
         self._beside = beside
-        self._small: dict[object, tuple[int, Client]] = {}
-        """Small answers of calls that have not been read, the oldest first."""
-        self._small_bytes = 0
 
     async def one(
-        self, name: str, run: Callable[[], Awaitable[Answer]], client: Client, when_sent: WhenSent | None
+        self, name: str, run: Callable[[], Awaitable[Answer]], client: Client, when_sent: WhenSent
     ) -> Message | bytes:
         """Returns the answer of a method with one answer. It has a place until it is sent if it is large.
 
@@ -53,7 +43,7 @@ class Answers:
             name: Of the method.
             run: Returns its answer.
             client: Whose call it is.
-            when_sent: Tells when the answer is sent; None if the listener itself bounds what clients have not read.
+            when_sent: Tells when the answer is sent.
 
         Raises:
             TooManyCalls: there is no place.
@@ -64,14 +54,12 @@ class Answers:
                 sending.check(client)
             answer = await run()
             if (size := size_of(answer)) <= SMALL_BYTES:
-                if size > TINY_BYTES and when_sent is not None:
-                    when_sent(self._keep_small(size, client))
+                when_sent(self._load.unread.keep(size, client.connection))
                 made = await self._made(answer)
                 await sending.copying.pace(size)
                 return made
-            if when_sent is not None:
-                held = sending.hold(size, client, partial(self._cut_off, client))
-                when_sent(lambda: sending.release(held))
+            held = sending.hold(size, client, partial(self._cut_off, client))
+            when_sent(lambda: sending.release(held))
             made = await self._made(answer)
         await sending.copying.pace(size)
         return made
@@ -99,23 +87,6 @@ class Answers:
         """Gives what is sent in pieces a place. Returns what takes it back. Raises TooManyCalls: there is none."""
         sending = self._load.sending
         return partial(sending.release, sending.hold(size, client, partial(self._cut_off, client)))
-
-    def _keep_small(self, size: int, client: Client) -> Callable[[], None]:
-        """Counts a small answer until the function that is returned is called."""
-        key = object()
-
-        def forget() -> None:
-            if self._small.pop(key, None) is not None:
-                self._small_bytes -= size
-
-        self._small[key] = size, client
-        self._small_bytes += size
-        while self._small_bytes > MAX_SMALL_BYTES and len(self._small) > 1:
-            first = next(iter(self._small))
-            oldest_size, oldest = self._small.pop(first)
-            self._small_bytes -= oldest_size
-            self._cut_off(oldest)
-        return forget
 
     async def _made(self, answer: Answer) -> Message | bytes:
         if not isinstance(answer, Unmade):

@@ -6,6 +6,7 @@ from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.receiving import RETRY_AFTER, Receiving
 from turnwire.api.bounds.sending import Sending
+from turnwire.api.bounds.unread import Unread
 from turnwire.domain.errors import MemoryShort, TooManyCalls
 from turnwire.domain.limits import Limits
 
@@ -23,8 +24,9 @@ class Load:
         self.resets = Resets()
         self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes, self.copying, self.resets)
         self.sending = Sending(limits.max_sending_bytes, self.copying)
+        self.unread = Unread(self.resets)
         self.calls = 0
-        """Calls that run, open streams included."""
+        """Calls that run, open streams and those whose answer is not read included."""
         self._metadata_bytes = 0
         self.is_memory_short = False
         """Whether what begins new work is refused."""
@@ -55,7 +57,7 @@ class Load:
         return more
 
     def leave(self, more: int) -> None:
-        """Forgets a call that has ended. Takes what `enter` has returned."""
+        """Forgets a call that has ended and whose answer is no longer kept. Takes what `enter` has returned."""
         self.calls -= 1
         self._metadata_bytes -= more
 

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from opencode.message.message_pb2 import GetMessageResponse
-from turnwire.api.bounds import answers as answers_module
-from turnwire.api.bounds.answers import BESIDE_BYTES, TINY_BYTES, Answers
+from turnwire.api.bounds.answers import BESIDE_BYTES, Answers
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.sending import Client
+from turnwire.api.bounds.unread import CALL_BYTES
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.limits import Limits
 
@@ -80,42 +80,28 @@ async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: in
     async def send(answer: object) -> None:
         assert answer == b"x"
 
-    assert await answers.one("method", run, ONE, None) == b"x"
+    assert await answers.one("method", run, ONE, lambda done: done()) == b"x"
     await answers.stream(ONE, send).send(await run())
     assert [thread is not threading.main_thread() for thread in threads] == [is_beside] * 2
 
 
-async def test_small_answers_that_nobody_reads_have_a_bound(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has the oldest is cut off; one that was read counts no more, and tiny ones never do."""
-    cut, sent = list[str](), list[Callable[[], None]]()
-    monkeypatch.setattr(answers_module, "MAX_SMALL_BYTES", 10_000)
-    monkeypatch.setattr(load.resets, "cut_off", lambda connection, _: cut.append(connection))
-    answers = Answers(load, ThreadPoolExecutor(1))
+async def test_small_answers_count_until_they_are_sent(answers: Answers, load: Load) -> None:
+    """Also an empty one, for gRPC keeps its call."""
+    sent = list[Callable[[], None]]()
 
-    async def call(connection: str, size: int) -> None:
-        async def run() -> bytes:
-            return bytes(size)
+    async def run() -> bytes:
+        return b""
 
-        await answers.one("method", run, Client("", connection), sent.append)
-
-    for connection in ("a", "b"):
-        await call(connection, 5000)
-    for _ in range(20):
-        await call("tiny", TINY_BYTES)
-    assert (cut, len(sent)) == ([], 2)
-    sent[0]()
-    await call("c", 5000)
-    assert cut == []
-    await call("d", 5000)
-    assert cut == ["b"]
-    for done in sent:
-        done()
-    assert answers._small_bytes == 0
+    await answers.one("method", run, ONE, sent.append)
+    assert load.unread.bytes == CALL_BYTES
+    [done] = sent
+    done()
+    assert load.unread.bytes == 0
 
 
 async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: Answers, load: Load) -> None:
     """Small ones have none."""
-    sent = list[object]()
+    sent = list[Callable[[], None]]()
 
     async def run() -> GetMessageResponse:
         answer = GetMessageResponse()
@@ -126,9 +112,9 @@ async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: A
         return b"x"
 
     await answers.one("method", run_small, ONE, sent.append)
-    assert (sent, load.sending.bytes) == ([], 0)
+    assert load.sending.bytes == 0
     await answers.one("method", run, ONE, sent.append)
     assert load.sending.bytes > SIZE
-    [done] = sent
-    done()  # type: ignore[operator]
+    _, done = sent
+    done()
     assert load.sending.bytes == 0

@@ -205,3 +205,23 @@ async def test_a_conversation_that_is_too_large_is_not_read(
     hiding = Commit(session_id="ses_1", at=NOW, changes=(HideMessages("msg_large_1"),), events=(TOLD,))
     await opened.store.commit(hiding)
     assert (await reads.history("ses_1"))[-1].message_id == "msg_large_0"
+
+
+async def test_a_conversation_is_measured_without_reading_it(opened: OpenedStore, read: list[int]) -> None:
+    """Whether or not it is in memory; what was stored since it was read counts too, and what is hidden does not."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    before = await reads.history_bytes("ses_1")
+    assert read == []
+    taken = sum(map(histories.message_bytes, await kept(opened)))
+    assert 0.7 * before < taken < 1.3 * before
+    assert await reads.history_bytes("ses_1") == taken
+    await opened.store.commit(adding(make_message("msg_new", "n" * 1_000_000)))
+    assert taken + 1_000_000 < await reads.history_bytes("ses_1") < taken + 1_010_000
+    assert len(read) == 3
+    await kept(opened)
+    assert taken + 1_000_000 < await reads.history_bytes("ses_1") < taken + 1_010_000
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(HideMessages("msg_0"),), events=(TOLD,)))
+    assert await reads.history_bytes("ses_1") == 0
+    for tenant, session_id in (("other", "ses_1"), ("other", "ses_unknown")):
+        with pytest.raises(SessionNotFound):
+            await opened.store.of(tenant).history_bytes(session_id)

@@ -123,8 +123,9 @@ class Limits(
     """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Further
     calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
     max_prompts_bytes: Count = 128 * 2**20
-    """Prompts on their way to models: from when a conversation was read for one until its provider has read it. Further
-    turns wait, those of each tenant in their order, but for prompts up to 512 KiB. A larger prompt ends its turn."""
+    """Prompts on their way to models, from before a conversation is read for one until its provider has read it.
+    Further turns wait, those of each tenant in their order, but for conversations up to 512 KiB. A larger prompt ends
+    its turn."""
     max_memory_bytes: Count = 2**30
     """Memory of the process; nine tenths of the limit of its control group if that is less. What begins new work is
     refused from nine tenths of this on, until less than eight tenths are in use; what runs goes on."""

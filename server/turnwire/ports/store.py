@@ -167,6 +167,10 @@ class TenantStore(ArchivableStore, Protocol):
         """
         ...
 
+    async def history_bytes(self, session_id: str) -> int:
+        """Returns about how much memory the conversation takes, without reading it. Raises SessionNotFound."""
+        ...
+
     async def conversation(self, session_id: str) -> Conversation:
         """Returns a session with its whole conversation. Raises ConversationTooLarge."""
         ...
@@ -222,10 +226,9 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def usage(self, query: UsageQuery, page: Page) -> UsagePage:
-        """Returns sums of usage, that of removed sessions included; `page` has a size.
+        """Returns sums of usage, that of removed sessions included. Raises InvalidRequest on a bad page token.
 
-        Raises:
-            InvalidRequest: the page token is not of this listing.
+        `page` has a size.
         """
         ...
 

@@ -35,7 +35,7 @@ windows hold, also as many small messages. Lists are read in pages, and archives
 IDLE_SECONDS = 600.0
 """Longer than a person mostly thinks between two messages."""
 
-_MESSAGE_BYTES = 800
+BARE_BYTES = 800
 """What a message takes without its texts."""
 
 _MAX_CHANGED = 500
@@ -139,6 +139,13 @@ class HistoryCache:
         history.users += 1
         return history
 
+    def get(self, tenant: str, session_id: str) -> History | None:
+        """Returns the history of a tenant's session if it was read, and all that has changed since is noted by id."""
+        history = self._histories.get(session_id)
+        if history is None or history.tenant != tenant or history.is_rewritten or history.lock.locked():
+            return None
+        return history
+
     def release(self, session_id: str, history: History) -> None:
         """Ends a use, and drops histories until the others fit and are in use: first what was used longest ago."""
         history.users -= 1
@@ -184,7 +191,7 @@ class HistoryCache:
 
 def message_bytes(message: Message) -> int:
     """Returns about how much memory a message takes."""
-    size = _MESSAGE_BYTES
+    size = BARE_BYTES
     for part in message.parts:
         call = part.content if isinstance(part.content, ToolUse) else None
         texts = (call.input_json, call.output, call.error) if call else (getattr(part.content, "text", ""),)

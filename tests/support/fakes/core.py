@@ -44,6 +44,7 @@ from turnwire.ports.tools import (
     ToolResumption,
     ToolSource,
 )
+from turnwire.storage.histories import message_bytes
 
 
 class ManualClock:
@@ -147,6 +148,10 @@ class FakeStore:
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
         return self.conversation
+
+    async def history_bytes(self, session_id: str) -> int:
+        """Returns how long its texts are."""
+        return sum(map(message_bytes, self.conversation))
 
     async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
         """Returns those of the conversation that have such calls."""

@@ -1,7 +1,7 @@
 """Room for prompts: what the requests that are on their way to models may take in memory together.
 
-A prompt has its place from when its conversation was read until its provider has read it. Who waits for a place keeps
-nothing of the prompt, and reads the conversation again.
+A prompt has its place before its conversation is read, and until its provider has read it. Who waits for a place keeps
+nothing of the conversation.
 """
 
 from collections.abc import Iterator
@@ -38,31 +38,45 @@ class PromptPlace:
             self._slot = None
             self.leave()
 
-    def fits(self, size: int) -> bool:
-        """Takes a place of a size if it needs one and there is room. One that is held has this size then, at once."""
-        if self._size:
-            self._room.change(size - self._size)
-        elif size <= ALWAYS_BYTES:
-            return True
-        elif not self._room.has_room(size):
-            return False
-        self._size = size
-        return True
+    @property
+    def max_bytes(self) -> int:
+        """The largest place."""
+        return self._room.max_bytes
 
     async def take(self, size: int) -> None:
-        """Returns when it has a place of a size. Safe to cancel.
+        """Leaves the place, and returns when there is one of this size; at once when none is needed. Safe to cancel.
 
         Raises:
             ConversationTooLarge: there is never as much room.
         """
+        self.leave()
         if size > self._room.max_bytes:
             raise ConversationTooLarge(size, self._room.max_bytes, LIMIT)
+        if self.fits(size):
+            return
         if self._slot is not None:
             self._slot.leave()  # so that prompts that wait hold up no smaller ones
         await self._room.take(self._tenant, size)
         self._size = size
         if self._slot is not None:
             await self._slot.take()
+
+    def fits(self, size: int) -> bool:
+        """Makes the place as large as this if it is not, and returns True; False when there is no room for that now."""
+        if size <= max(self._size, ALWAYS_BYTES):
+            return True
+        if not self._room.has_room(size - self._size):
+            return False
+        self._size = size
+        return True
+
+    def shrink(self, size: int) -> None:
+        """Makes the place no larger than this."""
+        if size <= ALWAYS_BYTES:
+            self.leave()
+        elif size < self._size:
+            self._room.change(size - self._size)
+            self._size = size
 
     def leave(self) -> None:
         """Gives up the place. Idempotent."""

@@ -10,7 +10,7 @@ from turnwire.core.context.prefix import Prefix, sent_context
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
 from turnwire.core.token_estimate import apply_correction, message_tokens
-from turnwire.core.tools.toolbox import Toolbox, open_toolbox
+from turnwire.core.tools.toolbox import Toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.incremental.slices import Sliced
@@ -60,16 +60,16 @@ class Draft(Struct, frozen=True, kw_only=True):
         return _draft(DraftMemory(), tuple(history), self.turn, self.system, self.toolbox)
 
 
-async def draft_request(environment: Environment, turn: Turn, history: Sequence[Message]) -> Draft:
+async def draft_request(environment: Environment, turn: Turn, history: Sequence[Message], toolbox: Toolbox) -> Draft:
     """Returns the next request of a turn. Costs what is new since the session's last one. Safe to cancel.
 
     Args:
         environment: Ports and settings.
         turn: The turn.
         history: The session's messages in order, without queued ones.
+        toolbox: The tools; open them before the history is read, for that may take seconds.
     """
     settings = environment.settings
-    toolbox = await open_toolbox(turn.tools, settings, turn.agent, environment.tools, environment.schemas)
     async with environment.kept.use(turn.session_id) as kept:
         memory = kept.part(DraftMemory)
         work = _draft(memory, tuple(history), turn, _system_prompt(settings, turn), toolbox)

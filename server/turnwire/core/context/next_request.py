@@ -6,7 +6,7 @@ from turnwire.core.answer.prompts import PromptPlace
 from turnwire.core.context.compaction import Compactor, Plan, plan_after_refusal, plan_before_step
 from turnwire.core.context.draft import Draft, draft_request
 from turnwire.core.environment import Environment
-from turnwire.core.tools.toolbox import Toolbox
+from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.events import CompactionStarted
 from turnwire.domain.conversation.messages import Message, SentContext
 from turnwire.domain.conversation.turns import Turn
@@ -46,7 +46,8 @@ class StepRequests:
         self._failed = 0
         self._is_compacted = False
         self.place = PromptPlace(environment.prompts, turn.tenant)
-        """Of the request that was made last; held until somebody leaves it."""
+        """Of the request that was made last; held until somebody leaves it. While a request is made, it is as large as
+        the conversation that was read for it."""
 
     def paid_summaries(self) -> tuple[Message, ...]:
         """Returns the summaries that this turn paid for, for its totals; includes summaries from before a restart."""
@@ -70,11 +71,14 @@ class StepRequests:
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)
         self._is_compacted = plan is not None and await self._compact(draft, plan)
-        return _step_request(await self._draft() if self._is_compacted else draft, is_compacted=self._is_compacted)
+        if self._is_compacted:
+            del draft, plan  # before the conversation is read again
+            return await self.again()
+        return self._step_request(draft)
 
     async def again(self) -> StepRequest:
         """Returns the request for the same step anew, for another attempt; otherwise like `next`."""
-        return _step_request(await self._draft(), is_compacted=self._is_compacted)
+        return self._step_request(await self._draft())
 
     async def shorter(self) -> StepRequest | None:
         """Returns a shorter request for the last one, which its provider found too long.
@@ -89,6 +93,7 @@ class StepRequests:
         if plan is None or not await self._compact(draft, plan):
             return None
         self._is_compacted = True
+        del draft, plan  # before the conversation is read again
         return await self.again()
 
     async def _compact(self, draft: Draft, plan: Plan) -> bool:
@@ -99,20 +104,24 @@ class StepRequests:
         return is_done
 
     async def _draft(self) -> Draft:
-        """Returns the draft with its place. While it waits for one, nothing of the conversation is kept here."""
-        draft = await self._read()
-        if not self.place.fits(draft.size_bytes):
-            size = draft.size_bytes
-            del draft
-            await self.place.take(size)
-            draft = await self._read()
-            self.place.fits(draft.size_bytes)
-        return draft
+        """Returns the draft, which has a place. While it waits for one, nothing of the conversation is kept here."""
+        environment, turn = self._environment, self._turn
+        toolbox = await open_toolbox(
+            turn.tools, environment.settings, turn.agent, environment.tools, environment.schemas
+        )
+        conversations, prompt_bytes = environment.store.of(turn.tenant), 0
+        while True:
+            # a conversation may be larger than its prompt, when a summary replaces most of it
+            read_bytes = min(await conversations.history_bytes(turn.session_id), self.place.max_bytes)
+            await self.place.take(max(read_bytes, prompt_bytes))
+            history = await conversations.history(turn.session_id)
+            draft = await draft_request(environment, turn, history, toolbox)
+            if self.place.fits(draft.size_bytes):
+                return draft
+            prompt_bytes = draft.size_bytes
+            del history, draft
 
-    async def _read(self) -> Draft:
-        history = await self._environment.store.of(self._turn.tenant).history(self._turn.session_id)
-        return await draft_request(self._environment, self._turn, history)
-
-
-def _step_request(draft: Draft, *, is_compacted: bool) -> StepRequest:
-    return StepRequest(draft.request, draft.toolbox, draft.sent, draft, is_compacted)
+    def _step_request(self, draft: Draft) -> StepRequest:
+        """Returns the request for a step; its place is as large as its prompt from now on."""
+        self.place.shrink(draft.size_bytes)
+        return StepRequest(draft.request, draft.toolbox, draft.sent, draft, self._is_compacted)

@@ -14,6 +14,7 @@ from turnwire.core.intake.attachments import LoadedFile
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.inputs import NewPart, NewTurn
 from turnwire.core.intake.readable_files import readable_files
+from turnwire.core.tools.toolbox import open_toolbox
 from turnwire.core.use_cases.choices import (
     check_tools,
     choose_agent,
@@ -91,10 +92,13 @@ class ContextExplainer:
 
     async def _explanation(self, principal: Principal, turn: Turn, contents: Contents) -> ContextExplanation:
         environment, model = self._environment, turn.model
+        toolbox = await open_toolbox(
+            turn.tools, environment.settings, turn.agent, environment.tools, environment.schemas
+        )
         history = await environment.store.of(turn.tenant).history(turn.session_id)
         if contents.contents:
             history = (*history, self._message(turn, contents))
-        draft = await draft_request(environment, turn, history)
+        draft = await draft_request(environment, turn, history, toolbox)
         plan = await plan_before_step(environment, draft)
         unsaved = {file.reference.sha256: await self._content(principal, file) for file in contents.files}
         provider = await environment.providers.get(model.provider_id)

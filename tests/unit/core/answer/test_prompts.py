@@ -1,11 +1,15 @@
 """Prompts have a place until their provider has read them, and nothing of them is kept while the answer streams."""
 
 import asyncio
+import dataclasses
 import gc
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 
-from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
+import msgspec
+import pytest
+
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeServerTools, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.answer.prompts import ALWAYS_BYTES
@@ -14,7 +18,7 @@ from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
 from turnwire.core.settings import Retries
 from turnwire.core.turns.run import TurnRun
-from turnwire.domain.conversation.messages import FinishReason
+from turnwire.domain.conversation.messages import Compaction, FinishReason, Message, MessageType
 from turnwire.domain.errors import ProviderUnavailable
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StepFinished, StreamItem, TextDelta
 
@@ -45,8 +49,8 @@ def _raise(error: Exception) -> StreamItem:
     raise error
 
 
-def _environment(provider: FakeProvider, text: str = LONG) -> Environment:
-    store = FakeStore(conversation=(make_message("msg_user", text),), sessions_by_id={"ses_1": make_session()})
+def _environment(provider: FakeProvider, text: str = LONG, store: FakeStore | None = None) -> Environment:
+    store = store or FakeStore(conversation=(make_message("msg_user", text),), sessions_by_id={"ses_1": make_session()})
     environment = make_environment(store, FakeProviders(provider), settings={"retries": Retries(max_retries=1)})
     environment.prompts.max_bytes = int(1.5 * len(LONG))
     return environment
@@ -124,3 +128,118 @@ async def test_a_prompt_that_never_fits_ends_its_turn() -> None:
     work = await TurnRun(environment, make_turn()).run(asyncio.Semaphore(1))
     assert provider.asked == 0
     assert "limits.max_prompts_bytes" in repr(work)
+
+
+class _Counting(FakeStore):
+    """Counts the conversations that it reads."""
+
+    reads = 0
+
+    async def history(self, session_id: str) -> tuple[Message, ...]:
+        self.reads += 1
+        return await super().history(session_id)
+
+
+class _Undiscovered(FakeServerTools):
+    """The tools of a server that does not answer yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.discovered = asyncio.Event()
+
+    async def wait_discovered(self) -> None:
+        await self.discovered.wait()
+
+
+async def test_no_conversation_is_read_before_its_prompt_has_a_place() -> None:
+    """Not by turns that wait for a place, and not by one that waits for the tools of the server."""
+    provider, store = _Reading(), _counting(LONG)
+    environment, tools = _environment(provider, store=store), _Undiscovered()
+    slow = dataclasses.replace(environment, tools=tools)
+    object.__setattr__(slow, "prompts", environment.prompts)
+    runs = [TurnRun(slow, make_turn("trn_slow"))]
+    runs += [TurnRun(environment, make_turn(f"trn_{n}")) for n in range(3)]
+    running = [asyncio.create_task(run.run(asyncio.Semaphore(4))) for run in runs]
+    await settled()
+    assert (provider.asked, store.reads) == (1, 1)
+    tools.discovered.set()
+    provider.reads.set()
+    provider.answers.set()
+    await asyncio.gather(*running)
+    assert (provider.asked, store.reads, environment.prompts.held_bytes) == (4, 4, 0)
+
+
+def _counting(text: str) -> _Counting:
+    return _Counting(conversation=(make_message("msg_user", text),), sessions_by_id={"ses_1": make_session()})
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["while it waits", "while it is read"])
+async def test_a_prompt_that_has_grown_is_measured_again(is_read: bool) -> None:
+    """One that is larger than all prompts may be is refused; its place does not grow unseen."""
+    provider, store = _Reading(), _counting(LONG)
+    environment = _environment(provider, store=store)
+    held = environment.prompts
+    if not is_read:
+        assert held.has_room(len(LONG))
+    grown = (*store.conversation, make_message("msg_more", LONG))
+
+    async def history(session_id: str) -> tuple[Message, ...]:
+        store.conversation = grown
+        return grown
+
+    if is_read:
+        store.history = history  # type: ignore[method-assign]
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    await settled()
+    if not is_read:
+        store.conversation = grown
+        held.change(-len(LONG))
+    work = await running
+    assert (provider.asked, held.held_bytes) == (0, 0)
+    assert "limits.max_prompts_bytes" in repr(work)
+
+
+async def test_a_prompt_that_has_grown_waits_for_a_larger_place() -> None:
+    """It leaves the one that it has, and keeps nothing meanwhile."""
+    before, provider, store = len(_requests()), _Reading(), _counting(LONG)
+    environment = _environment(provider, store=store)
+    held = environment.prompts
+    held.max_bytes = int(3.5 * len(LONG))
+    assert held.has_room(2 * len(LONG))
+    grown = (*store.conversation, make_message("msg_more", LONG))
+
+    async def history(session_id: str) -> tuple[Message, ...]:
+        store.conversation = grown
+        return grown
+
+    store.history = history  # type: ignore[method-assign]
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    await settled()
+    assert (provider.asked, held.held_bytes, len(_requests()) - before) == (0, 2 * len(LONG), 0)
+    held.change(-2 * len(LONG))
+    provider.reads.set()
+    provider.answers.set()
+    await running
+    assert (provider.asked, held.held_bytes) == (1, 0)
+
+
+async def test_a_conversation_over_the_limit_is_read_alone_when_its_prompt_is_short() -> None:
+    """A summary may replace most of it: while it is read it has all the room, and then what its prompt needs."""
+    summary = make_message("msg_summary", "what was", type=MessageType.SYSTEM)
+    summary = msgspec.structs.replace(
+        summary, compaction=Compaction(through_message_id="msg_old", message_count=1, tokens_before=1, tokens_after=1)
+    )
+    store = _counting("hello")
+    store.conversation = (make_message("msg_old", LONG * 2), summary, *store.conversation)
+    provider = _Reading()
+    environment = _environment(provider, store=store)
+    assert environment.prompts.has_room(1)
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    await settled()
+    assert (provider.asked, store.reads) == (0, 0)
+    environment.prompts.change(-1)
+    await settled()
+    assert (provider.asked, store.reads, environment.prompts.held_bytes) == (1, 1, 0)
+    provider.reads.set()
+    provider.answers.set()
+    await running

@@ -56,6 +56,14 @@ class Conversations:
             self._kept.release(session_id, history)
         return await self._long.read(queries.history, tenant, session_id)
 
+    async def kept_bytes(self, tenant: str, session_id: str) -> int | None:
+        """Returns about how much memory the conversation takes; None when it has to be counted in the database."""
+        history = self._kept.get(tenant, session_id)
+        if history is None:
+            return None
+        size, ids = history.size_bytes, list(history.changed)
+        return size + await run(self._connection, _new_bytes, tenant, session_id, ids) if ids else size
+
     async def _follow(self, history: History, tenant: str, session_id: str) -> bool:
         """Brings a history up to date. Returns False when it changes all the time."""
         for _ in range(_MAX_ROUNDS):
@@ -134,3 +142,8 @@ def _some(db: sqlite3.Connection, tenant: str, session_id: str, ids: Sequence[st
         return list(zip(read_messages(db, where, values, "place"), places, strict=True))
     finally:
         db.execute("COMMIT")
+
+
+def _new_bytes(db: sqlite3.Connection, tenant: str, session_id: str, ids: Sequence[str]) -> int:
+    """Returns about how much memory some messages take that are part of the conversation."""
+    return queries.history_bytes(db, tenant, session_id, f"message_id IN ({','.join('?' * len(ids))})", ids)

@@ -1,7 +1,7 @@
 """Queries. Each is one function that runs on the reading connection's thread."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -24,7 +24,7 @@ from turnwire.domain.principal import STAGING_MARK, Principal
 from turnwire.ports.conversations import Conversation, StoredQuestion
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
-from turnwire.storage.histories import check_conversation
+from turnwire.storage.histories import BARE_BYTES, check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.hiding.marks import OFF_PATH
 from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, PAGED_BYTES, PART_BYTES, PART_OUTLINE
@@ -135,6 +135,21 @@ def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Messa
     (size,) = db.execute(f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE {shown}", (row,)).fetchone()
     check_conversation(int(size))
     return read_messages(db, shown, (row,), "place")
+
+
+def history_bytes(
+    db: sqlite3.Connection, tenant: str, session_id: str, where: str = "1", values: Sequence[object] = ()
+) -> int:
+    """Returns about how much memory the messages of a conversation take; see `TenantStore.history_bytes`.
+
+    `where` is SQL and names some of them; `values` are its parameters.
+    """
+    query = (
+        f"SELECT count(*) * {BARE_BYTES} + total({MESSAGE_BYTES}) FROM messages"
+        f" WHERE {where} AND session = ? AND hidden = 0 AND queued = 0"
+    )
+    (size,) = db.execute(query, (*values, session_row(db, tenant, session_id))).fetchone()
+    return int(size)
 
 
 def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conversation:

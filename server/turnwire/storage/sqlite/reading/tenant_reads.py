@@ -147,9 +147,16 @@ class TenantReads:
 
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
+        return await self._conversations().history(self._tenant, session_id)
+
+    async def history_bytes(self, session_id: str) -> int:
+        """Returns about how much memory the conversation takes."""
+        size = await self._conversations().kept_bytes(self._tenant, session_id)
+        return await self._by_length(queries.history_bytes, session_id) if size is None else size
+
+    def _conversations(self) -> Conversations:
         reads = self._reads
-        conversations = Conversations(reads.connection, reads.long, reads.writer, reads.cache.histories)
-        return await conversations.history(self._tenant, session_id)
+        return Conversations(reads.connection, reads.long, reads.writer, reads.cache.histories)
 
     async def conversation(self, session_id: str) -> Conversation:
         """Returns a session with its whole conversation."""

@@ -219,7 +219,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "LONGEST_REST_SECONDS": PIECES,
         },
         "providers.http.client": {"CONNECT_SECONDS": RUN_AGAIN},
-        "providers.http.body": {"MAX_WHOLE_BYTES": CUT, "CHUNK_BYTES": PIECES},
+        "providers.http.body": {"MAX_WHOLE_BYTES": CUT, "CHUNK_BYTES": PIECES, "MAX_CHARGE_SECONDS": WAITS},
         "providers.http.answer": {"MAX_PROVISIONAL": ANSWER_ENDS},
         "providers.http.transport": {
             "MAX_HEAD_BYTES": ANSWER_ENDS,

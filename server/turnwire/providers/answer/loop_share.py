@@ -31,6 +31,9 @@ time for 1,000 reads."""
 LONGEST_REST_SECONDS = 0.5
 """Most time between two reads of a stream that has more, while the pace above allows it: up to 1,500 streams."""
 
+REST_OF_LONG_READS = 2.0
+"""Times that a long read took, all streams read nothing: such reads have a third of the loop."""
+
 READS_AT_ONCE = 64
 """That are not spread over time, because streams do not send in step."""
 
@@ -70,6 +73,11 @@ class LoopShare:
         self._next_read = due + pause
         if due > now:
             await asyncio.sleep(due - now)
+
+    def charge(self, seconds: float) -> None:
+        """Counts a read that took so long because of what came: thousands of chunks of a byte, for example."""
+        now = asyncio.get_running_loop().time()
+        self._next_read = max(self._next_read, now) + REST_OF_LONG_READS * seconds
 
     @property
     def reads_per_second(self) -> float:

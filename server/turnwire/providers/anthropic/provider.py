@@ -42,7 +42,7 @@ class AnthropicProvider:
             base_url=base_url,
             timeout=sdk_timeout(settings.timeout_seconds),
             max_retries=MAX_RETRIES,
-            http_client=http_client(base_url, shared.max_connections, shared.limits),
+            http_client=http_client(base_url, shared.max_connections, shared.limits, shared.loop.charge),
             # The SDK would write spans of its own and send their trace along, if anything set a global tracer provider.
             open_telemetry={"traces": False, "propagation": False},
         )

@@ -21,6 +21,9 @@ the number of chunks decides how long that takes."""
 READ_SECONDS = 0.001
 """Of a read that was given all that it asked for; after a longer one, less is asked for."""
 
+MAX_CHARGE_SECONDS = 0.05
+"""Counted of a long read, which may have waited for its first byte."""
+
 MAX_WHOLE_BYTES = 64 * 1024
 """Of a body that is no stream, unpacked: an error or a page. The rest is not read."""
 
@@ -79,19 +82,28 @@ class Body(httpx2.AsyncByteStream):
     """Yields the unpacked body in small pieces. Read once; `aclose` ends the connection unless all was read."""
 
     def __init__(
-        self, response: aiohttp.ClientResponse, unpack: Unpack, limits: Limits, deadline: float, *, whole: bool
+        self,
+        response: aiohttp.ClientResponse,
+        unpack: Unpack,
+        limits: Limits,
+        deadline: float,
+        charge: Callable[[float], None],
+        *,
+        whole: bool,
     ) -> None:
         """Args:
         response: An open answer; this owns it.
         unpack: Unpacks it.
         limits: What it may bring.
         deadline: When it has to be at its end, by the loop's clock.
+        charge: Takes how many seconds a long read took.
         whole: Whether it is no stream, so that only its beginning is read.
         """
         self._response = response
         self._unpack = unpack
         self._limits = limits
         self._deadline = deadline
+        self._charge = charge
         self._whole = whole
         self._read_bytes = FIRST_BYTES
 
@@ -131,8 +143,12 @@ class Body(httpx2.AsyncByteStream):
                 raise ProviderStreamCut("the provider fell silent in the middle of its answer") from error
             raise ProviderStreamCut("the connection to the provider broke before the end of its answer") from error
         if len(chunk) == wanted:
-            is_long = time.perf_counter() - began > READ_SECONDS
-            self._read_bytes = max(LEAST_BYTES, wanted // 2) if is_long else min(CHUNK_BYTES, wanted * 2)
+            seconds = time.perf_counter() - began
+            if seconds > READ_SECONDS:
+                self._read_bytes = max(LEAST_BYTES, wanted // 2)
+                self._charge(min(seconds, MAX_CHARGE_SECONDS))
+            else:
+                self._read_bytes = min(CHUNK_BYTES, wanted * 2)
         return chunk
 
     def _check(self, size: int) -> None:

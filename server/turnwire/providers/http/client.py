@@ -1,6 +1,6 @@
 """The HTTP client that both SDKs get, and its settings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.cookiejar import CookieJar
 from typing import Any
 
@@ -42,13 +42,16 @@ def sdk_timeout(silence_seconds: float) -> httpx2.Timeout:
     return httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds))
 
 
-def http_client(base_url: str, max_connections: int, limits: Limits) -> httpx2.AsyncClient:
+def http_client(
+    base_url: str, max_connections: int, limits: Limits, charge: Callable[[float], None]
+) -> httpx2.AsyncClient:
     """Returns a client for one address, which follows no redirect to another; the SDK that gets it closes it.
 
     Args:
         base_url: The address.
         max_connections: Calls that may be open at once.
         limits: What an answer may bring.
+        charge: Takes how many seconds a long read of an answer took.
     """
-    transport = BoundedTransport(base_url, max_connections, limits)
+    transport = BoundedTransport(base_url, max_connections, limits, charge)
     return httpx2.AsyncClient(transport=transport, headers=_HEADERS, cookies=_NoCookies(), follow_redirects=False)

@@ -8,6 +8,7 @@ import asyncio
 import socket
 import ssl
 import urllib.request
+from collections.abc import Callable
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -48,12 +49,14 @@ _REDIRECTS = (307, 308)
 class BoundedTransport(httpx2.AsyncBaseTransport):
     """Implements httpx2's transport for one provider. Used on one event loop; its session begins with a call."""
 
-    def __init__(self, base_url: str, max_connections: int, limits: Limits) -> None:
+    def __init__(self, base_url: str, max_connections: int, limits: Limits, charge: Callable[[float], None]) -> None:
         """Args:
         base_url: The provider's address; decides on the proxy.
         max_connections: Calls that may be open at once.
         limits: What an answer may bring.
+        charge: Takes how many seconds a long read of an answer took.
         """
+        self._charge = charge
         self._max_connections = max_connections
         self._limits = limits
         self._proxy = _proxy_for(base_url)
@@ -130,7 +133,9 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         except ProviderError:
             response.close()
             raise
-        body = Body(response, unpack, self._limits, deadline, whole=not is_stream(response.status, media_type))
+        body = Body(
+            response, unpack, self._limits, deadline, self._charge, whole=not is_stream(response.status, media_type)
+        )
         return httpx2.Response(response.status, headers=headers, stream=body, request=request)
 
     def _open_session(self) -> aiohttp.ClientSession:

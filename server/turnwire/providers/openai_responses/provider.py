@@ -29,7 +29,7 @@ class OpenAIResponsesProvider:
         self.provider_id = provider_id
         self.api = API
         self._settings = settings
-        self._client = openai_client(settings, api_key, shared.max_connections, shared.limits)
+        self._client = openai_client(settings, api_key, shared)
         self._secrets = (api_key,)
         self._shared = shared
         self.origin = Origin(provider_id, address_of(settings))

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.fakes.loop import elapse
-from turnwire.providers.answer.loop_share import READS_AT_ONCE, LoopShare
+from turnwire.providers.answer.loop_share import READS_AT_ONCE, REST_OF_LONG_READS, LoopShare
 
 
 class Turns:
@@ -122,3 +122,15 @@ async def test_reads_below_the_pace_are_not_put_off() -> None:
             await asyncio.sleep(0)
             assert rest.done()
         await elapse(timedelta(milliseconds=30))
+
+
+async def test_reads_that_take_long_put_off_all_others() -> None:
+    """For a multiple of the time that they took, together: it is the loop that they hold."""
+    share = LoopShare()
+    for _ in range(3):
+        share.charge(1.0)
+    rest = asyncio.ensure_future(share.rest())
+    await elapse(timedelta(seconds=3 * REST_OF_LONG_READS - 0.1))
+    assert not rest.done()
+    await elapse(timedelta(seconds=0.2))
+    assert rest.done()

@@ -15,6 +15,7 @@ class Content:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.seconds, self.share = 0.0, 0.0, 1.0
         self.wanted: list[int] = []
+        self.charged: list[float] = []
         monkeypatch.setattr(body, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     async def read(self, size: int) -> bytes:
@@ -26,7 +27,7 @@ class Content:
     def body(self) -> Body:
         """Returns a body that reads it."""
         response = SimpleNamespace(content=self)
-        return Body(response, unpacking(""), Limits(), 1e9, whole=False)  # type: ignore[arg-type]
+        return Body(response, unpacking(""), Limits(), 1e9, self.charged.append, whole=False)  # type: ignore[arg-type]
 
 
 async def test_quick_reads_grow_and_slow_ones_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,9 +37,11 @@ async def test_quick_reads_grow_and_slow_ones_shrink(monkeypatch: pytest.MonkeyP
     for _ in range(5):
         await anext(pieces)
     assert (content.wanted[0], content.wanted[-1]) == (FIRST_BYTES, CHUNK_BYTES)
+    assert content.charged == []
     content.seconds = 2 * READ_SECONDS
     for _ in range(10):
         await anext(pieces)
+    assert content.charged == pytest.approx([content.seconds] * 10)
     assert content.wanted[-1] == LEAST_BYTES
     content.seconds = 0.0
     for _ in range(10):

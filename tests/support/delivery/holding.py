@@ -4,7 +4,7 @@ import copy
 
 from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
-from opencode.message.content_pb2 import SessionMessage
+from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, SessionMessage
 from opencode.message.message_pb2 import ListMessagesResponse
 from tests.support.delivery.comparing import difference, settled
 from tests.support.oracles.fold import SessionFold
@@ -22,7 +22,11 @@ class Held:
         self.client.reset(_copies(listed.messages), sequence=listed.sequence, resume_token=listed.resume_token)
         self.token = listed.resume_token
         self.is_ahead = False
-        """Whether the queue of now was told, and events from before it may follow: so until the marker."""
+        """Whether the queue of now was told, and events from before it may follow: so until the marker.
+
+        A message that was just leaving the queue then is told by the event after it.
+        """
+        self._is_caught_up = True
 
     @property
     def head(self) -> int:
@@ -34,7 +38,12 @@ class Held:
         allow_deletion(self.fold, event)
         self.fold.apply(event)
         self.client.apply(event)
-        self.is_ahead = (self.is_ahead or event.HasField("session_snapshot")) and not event.HasField("caught_up")
+        if event.HasField("session_snapshot"):
+            self.is_ahead, self._is_caught_up = True, False
+        self._is_caught_up |= event.HasField("caught_up")
+        if self.is_ahead and self._is_caught_up:
+            waiting = (one.message_id for one in self.fold.messages.values() if one.status == MESSAGE_STATUS_QUEUED)
+            self.is_ahead = not set(waiting) <= set(self.fold.queue)
 
     def note_token(self, batch: WatchEventsResponse) -> None:
         """Keeps the place behind a batch that was taken in."""

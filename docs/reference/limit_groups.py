@@ -132,6 +132,7 @@ SHARES = ("compaction.threshold", "compaction.keep", "tracing.sample_ratio")
 CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Requests": {
         "api.grpc.health": {"MAX_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
+        "api.grpc.reflection": {"MAX_REQUEST_BYTES": INVALID},
         "api.grpc.server": {"MAX_METADATA_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
         "api.request_sizes": {
             "MAX_SMALL_REQUEST_BYTES": INVALID,

@@ -20,7 +20,7 @@ prometheus-client names them: `process_cpu_seconds_total`, `process_resident_mem
 _LABELS = """
 | label | values |
 |---|---|
-| `method` | the full name of a method of the contract. Health and reflection are not counted |
+| `method` | the full name of a method of the contract. Health is not counted |
 | `code` | the name of a gRPC status code; `CANCELLED` when the caller left |
 | `provider`, `model` | as the configuration names them. A model that it does not name is `other` until it has answered, and so are all such models after the first 50 |
 | `finish_reason` | why the turn ended: `stop`, `length`, `aborted`, `error` and the other words of `opencode.message.FinishReason` in small letters |

@@ -44,6 +44,7 @@ from turnwire.app import Server
 
 SESSIONS = "/opencode.session.SessionService"
 HEALTH = "/grpc.health.v1.Health/Check"
+REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 TOKENS = '[auth]\nmethods = ["token"]\n'
 
 
@@ -242,7 +243,7 @@ async def test_one_connection_has_a_bound_of_calls(tmp_path: Path) -> None:
         await until(lambda: server.load.calls == 10)
 
 
-@pytest.mark.parametrize("method", [f"{SESSIONS}/GetSession", HEALTH])
+@pytest.mark.parametrize("method", [f"{SESSIONS}/GetSession", HEALTH, REFLECTION])
 async def test_a_peer_that_only_resets_is_cut_off(tmp_path: Path, method: str) -> None:
     """Its connection is closed and the log names it; a connection that lets calls run goes on."""
     async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:

@@ -1,14 +1,27 @@
 """Standard services beside the contract's: reflection and health."""
 
+import asyncio
 from pathlib import Path
 
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import BadRequest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+from grpc_status import rpc_status
+from structlog.testing import capture_logs
 
+from bench.attacks.wire import END_HEADERS, HEADERS, call, data_frames, frame, message, wire
 from opencode.message import message_pb2
 from tests.support.servers.running import Client, connect, running_server
+from turnwire.api.bounds.sending import SMALL_BYTES
+
+REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+LONG_ANSWER = reflection_pb2.ServerReflectionRequest(file_containing_symbol="opencode.message.MessageService")
+NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)
+"""Settings of HTTP/2: the server may send nothing on a stream."""
 
 SERVICES = {
     "opencode.agent.AgentService",
@@ -44,6 +57,87 @@ async def test_reflection_describes_a_service(client: Client) -> None:
     request = reflection_pb2.ServerReflectionRequest(file_containing_symbol="opencode.message.MessageService")
     (answer,) = [a async for a in stub.ServerReflectionInfo(iter([request]))]
     assert message_pb2.DESCRIPTOR.serialized_pb in answer.file_descriptor_response.file_descriptor_proto
+
+
+async def test_reflection_answers_each_request_of_a_stream(client: Client) -> None:
+    """In order; one that is answered with an error does not end the stream."""
+    asked = ("opencode.message.MessageService", "no.such.Service", "opencode.turn.TurnService")
+    requests = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in asked]
+    stub = ServerReflectionStub(client.channel)
+    answers = [answer async for answer in stub.ServerReflectionInfo(iter(requests))]
+    assert [answer.original_request for answer in answers] == requests
+    assert [answer.WhichOneof("message_response") for answer in answers] == [
+        "file_descriptor_response",
+        "error_response",
+        "file_descriptor_response",
+    ]
+
+
+@pytest.mark.parametrize("data", [b"\x22\x50cut", b"\x22\xd8\x08" + b"x" * 1112], ids=["broken", "long"])
+@pytest.mark.parametrize("before", [0, 1])
+async def test_reflection_refuses_what_is_no_request(client: Client, data: bytes, before: int) -> None:
+    """With the details that other methods give, and one line in the log; also behind a request that is one."""
+    asking = client.channel.stream_stream(REFLECTION, None, None)()
+    with capture_logs() as lines:
+        for _ in range(before):
+            await asking.write(LONG_ANSWER.SerializeToString())
+            await asking.read()
+        await asking.write(data)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            assert not await asking.read()
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    status = rpc_status.from_call(refused.value)
+    assert status is not None and any(detail.Is(BadRequest.DESCRIPTOR) for detail in status.details)
+    [line] = [line for line in lines if line["event"].startswith("rpc")]
+    assert (line["event"], line["code"], line["reason"]) == ("rpc", "INVALID_ARGUMENT", "INVALID_REQUEST")
+
+
+async def test_reflection_counts_as_a_call(tmp_path: Path) -> None:
+    """Its open streams have the bound of all calls, and leave room when they end."""
+    async with running_server(tmp_path, "[limits]\nmax_calls = 1\n") as server, connect(server.address) as client:
+        stub = ServerReflectionStub(client.channel)
+        asking = stub.ServerReflectionInfo()
+        await asking.write(LONG_ANSWER)
+        await asking.read()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            [answer async for answer in stub.ServerReflectionInfo(iter([LONG_ANSWER]))]
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await asking.done_writing()
+        assert await asking.read() is grpc.aio.EOF
+        while server.load.calls:
+            await asyncio.sleep(0.01)
+        assert [answer async for answer in stub.ServerReflectionInfo(iter([LONG_ANSWER]))]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_reflection_receives_requests_as_others(tmp_path: Path, before: int) -> None:
+    """One that does not come makes room for others, and ends when memory is short."""
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        asking = client.channel.stream_stream(REFLECTION, None, None)()
+        await asking.wait_for_connection()
+        for _ in range(before):
+            await asking.write(LONG_ANSWER.SerializeToString())
+            await asking.read()
+        while server.load.receiving.slow != 1:
+            await asyncio.sleep(0.01)
+        server.load.memory_short(is_short=True)
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            assert not await asking.read()
+        assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_reflection_has_a_bound_of_unread_answers(tmp_path: Path) -> None:
+    """They have a place among all large answers, and give it back when their client is gone."""
+    async with running_server(tmp_path) as server:
+        host, _, port = server.address.rpartition(":")
+        async with wire((host, int(port)), NO_WINDOW) as one:
+            for stream in (1, 3):
+                await one.send(frame(HEADERS, END_HEADERS, stream, call(REFLECTION)))
+                await one.send(data_frames(stream, message(LONG_ANSWER.SerializeToString())))
+            while server.load.sending.bytes < 2 * SMALL_BYTES:
+                await asyncio.sleep(0.01)
+        while server.load.sending.bytes:
+            await asyncio.sleep(0.01)
 
 
 async def test_health_is_serving(client: Client) -> None:

@@ -230,16 +230,21 @@ class Gate:
         except DecodeError:
             raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
 
-    async def admit(self, name: str, least_role: Role, caller: Caller) -> None:
-        """Lets a caller use what is no service of the contract, such as reflection.
+    async def further(self, method: StreamingMethod, receive: Receive, caller: Caller) -> Any:
+        """Receives a further request of a stream and returns it. It counts as a request of its tenant.
+
+        Args:
+            method: Of the stream.
+            receive: Returns the encoded request; what else it raises is raised here.
+            caller: Whose stream it is.
 
         Raises:
-            CallFailed: the caller may not.
+            CallFailed: the caller may not, or not now.
+            DomainError: the request is none, or the caller no longer known; both end the stream.
         """
-        try:
-            await self._admit(name, least_role, caller)
-        except DomainError as error:
-            raise CallFailed(status_of(error)) from error
+        request = await self._load.receiving.read(caller.connection(), receive, partial(self._parsed, method))
+        await self._admit(method.name, method.least_role, caller)
+        return request
 
     def refused(self, code: str, cause: str, address: str) -> None:
         """Logs and counts a call that reaches no method.

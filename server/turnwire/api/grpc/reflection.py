@@ -1,19 +1,28 @@
-"""Server reflection, for callers that may read. It speaks both versions, whose messages are the same on the wire."""
+"""Server reflection, for callers that may read. It speaks both versions, whose messages are the same on the wire.
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from typing import Any
+Its calls run through the gate, as those of the contract. Here alone a stream has several requests: each is received as
+the first one, and the next one when its answer is sent.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Self
 
 import grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_reflection.v1alpha._async import ReflectionServicer
 
-from turnwire.api.gate import CallFailed, Gate
+from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
-from turnwire.api.grpc.handlers import end_with
+from turnwire.api.grpc.handlers import stream_behavior, to_bytes
 from turnwire.api.rights import REFLECTION
+from turnwire.domain.principal import Principal
 
 _METHOD = "ServerReflectionInfo"
 SERVICE_NAMES = (reflection.SERVICE_NAME, "grpc.reflection.v1.ServerReflection")
+
+MAX_REQUEST_BYTES = 1024
+"""More than any name of a file, a service or a message."""
 
 
 def reflection_handlers(names: Iterable[str], gate: Gate) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
@@ -21,39 +30,54 @@ def reflection_handlers(names: Iterable[str], gate: Gate) -> "tuple[grpc.Generic
 
     Args:
         names: Full names of the services to list, beside reflection itself in the version that has a descriptor here.
-        gate: Admits the callers.
+        gate: Runs the calls.
     """
-    servicer = _Reflection((*names, reflection.SERVICE_NAME), gate)
-    method = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    return tuple(grpc.method_handlers_generic_handler(name, {_METHOD: method}) for name in SERVICE_NAMES)
+    servicer = ReflectionServicer((*names, reflection.SERVICE_NAME))
+    return tuple(_handler(name, servicer, gate) for name in SERVICE_NAMES)
 
 
-class _Reflection(ReflectionServicer):  # type: ignore[misc] # grpcio has no types of its own
-    """Asks the gate first. The call of a caller that it does not admit fails before a request is read."""
+def _handler(name: str, servicer: Any, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
+    parse = reflection_pb2.ServerReflectionRequest.FromString
 
-    def __init__(self, names: Iterable[str], gate: Gate) -> None:
-        super().__init__(names)
-        self._gate = gate
+    async def handle(requests: Any, context: Context) -> None:
+        def run(_principal: Principal, request: Any) -> AsyncGenerator[Any]:
+            further = partial(gate.further, method, partial(_next, context, gate), GrpcCaller(context))
+            answers: AsyncGenerator[Any] = servicer.ServerReflectionInfo(_Requests(request, further), context)
+            return answers
 
-    async def ServerReflectionInfo(
-        self, requests: AsyncIterable[reflection_pb2.ServerReflectionRequest], context: Context
-    ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
-        """Answers each request in order. Each counts as a request of its tenant, and needs valid credentials."""
-        caller, is_admitted = GrpcCaller(context), False
+        method = StreamingMethod(f"{name}.{_METHOD}", REFLECTION, parse, run, MAX_REQUEST_BYTES)
+        await stream_behavior(method, gate)(requests, context)
+
+    method = grpc.stream_stream_rpc_method_handler(handle, response_serializer=to_bytes)
+    return grpc.method_handlers_generic_handler(name, {_METHOD: method})
+
+
+class _NoMore(Exception):
+    """The caller has no further request."""
+
+
+async def _next(context: Context, gate: Gate) -> bytes:
+    data: Any = await gate.copying.read(context.read(), context.peer())
+    if isinstance(data, bytes):
+        return data
+    raise _NoMore
+
+
+class _Requests:
+    """The requests of one call, in order."""
+
+    def __init__(self, first: Any, further: Callable[[], Awaitable[Any]]) -> None:
+        """Takes the first one, and what receives the next one or raises _NoMore."""
+        self._first, self._further = first, further
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         try:
-            await self._admit(caller)
-            is_admitted = True
-            async for answer in super().ServerReflectionInfo(requests, context):
-                if not is_admitted:
-                    await self._admit(caller)
-                is_admitted = False
-                yield answer
-        except CallFailed as failed:
-            end_with(context, failed)
-
-    async def _admit(self, caller: GrpcCaller) -> None:
-        await self._gate.admit(f"{reflection.SERVICE_NAME}.{_METHOD}", REFLECTION, caller)
+            return await self._further()
+        except _NoMore:
+            raise StopAsyncIteration from None

@@ -227,7 +227,7 @@ class Server:
         limits = (self._config.server.max_message_bytes, config.max_connections)
         settings = WebSettings(*limits, config.allowed_origins, is_local=not is_open(config.listen))
         certificates = WebCertificates(tls.cert, tls.key, tls.client_ca) if tls.cert and tls.key else None
-        web = WebServer(settings, certificates, tracer)
+        web = WebServer(settings, self.load.unread, certificates, tracer)
         stack.push_async_callback(web.stop, timedelta())
         self.web_address = web.bind(*host_and_port(config.listen))
         return (web,)

@@ -251,7 +251,8 @@ async def test_a_peer_that_only_resets_is_cut_off(tmp_path: Path, method: str) -
         with capture_logs() as lines:
             stream = 1
             while not one.is_closed:
-                await one.send(frame(HEADERS, END_HEADERS, stream, head))
+                with contextlib.suppress(ConnectionError):
+                    await one.send(frame(HEADERS, END_HEADERS, stream, head))
                 await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
                 with contextlib.suppress(ConnectionError):
                     await one.send(frame(RST_STREAM, 0, stream, b"\0\0\0\x08"))
@@ -313,7 +314,8 @@ async def test_small_answers_that_nobody_reads_have_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
     """Each counts for the calls at once; whoever has the oldest is cut off when they are too many, and only it."""
-    monkeypatch.setattr(unread, "MAX_SMALL_BYTES", 20 * unread.CALL_BYTES)
+    each = unread.CALL_BYTES * (1 if listener == "grpc" else 2)
+    monkeypatch.setattr(unread, "MAX_SMALL_BYTES", 20 * each)
     async with running_server(tmp_path, '[web]\nlisten = "127.0.0.1:0"\n') as server, connect(server.address) as client:
         get = GetSessionRequest(session_id=await new_session(client)).SerializeToString()
         await until(lambda: server.load.calls == 0)
@@ -327,13 +329,31 @@ async def test_small_answers_that_nobody_reads_have_a_bound(
 
         async with wire(_host_and_port(address), _NO_WINDOW) as first, wire(_host_and_port(address), _NO_WINDOW) as one:
             await ask_for(first, 15)
-            await until(lambda: server.load.unread.bytes == 15 * unread.CALL_BYTES)
+            await until(lambda: server.load.unread.bytes == 15 * each)
             assert server.load.calls == 15
             await ask_for(one, 10)
-            await until(lambda: first.is_closed and server.load.unread.bytes == 10 * unread.CALL_BYTES)
+            await until(lambda: first.is_closed and server.load.unread.bytes == 10 * each)
             assert server.load.calls == 10 and not one.is_closed
             await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
         await until(lambda: server.load.unread.bytes == server.load.calls == 0)
+
+
+@pytest.mark.parametrize("path", [f"{SESSIONS}/GetSession", f"{SESSIONS}/WatchNothing", "/"])
+async def test_web_answers_to_strangers_that_nobody_reads_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Refusals, words for people: whoever has the oldest is cut off."""
+    monkeypatch.setattr(unread, "MAX_SMALL_BYTES", 20 * unread.CALL_BYTES)
+    async with running_server(tmp_path, f'{TOKENS}[web]\nlisten = "127.0.0.1:0"\n') as server:
+        address = _host_and_port(server.web_address.rpartition("//")[2].strip("/"))
+        async with wire(address, _NO_WINDOW) as first, wire(address, _NO_WINDOW) as second:
+            for one, streams in (first, 15), (second, 10):
+                for stream in range(1, 2 * streams, 2):
+                    head = call(path, "application/proto")
+                    await one.send(frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, b"", end=True))
+                await until(lambda streams=streams: server.load.unread.bytes == streams * unread.CALL_BYTES)  # type: ignore[misc]
+            assert first.is_closed and not second.is_closed
+        await until(lambda: server.load.unread.bytes == 0)
 
 
 async def test_checks_of_health_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ MAX_SMALL_BYTES = 64 * 2**20
 cut off. Checks of health count too, from when they begin; where nobody can be cut off, twice as much refuses them."""
 
 CALL_BYTES = 8192
-"""What an answer counts at least: gRPC keeps about that for any call."""
+"""What an answer counts at least: gRPC keeps about that for any call. The web listener keeps twice as much, and counts
+every answer once more: also refusals, and files of the console."""
 
 
 class Unread:

@@ -7,6 +7,7 @@ import structlog
 from google.rpc import code_pb2
 
 from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.bounds.unread import Unread
 from turnwire.api.gate import StreamingMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.console import Console
@@ -26,16 +27,18 @@ _STREAM_TYPES = (*connect_stream.CONTENT_TYPES, *grpc_web.CONTENT_TYPES)
 class WebApplication:
     """Answers HTTP requests: calls of the contract, and files of the console."""
 
-    def __init__(self, origins: Origins, console: Console, max_message_bytes: int) -> None:
+    def __init__(self, origins: Origins, console: Console, max_message_bytes: int, unread: Unread) -> None:
         """Args:
         origins: Decides which pages may call.
         console: Has the files.
         max_message_bytes: Size of the largest request in bytes.
+        unread: Counts answers.
         """
         self._origins = origins
         self._console = console
         self._max_message_bytes = max_message_bytes
         self._budget = BodyBudget(max(MAX_BODIES_BYTES, 2 * max_message_bytes))
+        self._unread = unread
         self._routes: Mapping[str, Route] = {}
         self._serving: Serving | None = None
         self._is_stopping = False
@@ -51,7 +54,7 @@ class WebApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Never raises, unless it is cancelled before an answer began."""
-        exchange = Exchange(scope, receive, send, self._budget)
+        exchange = Exchange(scope, receive, send, self._budget, self._unread)
         try:
             await self._answer(exchange)
         except CallerGone:

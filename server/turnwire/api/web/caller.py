@@ -38,8 +38,7 @@ class WebCaller:
 
     def connection(self) -> str:
         """Returns the address with the port."""
-        client = self._exchange.scope.get("client")
-        return f"{client[0]}:{client[1]}" if client else ""
+        return self._exchange.connection()
 
     def certificate(self) -> ClientCertificate | None:
         """Returns the verified certificate of the connection."""

@@ -7,6 +7,7 @@ from email.utils import formatdate
 from typing import Any
 
 from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
 
 Scope = MutableMapping[str, Any]
@@ -55,8 +56,8 @@ class BodyBudget:
 class Exchange:
     """A request that is read once, and an answer that is written once."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, budget: BodyBudget) -> None:
-        """Takes what ASGI gives to an application, and what all bodies share."""
+    def __init__(self, scope: Scope, receive: Receive, send: Send, budget: BodyBudget, unread: Unread) -> None:
+        """Takes what ASGI gives to an application, what all bodies share, and what counts answers."""
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -70,12 +71,18 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._budget = budget
+        self._unread = unread
         self._is_read = asyncio.Event()
         """Whether nothing of the body is waited for any more."""
 
     def header(self, name: str) -> str | None:
         """Returns a header by its name in lower case; repeated ones are joined by commas."""
         return self.headers.get(name)
+
+    def connection(self) -> str:
+        """Returns the address of the client with the port."""
+        client = self.scope.get("client")
+        return f"{client[0]}:{client[1]}" if client else ""
 
     async def body(self, max_bytes: int) -> bytes:
         """Returns the whole body of the request.
@@ -149,7 +156,14 @@ class Exchange:
         for start in range(0, end, PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        await self._send({"type": "http.response.body", "body": data[end:], "more_body": not last})
+        message = {"type": "http.response.body", "body": data[end:], "more_body": not last}
+        # the last piece waits for its client too, whatever the answer is: also a refusal, or a file
+        forget = self._unread.keep(0, self.connection()) if last else None
+        try:
+            await self._send(message)
+        finally:
+            if forget is not None:
+                forget()
 
 
 def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:

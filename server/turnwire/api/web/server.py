@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from turnwire.api.bounds.unread import Unread
 from turnwire.api.registry import Service
 from turnwire.api.web.app import WebApplication
 from turnwire.api.web.console import Console
@@ -48,11 +49,13 @@ class WebServer:
     def __init__(
         self,
         settings: WebSettings,
+        unread: Unread,
         certificates: WebCertificates | None = None,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         """Args:
         settings: Bounds, and which pages may call.
+        unread: Counts the answers of all listeners together.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one they cost nothing.
         """
@@ -60,7 +63,7 @@ class WebServer:
         self._certificates = certificates
         # TLS proves the name that was called; without it, a name that resolves to this machine proves nothing
         origins = Origins(settings.allowed_origins, checks_host=settings.is_local and certificates is None)
-        self._application = WebApplication(origins, Console(), settings.max_message_bytes)
+        self._application = WebApplication(origins, Console(), settings.max_message_bytes, unread)
         self._connections = Connections(settings.max_connections)
         self._state = ServerState()
         self._socket: socket.socket | None = None

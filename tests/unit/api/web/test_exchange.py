@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from turnwire.api.bounds.peers import Resets
+from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
 from turnwire.api.web.exchange import BodyBudget, Exchange, TooManyBodies
 
@@ -19,7 +21,7 @@ def arriving(pieces: Sequence[bytes], budget: BodyBudget) -> Exchange:
         return events.pop(0)
 
     unused: Any = None
-    return Exchange({"method": "POST", "path": "/", "headers": []}, receive, unused, budget)
+    return Exchange({"method": "POST", "path": "/", "headers": []}, receive, unused, budget, Unread(Resets()))
 
 
 @pytest.mark.parametrize("pieces", [[b""], [b"whole"], [b"in ", b"", b"three"]])

@@ -4,6 +4,8 @@ from collections.abc import Collection
 
 import pytest
 
+from turnwire.api.bounds.peers import Resets
+from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.exchange import BodyBudget, Exchange, Receive, Send
 from turnwire.api.web.origins import Origins
 
@@ -14,7 +16,7 @@ def asked(**headers: str) -> Exchange:
     """Returns a request with these headers."""
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
     unused: Receive | Send | None = None
-    return Exchange({"method": "POST", "path": "/", "headers": sent}, unused, unused, BodyBudget(0))  # type: ignore[arg-type]
+    return Exchange({"method": "POST", "path": "/", "headers": sent}, unused, unused, BodyBudget(0), Unread(Resets()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

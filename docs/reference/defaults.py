@@ -21,9 +21,12 @@ def in_words(key: str, value: object) -> str:
     """Returns a number for people: "32 MiB" or "10,000"; the unit is the end of the key. "" for what is no number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return ""
-    for factor, unit in _UNITS.get(key.rpartition("_")[2], ()):
+    unit_of_key = key.rpartition("_")[2]
+    for factor, unit in _UNITS.get(unit_of_key, ()):
         if value > factor and value % factor == 0:
             return f"{value // factor:,.0f} {unit}"
+    if unit_of_key == "seconds":
+        return "1 second" if value == 1 else f"{value:,} seconds"
     return f"{value:,}"
 
 

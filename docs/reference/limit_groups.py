@@ -19,7 +19,8 @@ CLOSED = "the connection ends"
 PIECES = "the work goes on in the next piece"
 MODEL_READS = "the model reads an error"
 RUN_AGAIN = "it is tried again"
-NOT_KEPT = "what is more is read again"
+NOT_KEPT = "the rest is read again when it is needed"
+DROPPED = "it is dropped"
 ANSWER_ENDS = "the answer ends: `PROVIDER_STREAM_FAILED`"
 
 LIMITS_KEYS: Mapping[str, str] = {
@@ -33,7 +34,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_metadata_bytes": BUSY,
     "max_receiving_bytes": WAITS,
     "max_sending_bytes": BUSY,
-    "max_prompts_bytes": "waits; one alone: the turn ends: `ANSWER_TOO_LARGE`",
+    "max_prompts_bytes": "the turn waits; a prompt that is larger than this ends it: `ANSWER_TOO_LARGE`",
     "max_memory_bytes": BUSY,
     "max_exports": BUSY,
     "max_tenant_exports": BUSY,
@@ -369,17 +370,17 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.spans.content": {"MAX_TEXT_CHARS": CUT, "MAX_ATTRIBUTE_BYTES": LEFT_OUT},
     },
     "Memory": {
-        "core.keeping": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": NOT_KEPT},
-        "core.answer.preparing": {"_MAX_WRITERS": NOT_KEPT},
+        "core.keeping": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": DROPPED},
+        "core.answer.preparing": {"_MAX_WRITERS": FORGOTTEN},
         "core.quotas.rates": {"MAX_BUCKETS": FORGOTTEN},
         "storage.histories": {
             "MAX_CONVERSATION_BYTES": "`ANSWER_TOO_LARGE`",
             "MAX_KEPT_BYTES": NOT_KEPT,
-            "IDLE_SECONDS": NOT_KEPT,
-            "_MAX_CHANGED": NOT_KEPT,
+            "IDLE_SECONDS": DROPPED,
+            "_MAX_CHANGED": "the whole conversation is read again",
         },
         "storage.cache": {"MAX_SESSIONS": NOT_KEPT},
-        "api.wire.display": {"MAX_KEPT": NOT_KEPT},
+        "api.wire.display": {"MAX_KEPT": FORGOTTEN},
         "feed.memory.live_feed": {
             "SESSION_RING_BYTES": "slow watchers read the store",
             "SESSION_RINGS_BYTES": "slow watchers read the store",

@@ -13,19 +13,21 @@ LINES_A_SECOND = 10
 disk."""
 
 CANCELLED_LINES_A_SECOND = 100
-"""Of calls whose callers are known."""
+"""Lines about calls that ended with CANCELLED, of callers who are known."""
 
 PROMPT_PER_SECOND = 20
-"""Refusals of one address or tenant in a second that come at once. A person with a wrong token makes fewer."""
+"""Refusals of one address or tenant in a second that are answered immediately. A person with a wrong token makes
+fewer."""
 
 HOLD_SECONDS = 1.0
 """How long a further refusal waits at least, on average. A client that waits for answers sends no more in that time."""
 
 HELD_PER_SECOND = 200
-"""How many of those that wait are answered in a second, on average: the more wait, the longer each does."""
+"""Refusals that are held back and then answered, in a second, on average: the more there are, the longer each waits."""
 
 MAX_HELD = 4_000
-"""Refusals that wait at once, for 20 seconds then; more come at once, because each that waits takes some kilobytes."""
+"""Refusals that are held back at the same time; beyond this they are answered immediately. Each takes some
+kilobytes."""
 
 log = structlog.get_logger()
 

@@ -5,11 +5,11 @@ event loop for seconds before anybody looks at how many there are.
 """
 
 MAX_SMALL_REQUEST_BYTES = 131_072
-"""Of all methods that are not named below, and of streams that only read: twice the names of as many sessions as a
-stream may watch. gRPC keeps the bytes of a request as long as its stream."""
+"""Of requests of streams that only read, and of all methods without a limit of their own: room for the ids of twice as
+many sessions as a stream may watch. gRPC keeps the bytes of a request as long as its stream."""
 
 MAX_OPEN_REQUEST_BYTES = 65_536
-"""Of methods that are open to everybody: their requests say nearly nothing, and reading a long one takes time."""
+"""Of requests that need no credential. They say nearly nothing, and reading a long one takes time."""
 
 MAX_SETTINGS_REQUEST_BYTES = 2**20
 """Of requests with settings of a session: the largest tools, prompt, metadata and labels that it may keep."""

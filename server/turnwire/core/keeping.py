@@ -16,7 +16,8 @@ MAX_KEPT_BYTES = 192 * 2**20
 while it is kept. A session that needs more alone is not kept."""
 
 IDLE_SECONDS = 600.0
-"""Longer than a person mostly thinks between two messages; dropped when another session is used."""
+"""How long a session is kept after its last use, until another one is used. Few people think longer between two
+messages."""
 
 
 class KeptPart(Protocol):

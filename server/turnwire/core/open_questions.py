@@ -3,16 +3,17 @@
 from collections import Counter
 
 MAX_OPEN_OF_CALL = 8
-"""More than one form at a time is rare; a person cannot see more than some."""
+"""Open questions of one call. More than one form at a time is rare, and nobody can look at many."""
 
 MAX_OPEN_OF_SESSION = 32
-"""A session runs few calls at a time."""
+"""Open questions of one session, which runs few calls at a time."""
 
 MAX_OPEN_OF_TENANT = 256
-"""As many as people can be expected to answer before they expire."""
+"""Open questions of one tenant: as many as people can be expected to answer before they expire."""
 
 MAX_PERMISSIONS_OF_TENANT = 1000
-"""More than people look at. Watches of all sessions begin with all of them, each with up to 64 KiB of arguments."""
+"""Open permission requests of one tenant. Watches of all sessions begin with all of them, each with up
+to 64 KiB of arguments."""
 
 
 class OpenQuestions:

@@ -118,14 +118,14 @@ class Limits(
     max_metadata_bytes: Count = 64 * 2**20
     """Metadata of all calls that have more than a kilobyte of it."""
     max_receiving_bytes: Count = 128 * 2**20
-    """Requests that are being received: so many of the largest ones at the same time. Others wait."""
+    """Requests that are being received, each counted as large as the largest may be. Others wait."""
     max_sending_bytes: Count = 128 * 2**20
     """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Further
     calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
     max_prompts_bytes: Count = 128 * 2**20
     """Prompts on their way to models, from before a conversation is read for one until its provider has read it.
-    Further turns wait, those of each tenant in their order, but for conversations up to 512 KiB. A larger prompt ends
-    its turn."""
+    Further turns wait, those of each tenant in their order; conversations up to 512 KiB wait for none. A prompt that is
+    larger than this ends its turn."""
     max_memory_bytes: Count = 2**30
     """Memory of the process; nine tenths of the limit of its control group if that is less. What begins new work is
     refused from nine tenths of this on, until less than eight tenths are in use; what runs goes on."""

@@ -33,7 +33,8 @@ MAX_CONVERSATION_BYTES = 256 * 2**20
 windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
 
 IDLE_SECONDS = 600.0
-"""Longer than a person mostly thinks between two messages."""
+"""How long a session is kept after its last use, until another one is used. Few people think longer between two
+messages."""
 
 BARE_BYTES = 800
 """What a message takes without its texts."""

@@ -19,10 +19,11 @@ from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 T = TypeVar("T")
 
 QUICK_SECONDS = 0.05
-"""How long a request keeps its place. What was sent is there sooner, also when the processor is busy."""
+"""How long a request may take to arrive and keep its place. One that its client has sent is there sooner, also when the
+processor is busy."""
 
 RECEIVE_SECONDS = 600.0
-"""How long a request may take to arrive: the largest one by default, at 28 KB a second."""
+"""How long a request may take to arrive: enough for the largest default request at 28 KB a second."""
 
 MAX_SLOW = 2_000
 """Requests that have lost their place and still come. Each has what its client has sent so far; when memory becomes

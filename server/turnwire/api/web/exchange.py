@@ -16,7 +16,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Iterable[tuple[str, str]]
 
 BODY_SECONDS = 600.0
-"""How long a body may take to arrive: the largest one by default, at 28 KB a second."""
+"""How long a body may take to arrive: enough for the largest default request at 28 KB a second."""
 
 PIECE_BYTES = 256 * 1024
 """Of an answer, given to the connection at a time. It keeps one that is not read besides what waits for its place."""

@@ -11,7 +11,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.provider import PreparedRequest, Provider, ProviderRequest, RequestWriter
 
 _MAX_WRITERS = 2
-"""For each session: the provider of its model, and that of a fallback."""
+"""Writers of requests that are kept of one session: for the provider of its model, and for that of a fallback."""
 
 
 class Writers:

@@ -11,7 +11,7 @@ import struct
 TAG_BYTES = 10
 
 MAX_CONTENT_BYTES = 4096
-"""Of what a sealed text has inside: far more than a place in the log takes."""
+"""Of the content of a sealed text, such as a resume token: far more than a place in the log takes."""
 
 _BLOCK_BYTES = hashlib.blake2b.MAX_DIGEST_SIZE
 

@@ -10,7 +10,7 @@ from turnwire.domain.searching.queries import Query
 from turnwire.domain.searching.snippets import SnippetPiece
 
 MAX_RANKED = 100
-"""Hits that the order by rank has: nobody reads more, and a page token has the rest of them."""
+"""Hits of a search that is ordered by rank: nobody reads more, and a page token has those that are not shown yet."""
 
 MAX_CANDIDATES = 1000
 """Of all hits, the newest among which the best are chosen: ranking all would cost as much as there are."""

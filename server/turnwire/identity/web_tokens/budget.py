@@ -7,7 +7,7 @@ from collections.abc import Callable
 from turnwire.domain.errors import TooManySignIns
 
 PER_SECOND = 500
-"""A check takes 50 to 200 microseconds, so at most a tenth of the event loop."""
+"""Tokens that are checked in a second. A check takes 50 to 200 microseconds: at most a tenth of the event loop."""
 
 WRONG_PER_ADDRESS = 50
 """Wrong signatures of one address in a second. Its other callers are identified again in the next second."""

@@ -35,7 +35,7 @@ REST_OF_LONG_READS = 2.0
 """Times that a long read took, all streams read nothing: such reads have a third of the loop."""
 
 READS_AT_ONCE = 64
-"""That are not spread over time, because streams do not send in step."""
+"""Reads that are not spread over time, because streams do not send in step."""
 
 
 class LoopShare:

@@ -33,7 +33,7 @@ _OF_UPGRADES = frozenset({b"upgrade", b"http2-settings"})
 """Headers, and words of `connection`, by which a client asks for another protocol."""
 
 _MAX_UPGRADES = 10
-"""Of requests that came in one piece; nobody asks so often before an answer."""
+"""Requests for another protocol that came in one piece; nobody asks so often before an answer."""
 
 _MAX_WAITING = 100
 """Requests of one connection that wait for the answer before them. Reading stops behind them, but one piece of what was

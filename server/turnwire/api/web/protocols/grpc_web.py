@@ -51,7 +51,7 @@ CONTENT_TYPES: Mapping[str, Form] = {
 }
 
 _MAX_PIECES = 100
-"""Of base64 in one request; clients send one, or one for the head of a message and one for the message."""
+"""Pieces of base64 in one request; clients send one, or one for the head of a message and one for the message."""
 
 _TRAILERS = 0x80
 """Flag of the last envelope."""

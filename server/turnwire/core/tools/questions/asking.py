@@ -41,7 +41,7 @@ from turnwire.ports.commit import Committed
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
 
 MAX_QUESTIONS_OF_CALL = 20
-"""Asked by one call in all, because a wild tool would ask for ever."""
+"""That one call asks in all, because a wild tool would ask for ever."""
 
 MAX_STATE_CHARS = 64 * 1024
 """Of what a tool needs to go on; it is stored with each question."""

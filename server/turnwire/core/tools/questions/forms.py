@@ -16,19 +16,19 @@ from turnwire.domain.conversation.questions import LinkForm, Question, SchemaFor
 from turnwire.ports.tools import NewQuestion
 
 MAX_PROMPT_CHARS = 4096
-"""Some pages of a terminal."""
+"""Of the text of a question: some pages of a terminal."""
 
 MAX_SCHEMA_BYTES = 16 * 1024
-"""A form of 50 fields with descriptions; it is part of an event."""
+"""Of the schema of a form, which is part of an event: 50 fields with descriptions fit."""
 
 MAX_FIELDS = 50
-"""More is not a question."""
+"""Of one form; more is not a question."""
 
 MAX_CHOICES = 500
-"""Countries and time zones fit."""
+"""Of one field: countries and time zones fit."""
 
 MAX_URL_CHARS = 2048
-"""What all browsers take."""
+"""Of a link that a person is to open: what all browsers take."""
 
 MAX_CONTENT_BYTES = 64 * 1024
 """Of what a person fills in."""

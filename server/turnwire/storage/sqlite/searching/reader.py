@@ -16,10 +16,10 @@ MAX_SECONDS = 2.0
 """Of one search. A hundred times what one takes over 100,000 messages."""
 
 MAX_OF_TENANT = 4
-"""Searches of one tenant that run or wait at once: so many of another one are before a search."""
+"""Searches of one tenant that run or wait at once: a search waits for at most so many of another tenant."""
 
 MAX_WAITING = 64
-"""Of all tenants."""
+"""Searches of all tenants that run or wait at once."""
 
 _TOO_MANY = "too many searches run or wait; try again"
 

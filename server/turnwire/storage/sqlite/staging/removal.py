@@ -13,11 +13,11 @@ from turnwire.storage.sqlite.writing.messages import files_of, remove_session
 from turnwire.storage.sqlite.writing.unit import Unit, session_text
 
 MAX_MESSAGES = 100
-"""Removed in one commit with their session, so that others wait some milliseconds for it."""
+"""Messages of a deleted session that one commit removes: others wait some milliseconds for it."""
 MAX_EVENTS = 1_000
-"""Of such a session."""
+"""Events of a deleted session that one commit removes."""
 MAX_BYTES = 4 * 2**20
-"""Of all that it has, files that only it may use included: pages are read to be given up."""
+"""Of all that one such commit removes, with the files that only this session may use: pages are read to be given up."""
 
 
 def remove(unit: Unit, change: RemoveSession, commit: Commit) -> None:

@@ -267,11 +267,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
-        """Returns a permission request, open or not.
-
-        Raises:
-            PermissionRequestNotFound: there is no such session, or it has no such request.
-        """
+        """Returns a permission request, open or not. Raises PermissionRequestNotFound, also without the session."""
         ...
 
     async def open_permissions(self, session_id: str | None, page: Page) -> PermissionPage:
@@ -290,11 +286,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def asked_question(self, session_id: str, question_id: str) -> Question:
-        """Returns a question, open or not.
-
-        Raises:
-            QuestionNotFound: there is no such session, or it has no such question.
-        """
+        """Returns a question, open or not. Raises QuestionNotFound, also without the session."""
         ...
 
     async def open_questions(self, session_id: str | None, page: Page) -> QuestionPage:

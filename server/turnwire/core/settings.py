@@ -192,7 +192,7 @@ class TitleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     models: tuple[ModelRef, ...] = ()
     """Cheap models, one for each provider: writes the titles of sessions that this provider has answered."""
     max_seconds: Seconds = 20.0
-    """Time for the call."""
+    """Time for the call of the model that writes a title."""
     max_input_characters: Annotated[int, Meta(ge=2, le=100_000)] = 4000
     """Characters of the question and the answer that the model gets, half of them of each."""
     max_output_tokens: Annotated[int, Meta(ge=16, le=100_000)] = 512

@@ -24,8 +24,8 @@ COUNTED_BYTES = 4096
 """Shorter requests are not counted: their values are few."""
 
 MAX_JSON_BYTES = 8 * 2**20
-"""Of a request in JSON. Its texts are read letter by letter, which keeps the interpreter; the same in protobuf may be
-as large as any request."""
+"""Of a request in JSON. Its texts are read letter by letter, and nothing else runs meanwhile. The same request in
+protobuf may be as large as any."""
 
 _PIECES = re.compile(rb'[^"\\]{1,65536}|(?:\\.?){1,1000}|"', re.DOTALL)
 """Of JSON: a quote, escapes, or what is between them. Each is found soon, so others have their turn between them."""

@@ -24,7 +24,7 @@ from turnwire.domain.errors import DomainError
 SERVICE_NAME = DESCRIPTOR.services_by_name["Health"].full_name
 
 MAX_REQUEST_BYTES = 1024
-"""More than any name of a service."""
+"""Of a request for the health of a service: more than any name of one."""
 
 
 class Health:

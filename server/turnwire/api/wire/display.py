@@ -32,7 +32,7 @@ _INPUT, _OUTPUT = (tag_of(ToolCallState.DESCRIPTOR.fields_by_name[name].number) 
 MANY_PARTS = 16
 """Of a message whose parts are kept: a step with a thousand calls writes its message for each result."""
 MAX_KEPT = 8
-"""Messages whose parts are kept."""
+"""Messages whose encoded parts are kept."""
 
 
 class Encoded(NamedTuple):

@@ -21,7 +21,7 @@ INLINE_STEPS = 300
 """A check that takes more begins again on the thread: two milliseconds of the event loop."""
 
 MAX_VALUE_CHARS = 2**20
-"""Longer values are only read as JSON: reading them into values would hold up everybody."""
+"""Of a value that is checked. A longer one is only read as JSON: reading it into values would hold up everybody."""
 
 MAX_KEPT_NODES = 200_000
 """Values in the compiled schemas of clients that are kept, about 50 MB: thousands of tools. As many of the server's."""

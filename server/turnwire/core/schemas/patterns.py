@@ -9,7 +9,7 @@ MAX_COST = 4_000_000
 """Most characters that one match compares: some ten milliseconds, in which nothing else runs."""
 
 MAX_PATTERN_CHARS = 1000
-"""A longer pattern is not tried: compiling it would take long."""
+"""Of a pattern that is tried: compiling a longer one would take long."""
 
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?|\{\d*,?\d*\}|\(\?(?:<?[=!]|:)?|.", re.DOTALL)
 _EXTENSION = "(?"

@@ -6,29 +6,29 @@ from datetime import timedelta
 MAX_PARTS = 1000
 """Of a message that a caller sends."""
 MAX_METADATA_BYTES = 64 * 1024
-"""A metadata object rides with its message in every page and event; files are for more."""
+"""Of the metadata of a message, which rides with it in every page and event; files are for more."""
 MAX_SESSION_TOOLS_BYTES = 256 * 1024
-"""They ride in every description of the session and are kept in memory with it."""
+"""Of the tools of a session. They ride in every description of it and are kept in memory with it."""
 MAX_SESSION_SYSTEM_CHARACTERS = 64 * 1024
-"""It rides in every description of the session."""
+"""Of the system prompt of a session, which rides in every description of it."""
 MAX_PROMPT_CHARACTERS = 1_000_000
 """Of a system prompt or a tool's description: about what the largest context windows hold."""
 MAX_RESULT_FILES = 20
 """Of one result of a tool; each is sent to the model again with every later step."""
 MAX_LOG_LINES = 200
-"""Of one call; a tool may report its progress a thousand times a second."""
+"""Log lines of one call; a tool may report its progress a thousand times a second."""
 MAX_LOG_CHARACTERS = 500
 """Of one log line; the rest of a line that a tool writes is cut off."""
 MAX_NEW_LOG_LINES = 100
-"""Of one renewal of a lease."""
+"""Log lines of one renewal of a lease."""
 MAX_NEW_LOG_BYTES = 64 * 1024
-"""Of the lines of one renewal together."""
+"""Of the log lines of one renewal together."""
 MAX_HOLDER_CHARACTERS = 128
 """Of the words in which a client says who holds a lease."""
 MIN_LEASE = timedelta(seconds=1)
-"""Shorter ones would end before their holder can renew them over a slow network."""
+"""Shortest lease: over a slow network, the holder of a shorter one could not renew it in time."""
 MAX_LEASE = timedelta(hours=1)
-"""A holder that died keeps a call from others for so long at most."""
+"""Longest lease: so long, at most, a holder that died keeps a call from others."""
 DEFAULT_LEASE = timedelta(minutes=1)
 MAX_STOP_CHARACTERS = 1024
 """Of one stop sequence."""

@@ -20,7 +20,7 @@ from turnwire.domain.searching.words import Word, pairs, pieces
 MAX_QUERY_CHARACTERS = 1024
 """Of the text of a search."""
 MAX_QUERY_WORDS = 64
-"""Pairs of characters of scripts without spaces count as words."""
+"""Of the text of a search. Pairs of characters count as words in scripts without spaces."""
 
 _TERM = re.compile(r'(?P<minus>-?)(?:"(?P<phrase>[^"]*)"?(?P<after>\*?)|(?P<bare>[^\s"]+))')
 

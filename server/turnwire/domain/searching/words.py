@@ -16,7 +16,7 @@ VERSION = f"1 unicode {unicodedata.unidata_version}"
 """Which words a text has. Raise the number whenever one gets others: the index is then made anew."""
 
 MAX_WORD_CHARACTERS = 64
-"""Of a word that count; longer ones are keys and encoded files."""
+"""How many characters of a word count; longer words are keys and encoded files."""
 
 _RUN = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e50-\u0e59\u0e81-\u0edf"  # Thai, Lao

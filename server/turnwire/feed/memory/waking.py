@@ -11,7 +11,7 @@ PER_SECOND = 10_000
 """Watchers that are woken, in the long run. A write costs about 30 µs: a third of the loop."""
 
 AT_ONCE = 256
-"""That need not wait: less than ten milliseconds of work."""
+"""Watchers that are woken without a wait: less than ten milliseconds of work."""
 
 
 class Waking:

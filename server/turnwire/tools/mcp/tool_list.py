@@ -18,7 +18,7 @@ MAX_CURSOR_CHARS = 4096
 """Of the name of a page, which goes back to the server."""
 
 MAX_NAME_CHARS = 128
-"""What MCP says a tool's name has at most."""
+"""Of a tool's name: the most that MCP allows."""
 
 MAX_TOOL_BYTES = 64 * 1024
 """Description and schema of one tool: some twenty pages, which a model reads at each step."""

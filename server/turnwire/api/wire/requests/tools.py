@@ -30,7 +30,7 @@ MAX_REASON_CHARACTERS = 4096
 MAX_ID_CHARACTERS = 64
 """Of an id that the server has given."""
 MAX_SECONDS = 10**6
-"""Far over every bound, and a number that a timedelta holds."""
+"""Of a time that a request gives: far over every limit of such a time, and a number that a timedelta holds."""
 
 _RESPONSES = {
     "approve": PermissionChoice.ONCE,

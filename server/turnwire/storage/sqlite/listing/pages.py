@@ -13,7 +13,7 @@ from turnwire.ports.pages import Page, SessionPage
 from turnwire.storage.sqlite.listing.queries import ORDERS, STEP_SESSIONS, Found, Place, Room, Step
 
 MAX_STEPS = 10
-"""For a page with a size: one that has not found enough by then is short, and has a next page."""
+"""Reads for one page that has a size. A page that has not found enough by then is short, and has a next one."""
 
 Look = Callable[[SessionFilter, Place | None, Room], Awaitable[Step]]
 """Carries out a step; see `queries.step`."""

@@ -13,7 +13,7 @@ from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.searching.finding import find
 
 MAX_SECONDS = 2.0
-"""Of one search. A hundred times what one takes over 100,000 messages."""
+"""Of one search: a hundred times what a search of 100,000 messages takes."""
 
 MAX_OF_TENANT = 4
 """Searches of one tenant that run or wait at once: a search waits for at most so many of another tenant."""

@@ -10,7 +10,7 @@ from turnwire.storage.sqlite.listing.entries import list_session
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text
 
 MAX_DROPPED_BYTES = 4 * 2**20
-"""Of the messages of one step; each may bring files, too."""
+"""Of the messages that one step removes; each may bring files, too."""
 
 _TABLES = ("turns", "requests", "permissions", "questions")
 """Where a session has rows besides its messages, and none that a message refers to."""

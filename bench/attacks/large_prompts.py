@@ -3,18 +3,24 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import grpc
 
 from bench.attacks.attack import Attack, Target
-from bench.attacks.costly_requests import again, caller
+from bench.attacks.costly_requests import again, caller, surely
 from opencode.message import message_pb2
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.search.search_pb2_grpc import SearchServiceStub
+from opencode.session.session_pb2 import ForkSessionRequest
+from opencode.session.session_pb2_grpc import SessionServiceStub
+
+_LONG_MESSAGES = 6
+"""Of the session that is forked; 11 MiB each."""
 
 
 @contextlib.asynccontextmanager
@@ -37,8 +43,10 @@ async def _silent(folder: Path) -> AsyncIterator[str]:
         server.close()
 
 
+_SILENT = ModelSelection(provider=ProviderInfo(id="silent"), model_id="x")
+
+
 async def _prompts(target: Target) -> None:
-    model = ModelSelection(provider=ProviderInfo(id="silent"), model_id="x")
     part = message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))
     sent = 0
 
@@ -46,7 +54,7 @@ async def _prompts(target: Target) -> None:
 
         async def send() -> None:
             nonlocal sent
-            request = message_pb2.SendMessageRequest(parts=[part], model=model)
+            request = message_pb2.SendMessageRequest(parts=[part], model=_SILENT)
             await one.messages.SendMessage(request)
             sent += 1
 
@@ -54,6 +62,31 @@ async def _prompts(target: Target) -> None:
             await asyncio.gather(*(again(send) for _ in range(4)))
         finally:
             print(f"sent: {sent}")
+
+
+async def _forks(target: Target) -> None:
+    """Short messages to forks of one long session: each needs all of it for its prompt."""
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (11 * 2**20 // 5)))]
+    short = [message_pb2.MessagePart(text=message_pb2.TextPart(text="go"))]
+    asked = 0
+    async with caller(target) as one, grpc.aio.insecure_channel(target.address) as channel:
+        sessions = SessionServiceStub(channel)
+        session_id = await surely(one.new_session)
+        append = message_pb2.AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=long)
+        for _ in range(_LONG_MESSAGES):
+            await surely(partial(one.messages.AppendMessage, append))
+
+        async def ask_fork() -> None:
+            nonlocal asked
+            fork = await sessions.ForkSession(ForkSessionRequest(session_id=session_id))
+            request = message_pb2.SendMessageRequest(session_id=fork.session.id, parts=short, model=_SILENT)
+            await surely(partial(one.messages.SendMessage, request))
+            asked += 1
+
+        try:
+            await asyncio.gather(*(again(ask_fork) for _ in range(2)))
+        finally:
+            print(f"forks asked: {asked}")
 
 
 async def _repeats(target: Target) -> None:
@@ -92,6 +125,13 @@ ATTACKS = (
         _prompts,
         around=_silent,
         seconds=20,
+    ),
+    Attack(
+        "large_prompts_of_forks",
+        "forks of a session of 66 MiB, for a model server that reads nothing",
+        _forks,
+        around=_silent,
+        seconds=40,
     ),
     Attack("search_repeats", "searches for phrases in texts of one word", _repeats, seconds=12),
 )

@@ -463,7 +463,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "CONNECTION_WINDOW_BYTES": "the client waits",
             "HEADER_TABLE_BYTES": FORGOTTEN,
         },
-        "api.web.exchange": {"MAX_BODIES_BYTES": "UNAVAILABLE: try again", "BODY_SECONDS": "DEADLINE_EXCEEDED"},
+        "api.web.exchange": {"MAX_BODIES_BYTES": BUSY},
         "api.web.protocols.grpc_web": {"_MAX_PIECES": "INVALID_ARGUMENT, without a reason"},
         "api.web.encoding.codecs": {"_MAX_PROBLEM": CUT},
     },

@@ -1,12 +1,15 @@
 """Bad input and bad manners at the web listener: each gets an error of its protocol, and has a bound."""
 
 import asyncio
+import base64
 import gzip
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
 from structlog.testing import capture_logs
 
 from opencode.event.event_pb2 import WatchEventsRequest
@@ -16,7 +19,8 @@ from tests.support.clients.conversation import ask
 from tests.support.clients.http2 import http2_client
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
-from turnwire.api.web import exchange
+from turnwire.api.bounds import receiving
+from turnwire.api.web import app
 from turnwire.api.web.encoding.envelopes import envelope
 from turnwire.api.web.http import http1, http2
 from turnwire.app import Server
@@ -195,14 +199,57 @@ async def test_a_body_without_end_is_refused_and_not_kept(server: Server, monkey
     writer.transport.abort()
 
 
+def unfinished(size: int) -> bytes:
+    """Returns a request whose body lacks its last byte."""
+    head = f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n"
+    return f"{head}content-type: application/json\r\n\r\n".encode() + b" " * (size - 1)
+
+
+async def limit_reached(reader: asyncio.StreamReader) -> Mapping[str, str]:
+    """Returns the facts of a refusal by a limit, which says when to try again."""
+    assert b" 429 " in await reader.readuntil(b"\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    [size] = [line.split(b":")[1] for line in head.lower().splitlines() if line.startswith(b"content-length:")]
+    error = json.loads(await reader.readexactly(int(size)))
+    assert error["code"] == "resource_exhausted"
+    details = {one["type"]: base64.b64decode(one["value"] + "==") for one in error["details"]}
+    assert "google.rpc.RetryInfo" in details
+    found = ErrorInfo.FromString(details["google.rpc.ErrorInfo"])
+    assert found.reason == "CONCURRENCY_LIMIT"
+    return found.metadata
+
+
 async def test_a_slow_body_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body that stops in its middle does not hold what came of it."""
-    monkeypatch.setattr(exchange, "BODY_SECONDS", 0.2)
+    """A body that stops in its middle does not hold what came of it; the limit is that of gRPC."""
+    monkeypatch.setattr(receiving, "RECEIVE_SECONDS", 0.2)
     reader, writer = await raw(server)
-    writer.write(f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n".encode())
-    writer.write(b"content-type: application/json\r\n\r\n{")
-    assert b" 504 " in await reader.readuntil(b"\r\n")
+    writer.write(unfinished(9))
+    facts = await limit_reached(reader)
+    assert (facts["limit"], facts["limitValue"]) == ("RECEIVE_SECONDS", "0.2")
     writer.transport.abort()
+
+
+async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All together; it is named, and there is room again when they are gone."""
+    monkeypatch.setattr(app, "MAX_BODIES_BYTES", 2 * LIMIT)
+    async with running_server(tmp_path, TOML) as server:
+        slow = [await raw(server) for _ in range(2)]
+        for _, writer in slow:
+            writer.write(unfinished(LIMIT))
+        while server.load.receiving.slow < len(slow):
+            await asyncio.sleep(0.01)
+        reader, writer = await raw(server)
+        writer.write(unfinished(LIMIT))
+        facts = await limit_reached(reader)
+        assert (facts["limit"], facts["limitValue"]) == ("MAX_BODIES_BYTES", str(2 * LIMIT))
+        for one in (writer, *(slow_writer for _, slow_writer in slow)):
+            one.transport.abort()
+        while server.load.receiving.slow:
+            await asyncio.sleep(0.01)
+        reader, writer = await raw(server)
+        writer.write(unfinished(LIMIT) + b"{")
+        assert b" 400 " in await reader.readuntil(b"\r\n")
+        writer.transport.abort()
 
 
 async def test_further_connections_are_refused(server: Server) -> None:

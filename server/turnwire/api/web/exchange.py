@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, as ASGI delivers them, with bounds in size and time."""
+"""One HTTP request and its answer, as ASGI delivers them, with bounds in size."""
 
 import asyncio
 import time
@@ -6,17 +6,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from email.utils import formatdate
 from typing import Any
 
-from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.bounds.receiving import RETRY_AFTER, CallerGone
 from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
+from turnwire.domain.errors import TooManyCalls
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Iterable[tuple[str, str]]
-
-BODY_SECONDS = 600.0
-"""How long a body may take to arrive: enough for the largest default request at 28 KB a second."""
 
 PIECE_BYTES = 256 * 1024
 """Of an answer, given to the connection at a time. It keeps one that is not read besides what waits for its place."""
@@ -27,25 +25,18 @@ MAX_BODIES_BYTES = 256 * 2**20
 """Of all bodies that are being read. Of each one that comes slowly, the server has what its client has sent so far."""
 
 
-class BodyTooSlow(Exception):
-    """A body did not arrive in time."""
-
-
-class TooManyBodies(Exception):
-    """The bodies that are being read fill the memory that is meant for them."""
-
-
 class BodyBudget:
     """Counts the bytes of all bodies that are being read by one listener."""
 
     def __init__(self, max_bytes: int) -> None:
         """Takes the most bytes at a time."""
-        self._left = max_bytes
+        self._max_bytes = self._left = max_bytes
 
     def take(self, size: int) -> None:
-        """Takes bytes. Raises TooManyBodies, and takes none then."""
+        """Takes bytes. Raises TooManyCalls, and takes none then."""
         if size > self._left:
-            raise TooManyBodies
+            text = "too many large requests arrive at the same time"
+            raise TooManyCalls.of("MAX_BODIES_BYTES", self._max_bytes, text, RETRY_AFTER)
         self._left -= size
 
     def give_back(self, size: int) -> None:
@@ -85,24 +76,16 @@ class Exchange:
         return f"{client[0]}:{client[1]}" if client else ""
 
     async def body(self, max_bytes: int) -> bytes:
-        """Returns the whole body of the request.
+        """Returns the whole body of the request. How long it may take is for the caller to bound.
 
         Raises:
             TooLarge: it has more than `max_bytes`. The rest is not read.
-            BodyTooSlow: it did not arrive in time.
-            TooManyBodies: too much is being read.
+            TooManyCalls: too much is being read.
             CallerGone: the client left.
         """
         announced = self.headers.get("content-length")
         if announced is not None and announced.isdecimal() and int(announced) > max_bytes:
             raise TooLarge
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self._read(max_bytes)
-        except TimeoutError:
-            raise BodyTooSlow from None
-
-    async def _read(self, max_bytes: int) -> bytes:
         chunks: list[bytes] = []
         size = 0
         try:

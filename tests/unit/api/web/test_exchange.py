@@ -8,7 +8,8 @@ import pytest
 from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
-from turnwire.api.web.exchange import BodyBudget, Exchange, TooManyBodies
+from turnwire.api.web.exchange import BodyBudget, Exchange
+from turnwire.domain.errors import TooManyCalls
 
 
 def arriving(pieces: Sequence[bytes], budget: BodyBudget) -> Exchange:
@@ -35,6 +36,6 @@ async def test_all_pieces_count() -> None:
     budget = BodyBudget(6)
     with pytest.raises(TooLarge):
         await arriving([b"abc", b"de"], budget).body(4)
-    with pytest.raises(TooManyBodies):
+    with pytest.raises(TooManyCalls):
         await arriving([b"abc", b"def", b"g"], budget).body(10)
     assert await arriving([b"abc", b"def"], budget).body(6) == b"abcdef"

@@ -26,7 +26,7 @@ from turnwire.api.web.encoding.compression import (
 )
 from turnwire.api.web.encoding.envelopes import COMPRESSED, BrokenEnvelope, Envelope, envelope, envelopes
 from turnwire.api.web.encoding.statuses import simple_status
-from turnwire.api.web.exchange import BodyTooSlow, Exchange, TooManyBodies
+from turnwire.api.web.exchange import Exchange
 
 
 class Gatekeeper(Protocol):
@@ -88,7 +88,8 @@ async def read_body(serving: Serving, exchange: Exchange, more_bytes: int = 0) -
         more_bytes: What the protocol may add to a message.
 
     Raises:
-        CallFailed: it is too large, or too slow, or there are too many.
+        CallFailed: it is too large.
+        TooManyCalls: too much is being read.
         CallerGone: the client left.
     """
     if serving.is_stopping():
@@ -97,10 +98,6 @@ async def read_body(serving: Serving, exchange: Exchange, more_bytes: int = 0) -
         return await exchange.body(serving.max_message_bytes + more_bytes)
     except TooLarge:
         refuse_too_large(serving)
-    except BodyTooSlow:
-        refuse(code_pb2.DEADLINE_EXCEEDED, "the request did not arrive in time")
-    except TooManyBodies:
-        refuse(code_pb2.UNAVAILABLE, "too many large requests arrive at the same time; try again")
 
 
 def refuse_too_large(serving: Serving) -> NoReturn:

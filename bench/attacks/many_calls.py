@@ -11,16 +11,18 @@ from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
+from opencode.session.session_pb2 import GetSessionRequest
 
 GET = "/opencode.session.SessionService/GetSession"
 LIST = "/opencode.session.SessionService/ListSessions"
 WATCH = "/opencode.event.EventService/WatchEvents"
+CHECK_HEALTH = "/grpc.health.v1.Health/Check"
 WATCH_HEALTH = "/grpc.health.v1.Health/Watch"
 
 _WORDS = 200_000
 
 
-async def _open(target: Target, connections: int, use: object, *, web: bool = False) -> None:
+async def _open(target: Target, connections: int, use: object, *, web: bool = False, settings: bytes = b"") -> None:
     """Uses connections, and a new one whenever one is closed."""
     opened = [0]
 
@@ -28,7 +30,7 @@ async def _open(target: Target, connections: int, use: object, *, web: bool = Fa
         while True:
             opened[0] += 1
             with contextlib.suppress(ConnectionError, OSError):
-                async with wire(target.host_and_port(web=web)) as one:
+                async with wire(target.host_and_port(web=web), settings) as one:
                     await use(one)  # type: ignore[operator]
             await asyncio.sleep(0.05)
 
@@ -62,6 +64,40 @@ async def _unread_health(target: Target) -> None:
         await _closed(one)
 
     await _open(target, 20, watch)
+
+
+_NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)
+"""Settings: the server may send nothing on a stream."""
+
+
+async def _unread_small(target: Target, head: bytes, body: bytes, *, streams: int, web: bool = False) -> None:
+    """Calls with small answers by clients that take none of them, and answer pings."""
+
+    async def ask(one: Wire) -> None:
+        for stream in range(1, 2 * streams, 2):
+            await one.send(frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, body, end=True))
+        await _closed(one)
+
+    await _open(target, 600, ask, web=web, settings=_NO_WINDOW)
+
+
+async def _unread_checks(target: Target) -> None:
+    await _unread_small(target, call(CHECK_HEALTH), message(b""), streams=1_000)
+
+
+async def _unread_sessions(target: Target) -> None:
+    await _unread_small(target, call(GET), message(await _session(target)), streams=1_000)
+
+
+async def _unread_web_sessions(target: Target) -> None:
+    head = call(GET, "application/proto")
+    await _unread_small(target, head, await _session(target), streams=100, web=True)
+
+
+async def _session(target: Target) -> bytes:
+    """Returns a request of GetSession."""
+    async with connect(target.address) as client:
+        return GetSessionRequest(session_id=await client.create_session()).SerializeToString()
 
 
 async def _bursts(target: Target) -> None:
@@ -131,6 +167,11 @@ async def _endless(client: object, session_id: str) -> None:
 ATTACKS = (
     Attack("header_storm", "100,000 calls with 15 KB of metadata", _header_storm),
     Attack("unread_health", "40,000 watches of health", _unread_health),
+    Attack("health_unread", "600,000 health checks that nobody reads", _unread_checks, seconds=30.0),
+    Attack("small_unread", "600,000 small answers that nobody reads", _unread_sessions, seconds=30.0),
+    Attack(
+        "web_small_unread", "60,000 small answers that nobody reads, over the web", _unread_web_sessions, seconds=30.0
+    ),
     Attack("bursts", "2,000 calls in one moment", _bursts),
     Attack("connections", "9,000 silent connections", _connections),
     Attack("deaf_watchers", "6,000 watchers who do not read", _deaf_watchers, seconds=15.0),

@@ -4,6 +4,7 @@ Stored messages never change. What must not be sent is left out here, and a repa
 are never sent. Summarised messages are left out too; their summary replaces them.
 """
 
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -23,6 +24,7 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
+from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.conversation.turns import ToolDefinition, Turn
 from turnwire.domain.incremental.growing import Growing, Mark
 from turnwire.domain.incremental.slices import Sliced, at_once, common_length
@@ -30,8 +32,11 @@ from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
 from turnwire.ports.provider import ProviderRequest
 
 _MESSAGE_BYTES = 1050
-"""What is kept of a message, with marks and digests. Its texts are not counted: the store has the same objects, and a
-writer of requests counts the JSON that it made of them."""
+"""What is kept of a message, with marks and digests."""
+
+_SHORT_BYTES = 1024
+"""Of a message: shorter texts are not counted, for the store mostly has the same objects, and a writer of requests
+counts the JSON that it made of them. Longer ones are: the store may have dropped them."""
 
 SUMMARY_TAG = "conversation_summary"
 
@@ -76,7 +81,9 @@ class Assembly:
         self._pinned: list[Message] = []
         self._rest: list[Message] = []
         self._repairs: list[Repair] = []
-        self._state = Growing((self._taken, self._pinned, self._rest, self._repairs))
+        self._long_bytes: list[int] = [0]
+        """Element n: the long texts of the first n messages."""
+        self._state = Growing((self._taken, self._pinned, self._rest, self._repairs, self._long_bytes))
         self._marks: list[Mark] = []
 
     def assemble(
@@ -110,7 +117,7 @@ class Assembly:
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes, with what was found out about the messages elsewhere."""
-        return _MESSAGE_BYTES * len(self._taken)
+        return _MESSAGE_BYTES * len(self._taken) + self._long_bytes[-1]
 
     def _begin_with(self, history: Sequence[Message], summary: Message) -> Sliced[None]:
         """Finds what a summary covers; True for messages that are sent word for word nevertheless."""
@@ -127,6 +134,7 @@ class Assembly:
 
     def _take(self, message: Message) -> None:
         self._taken.append(message)
+        self._long_bytes.append(self._long_bytes[-1] + _long_bytes(message))
         if message.compaction is not None:
             if message is not self._summary:
                 self._repairs.append(_dropped(RepairReason.COMPACTED, message))
@@ -144,6 +152,12 @@ class Assembly:
         systems = (message for message in self._pinned if message.type is MessageType.SYSTEM)
         questions = (message for message in self._pinned if message.type is not MessageType.SYSTEM)
         return (*systems, self._stand_in, *questions, *self._rest)
+
+
+def _long_bytes(message: Message) -> int:
+    """Returns what the texts of a message take in memory, beyond short ones."""
+    texts = (text for part in message.parts for text in (*texts_of(part), part.provider_state) if text)
+    return max(sum(map(sys.getsizeof, texts)) - _SHORT_BYTES, 0)
 
 
 def standing_summary(history: Sequence[Message]) -> int | None:

@@ -14,6 +14,7 @@ from tests.support.fakes.domain_values import make_message, make_session, make_t
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.answer.prompts import ALWAYS_BYTES
 from turnwire.core.context.draft import Draft
+from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending.closing import Ending
 from turnwire.core.environment import Environment
 from turnwire.core.settings import Retries
@@ -243,3 +244,10 @@ async def test_a_conversation_over_the_limit_is_read_alone_when_its_prompt_is_sh
     provider.reads.set()
     provider.answers.set()
     await running
+
+
+async def test_long_texts_count_in_what_is_kept_of_a_session() -> None:
+    """Also when no provider was asked, so that nothing was written of them: else sessions are kept without a bound."""
+    environment = _environment(_Reading())
+    await StepRequests(environment, make_turn()).next()
+    assert len(LONG) < environment.kept.size_bytes < 1.1 * len(LONG)

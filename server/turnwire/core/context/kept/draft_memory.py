@@ -14,5 +14,5 @@ class DraftMemory:
 
     @property
     def size_bytes(self) -> int:
-        """The messages themselves and what was found out about them."""
+        """The messages, with their long texts, and what was found out about them."""
         return self.assembly.size_bytes

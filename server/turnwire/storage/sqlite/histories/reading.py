@@ -62,7 +62,7 @@ class Conversations:
         if history is None:
             return None
         size, ids = history.size_bytes, list(history.changed)
-        return size + await run(self._connection, _new_bytes, tenant, session_id, ids) if ids else size
+        return size + await run(self._connection, queries.history_bytes, tenant, session_id, ids) if ids else size
 
     async def _follow(self, history: History, tenant: str, session_id: str) -> bool:
         """Brings a history up to date. Returns False when it changes all the time."""
@@ -142,8 +142,3 @@ def _some(db: sqlite3.Connection, tenant: str, session_id: str, ids: Sequence[st
         return list(zip(read_messages(db, where, values, "place"), places, strict=True))
     finally:
         db.execute("COMMIT")
-
-
-def _new_bytes(db: sqlite3.Connection, tenant: str, session_id: str, ids: Sequence[str]) -> int:
-    """Returns about how much memory some messages take that are part of the conversation."""
-    return queries.history_bytes(db, tenant, session_id, f"message_id IN ({','.join('?' * len(ids))})", ids)

@@ -87,7 +87,7 @@ def check_sizes(data: bytes) -> None:
         for piece in pieces(data):
             cut.add(piece)
         if isinstance(whole, JsonSize):
-            assert (whole._values, whole._bytes) == (cut._values, cut._bytes)
+            assert (whole._values, whole._escapes, whole.held_bytes) == (cut._values, cut._escapes, cut.held_bytes)
         else:
             assert whole._size._values == cut._size._values  # type: ignore[attr-defined]
 

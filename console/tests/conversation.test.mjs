@@ -95,8 +95,9 @@ test("Ctrl+Enter sends a message into the running turn, Ctrl+Shift+Enter ends th
   await withPage(session, async (page) => {
     await say(page, SLOW);
     await page.getByRole("button", { name: "Stop" }).waitFor();
+    await page.locator("article.answer .md").getByText("lorem").waitFor(); // the page knows the turn
     await page.getByRole("textbox", { name: "Message" }).fill("join");
-    await page.keyboard.press("Control+Enter");
+    await page.getByRole("textbox", { name: "Message" }).press("Control+Enter");
     await page.locator(".queue .policy").getByText("joins").waitFor();
     await page.getByRole("textbox", { name: "Message" }).fill("instead");
     await page.keyboard.press("Control+Shift+Enter");

@@ -222,9 +222,13 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "providers.http.client": {"CONNECT_SECONDS": RUN_AGAIN},
         "providers.http.body": {"MAX_WHOLE_BYTES": CUT, "CHUNK_BYTES": PIECES, "MAX_CHARGE_SECONDS": WAITS},
-        "providers.http.answer": {"MAX_PROVISIONAL": ANSWER_ENDS},
+        "http_client.answer": {"MAX_PROVISIONAL": "the answer ends; of an MCP server, the model reads an error"},
+        "http_client.session": {
+            "MAX_HEAD_BYTES": "the answer ends; of an MCP server, the model reads an error",
+            "RECEIVE_BUFFER_BYTES": "the server is read more slowly",
+            "WAITING_BYTES": "the server is read more slowly",
+        },
         "providers.http.transport": {
-            "MAX_HEAD_BYTES": ANSWER_ENDS,
             "MAX_REDIRECTS": "the turn ends: `PROVIDER_REQUEST_REFUSED`",
             "KEEP_ALIVE_SECONDS": CLOSED,
         },
@@ -302,10 +306,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.wire.connections": {
             "CONNECT_SECONDS": MODEL_READS,
             "MAX_CONNECTIONS": WAITS,
-            "MAX_HEAD_BYTES": MODEL_READS,
-            "MAX_PROVISIONAL": MODEL_READS,
-            "RECEIVE_BUFFER_BYTES": "the server is read more slowly",
-            "WAITING_BYTES": "the server is read more slowly",
+            "KEEP_ALIVE_SECONDS": CLOSED,
         },
         "tools.mcp.wire.http": {
             "STREAMS_PER_SECOND": WAITS,

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from opencode.message.message_pb2 import SendMessageResponse
 from opencode.tool.tool_pb2 import TOOL_SOURCE_STATE_FAILED, ToolCallState
 from tests.support.clients.conversation import talk
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import calls_of, listed, ready, until
-from tests.support.servers.running import connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 from turnwire.domain.incremental.room import Room
 from turnwire.tools.mcp.places import Places
 from turnwire.tools.mcp.wire.http import bounded_client
@@ -250,21 +251,29 @@ async def test_a_session_with_a_long_name_is_refused(tmp_path: Path) -> None:
         await listed(client, lambda answer: answer.sources[0].state == TOOL_SOURCE_STATE_FAILED)
 
 
-async def test_a_trickle_ends_with_the_time_of_the_call(tmp_path: Path) -> None:
-    """A byte now and then is no progress."""
-
-    async def trickle(writer: asyncio.StreamWriter, _: Any) -> None:
-        await stream(writer, JSON, b" ", pause=0.01)
-
+@contextlib.asynccontextmanager
+async def timed_out(wild: Wild, folder: Path) -> AsyncIterator[tuple[Client, SendMessageResponse]]:
+    """Gives a client, and the message whose call of the tool has ended because its time was over."""
     async with (
-        listening(Wild(trickle)) as port,
-        running_server(tmp_path, configured(port).replace("600.0", "0.5")) as server,
+        listening(wild) as port,
+        running_server(folder, configured(port).replace("600.0", "0.5")) as server,
         connect(server.address) as client,
     ):
         await ready(client)
         accepted = await talk(client, "/tool wild.do {}")
         (call,) = await calls_of(client, accepted)
         assert call.error == "the tool did not answer within 0.5 seconds"
+        yield client, accepted
+
+
+async def test_a_trickle_ends_with_the_time_of_the_call(tmp_path: Path) -> None:
+    """A byte now and then is no progress."""
+
+    async def trickle(writer: asyncio.StreamWriter, _: Any) -> None:
+        await stream(writer, JSON, b" ", pause=0.01)
+
+    async with timed_out(Wild(trickle), tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("begins", [False, True])
@@ -282,15 +291,7 @@ async def test_a_call_whose_time_is_over_leaves_no_connection(tmp_path: Path, be
         raise ConnectionError
 
     wild = Wild(silent)
-    async with (
-        listening(wild) as port,
-        running_server(tmp_path, configured(port).replace("600.0", "0.5")) as server,
-        connect(server.address) as client,
-    ):
-        await ready(client)
-        accepted = await talk(client, "/tool wild.do {}")
-        (call,) = await calls_of(client, accepted)
-        assert call.error == "the tool did not answer within 0.5 seconds"
+    async with timed_out(wild, tmp_path) as (client, accepted):
         assert is_asked.is_set()
         await is_gone.wait()
         await talk(client, '/tool wild.do {"what": "ok"}', accepted.session_id)
@@ -313,6 +314,27 @@ async def test_chunks_of_a_byte_are_read_one_at_a_time() -> None:
         ):
             pieces = [len(piece) async for piece in response.aiter_raw()]
     assert pieces == [1] * 700
+
+
+async def test_nothing_comes_after_an_answer() -> None:
+    """A server that goes on when its answer has ended loses the connection: what came would be kept."""
+    has_ended, is_gone = asyncio.Event(), asyncio.Event()
+
+    async def goes_on(writer: asyncio.StreamWriter, number: Any) -> None:
+        await send(writer, JSON, done(number))
+        await has_ended.wait()
+        try:
+            while True:
+                await send(writer, JSON, b"{}")
+        finally:
+            is_gone.set()
+
+    async with listening(Wild(goes_on)) as port:
+        address = f"http://127.0.0.1:{port}/mcp"
+        async with bounded_client(address, {}, Places("wild", Room(1_000_000))) as client:
+            await client.post(address, json={"id": 1, "method": "tools/call"})
+            has_ended.set()
+            await is_gone.wait()
 
 
 async def test_a_list_without_end_does_not_make_a_server_ready(tmp_path: Path) -> None:

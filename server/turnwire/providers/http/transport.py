@@ -5,34 +5,20 @@ ones unpacked by the client, cookies kept, and a closed connection reported as a
 """
 
 import asyncio
-import socket
 import ssl
-import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
-from urllib.parse import urlsplit
 
 import aiohttp
 import httpx2
 
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, ProviderTimeout, ProviderUnavailable
 from turnwire.domain.limits import Limits
-from turnwire.providers.http.answer import Answer
+from turnwire.http_client.session import MAX_HEAD_BYTES, open_session, proxy_for
 from turnwire.providers.http.body import Body, is_stream, took_too_long, unpacking
-
-MAX_HEAD_BYTES = 64 * 1024
-"""Of the headers of one answer together. They are kept as long as the answer lasts."""
 
 MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
-
-RECEIVE_BUFFER_BYTES = 32 * 1024
-"""Of a connection, in the system. What it has is read and parsed in one step, and 256 KiB, which a step takes at most,
-may be thousands of provisional answers."""
-
-WAITING_BYTES = 2 * 1024
-"""Of a body. Above twice as much, or an eighth as many chunks, aiohttp parses no more until some of it is read: chunks
-cost by their number, not by their size."""
 
 KEEP_ALIVE_SECONDS = 60.0
 """How long a connection is kept for the next call."""
@@ -59,7 +45,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._charge = charge
         self._max_connections = max_connections
         self._limits = limits
-        self._proxy = _proxy_for(base_url)
+        self._proxy = proxy_for(base_url)
         self._ssl: ssl.SSLContext = httpx2.create_ssl_context()
         self._session: aiohttp.ClientSession | None = None
         self._moved: dict[str, httpx2.URL] = {}
@@ -140,27 +126,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._max_connections,
-                    keepalive_timeout=KEEP_ALIVE_SECONDS,
-                    ssl=self._ssl,
-                    socket_factory=_socket,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                response_class=Answer,
-                auto_decompress=False,
-                read_bufsize=WAITING_BYTES,
-            )
+            self._session = open_session(self._max_connections, KEEP_ALIVE_SECONDS, self._ssl)
         return self._session
-
-
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Returns a socket that receives little at once."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-    return made
 
 
 def _content(request: httpx2.Request) -> bytes | httpx2.AsyncByteStream | None:
@@ -220,12 +187,3 @@ def _unanswered(error: Exception) -> ProviderError:
             return kind(message)
     name = type(error).__name__
     return ProviderUnavailable(f"the provider could not be reached: {name}", {"errorType": name})
-
-
-def _proxy_for(base_url: str) -> str | None:
-    """Returns the proxy that the environment names for an address, in the usual variables."""
-    address = urlsplit(base_url)
-    if not address.hostname or urllib.request.proxy_bypass(address.hostname):
-        return None
-    proxies = urllib.request.getproxies()
-    return proxies.get(address.scheme) or proxies.get("all")

@@ -6,8 +6,6 @@ without end held the event loop. And for each request they look at all others, o
 
 import asyncio
 import contextlib
-import socket
-import urllib.request
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -15,6 +13,7 @@ import aiohttp
 import httpx2
 import msgspec
 
+from turnwire.http_client.session import MAX_HEAD_BYTES, open_session, proxy_for
 from turnwire.tools.mcp.running_call import CallOverError, current_call
 
 CONNECT_SECONDS = 30.0
@@ -23,45 +22,14 @@ CONNECT_SECONDS = 30.0
 MAX_CONNECTIONS = 2_048
 """At once to one server: a call has one of its own, and the usual limits of turns and of calls in each allow this."""
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Of the headers of one answer together."""
-
-MAX_PROVISIONAL = 10
-"""Provisional answers (1xx) before an answer; servers send one, if any."""
-
-RECEIVE_BUFFER_BYTES = 32 * 1024
-"""Of a connection, in the system. What it has is parsed in one step."""
-
-WAITING_BYTES = 2 * 1024
-"""Of a body. Above twice as much, or an eighth as many chunks, no more is parsed until some of it is read."""
+KEEP_ALIVE_SECONDS = 15.0
+"""How long a connection is kept for the next request."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
     """What of a request says whether it has an answer."""
 
     id: int | str | None = None
-
-
-class _Response(aiohttp.ClientResponse):
-    """An answer before which only a few provisional ones may come: aiohttp skips any number, as fast as they come."""
-
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        protocol, left = connection.protocol, MAX_PROVISIONAL
-        read = protocol.read
-
-        async def read_few() -> Any:
-            nonlocal left
-            message, payload = await read()
-            left -= 100 <= message.code < 200
-            if left < 0:
-                raise aiohttp.ClientPayloadError("too many provisional answers")
-            return message, payload
-
-        protocol.read = read_few
-        try:
-            return await super().start(connection)
-        finally:
-            del protocol.read
 
 
 class Connections(httpx2.AsyncBaseTransport):
@@ -72,7 +40,7 @@ class Connections(httpx2.AsyncBaseTransport):
 
     def __init__(self, url: str) -> None:
         """Takes the server's address, which decides on the proxy. Reads certificates."""
-        self._proxy = _proxy_for(url)
+        self._proxy = proxy_for(url)
         self._ssl = httpx2.create_ssl_context()
         self._session: aiohttp.ClientSession | None = None
 
@@ -115,13 +83,7 @@ class Connections(httpx2.AsyncBaseTransport):
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._ssl, socket_factory=_socket),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                response_class=_Response,
-                auto_decompress=False,
-                read_bufsize=WAITING_BYTES,
-            )
+            self._session = open_session(MAX_CONNECTIONS, KEEP_ALIVE_SECONDS, self._ssl)
         return self._session
 
 
@@ -171,20 +133,3 @@ def _has_answer(content: bytes) -> bool:
         return msgspec.json.decode(content, type=_Asked).id is not None
     except msgspec.DecodeError:
         return False
-
-
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Returns a socket that receives little at once."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-    return made
-
-
-def _proxy_for(url: str) -> str | None:
-    """Returns the proxy that the environment names for an address, in the usual variables."""
-    address = httpx2.URL(url)
-    if urllib.request.proxy_bypass(address.host):
-        return None
-    proxies = urllib.request.getproxies()
-    return proxies.get(address.scheme) or proxies.get("all")

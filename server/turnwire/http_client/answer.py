@@ -1,4 +1,4 @@
-"""What a model server may send before an answer and after it: a few provisional answers, and nothing."""
+"""What a server may send before an answer and after it: a few provisional answers, and nothing."""
 
 import asyncio
 from functools import partial

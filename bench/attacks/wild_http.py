@@ -9,11 +9,11 @@ import contextlib
 import json
 import os
 import re
-import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from bench.attacks.listening import listen
 from bench.attacks.wild_model import MIB, packed
 from bench.loop import run
 
@@ -205,16 +205,6 @@ async def _flood(writer: asyncio.StreamWriter, flood: Flood, asked: dict[str, An
     return b"content-length" in first[:300]
 
 
-async def _listen() -> None:
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0, backlog=4096)
-    host, port = server.sockets[0].getsockname()[:2]
-    print(f"listening on http://{host}:{port}", flush=True)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await stop.wait()
-    os._exit(0)  # connections may be in the middle of a flood
-
-
 if __name__ == "__main__":
     os.nice(5)
-    run(_listen())
+    run(listen(_serve))

@@ -9,11 +9,11 @@ import gzip
 import json
 import os
 import re
-import signal
 import zlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from bench.attacks.listening import listen
 from bench.loop import run
 
 MIB = 2**20
@@ -134,16 +134,6 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 _made: dict[str, tuple[bytes, bytes]] = {}
 
 
-async def _listen() -> None:
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()[:2]
-    print(f"listening on http://{host}:{port}", flush=True)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await stop.wait()
-    os._exit(0)  # connections may be in the middle of a flood
-
-
 if __name__ == "__main__":
     os.nice(5)
-    run(_listen())
+    run(listen(_serve))

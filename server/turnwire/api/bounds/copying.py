@@ -20,7 +20,7 @@ PAUSE_SECONDS = 0.001
 """How long the others have then for each such amount: half of the time. A call takes several rounds of the loop, so one
 round alone would be too little: each would meet a copy."""
 
-CALL_BYTES = 8 * 1024
+SMALL_CALL_BYTES = 8 * 1024
 """What a request counts at least, and an answer: hundreds of calls may come in one moment, or end with one read of the
 store, and each takes tenths of a millisecond."""
 
@@ -51,7 +51,7 @@ class Copying:
         """
         turns = self._large if size >= LARGE_BYTES else self._others
         await turns.turn()
-        turns.count(max(size, CALL_BYTES))
+        turns.count(max(size, SMALL_CALL_BYTES))
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
         """Returns whether the message that a task reads is there and waits to be copied."""
@@ -100,7 +100,7 @@ class Copying:
             size = len(done.value) if isinstance(done.value, bytes) else 0
             raise
         finally:
-            turns.count(max(size, CALL_BYTES))
+            turns.count(max(size, SMALL_CALL_BYTES))
             if size >= LARGE_BYTES:
                 self._sent_large.pop(connection, None)  # behind the others
                 self._sent_large[connection] = None

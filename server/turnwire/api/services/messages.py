@@ -87,7 +87,7 @@ class MessageService:
         )
         if text_length(found.messages) > LONG_CHARACTERS:
             return with_messages(found.messages, rest)
-        return await framed(found.messages, messages.message) + rest.SerializeToString()
+        return await framed(found.messages, messages.message, rest)
 
     async def AppendMessage(self, principal: Principal, request: pb.AppendMessageRequest) -> pb.AppendMessageResponse:
         """Stores a message without a turn."""

@@ -36,7 +36,7 @@ class SessionService:
         page = pages.page(request.page_size, request.page_token)
         found = await self._sessions.list(principal, page, session_filter(request))
         rest = pb.SessionList(next_page_token=found.next_token, truncated=found.truncated)
-        return await framed(found.sessions, sessions.session) + rest.SerializeToString()
+        return await framed(found.sessions, sessions.session, rest)
 
     async def CreateSession(self, principal: Principal, request: pb.CreateSessionRequest) -> pb.SessionInfo:
         """Creates a session."""

@@ -48,7 +48,7 @@ class ToolService:
         names, page = open_calls_request(request)
         found = await self._leases.open_calls(principal, request.session_id, names, page)
         rest = pb.ListOpenToolCallsResponse(next_page_token=found.next_token)
-        return await framed(found.calls, tools.open_call) + rest.SerializeToString()
+        return await framed(found.calls, tools.open_call, rest)
 
     async def ClaimToolCall(self, principal: Principal, request: pb.ClaimToolCallRequest) -> pb.ClaimToolCallResponse:
         """Claims a call."""
@@ -96,4 +96,4 @@ class PermissionService:
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         found = await self._permissions.open(principal, request.session_id, page)
         rest = pb.ListPermissionsResponse(next_page_token=found.next_token)
-        return await framed(found.permissions, tools.permission) + rest.SerializeToString()
+        return await framed(found.permissions, tools.permission, rest)

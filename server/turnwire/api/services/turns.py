@@ -59,7 +59,7 @@ class TurnService:
         statuses = turn_statuses(request.statuses)
         found = await self._turns.list(principal, request.session_id, page, statuses)
         rest = pb.ListTurnsResponse(next_page_token=found.next_token)
-        return await framed(found.turns, turns.turn) + rest.SerializeToString()
+        return await framed(found.turns, turns.turn, rest)
 
     async def WatchTurn(self, principal: Principal, request: pb.WatchTurnRequest) -> AsyncGenerator[Batch]:
         """Yields the events of one turn."""

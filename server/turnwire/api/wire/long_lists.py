@@ -17,8 +17,8 @@ BYTES_AT_ONCE = 256 * 1024
 T = TypeVar("T")
 
 
-async def framed(values: Iterable[T], convert: Callable[[T], Message]) -> bytes:
-    """Returns the values as the elements of a repeated field 1, to be joined with the other fields of an answer.
+async def framed(values: Iterable[T], convert: Callable[[T], Message], rest: Message) -> bytes:
+    """Returns an answer: the values as the elements of a repeated field 1, and the other fields from `rest`.
 
     The event loop goes on with others between a few elements. Safe to cancel.
     """
@@ -30,4 +30,5 @@ async def framed(values: Iterable[T], convert: Callable[[T], Message]) -> bytes:
         if count >= ELEMENTS_AT_ONCE or size >= BYTES_AT_ONCE:
             await asyncio.sleep(0)
             count, size = 0, 0
+    frames.append(rest.SerializeToString())
     return b"".join(frames)

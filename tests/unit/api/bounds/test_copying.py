@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.fakes.loop import settled
-from turnwire.api.bounds.copying import CALL_BYTES, COPIED_BYTES, Copying
+from turnwire.api.bounds.copying import COPIED_BYTES, SMALL_CALL_BYTES, Copying
 
 LARGE = b"x" * (2 * COPIED_BYTES)
 
-AT_ONCE = COPIED_BYTES // CALL_BYTES
+AT_ONCE = COPIED_BYTES // SMALL_CALL_BYTES
 """Small calls."""
 
 

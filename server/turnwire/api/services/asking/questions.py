@@ -32,4 +32,4 @@ class QuestionService:
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         found = await self._questions.open(principal, request.session_id, page)
         rest = pb.ListQuestionsResponse(next_page_token=found.next_token)
-        return await framed(found.questions, tools.question) + rest.SerializeToString()
+        return await framed(found.questions, tools.question, rest)

@@ -142,7 +142,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_PIECE_REQUEST_BYTES": INVALID,
         },
         "api.bounds.values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
-        "api.bounds.receiving": {"MAX_SLOW": BUSY, "QUICK_SECONDS": "others go before it", "RECEIVE_SECONDS": BUSY},
+        "api.bounds.receiving": {
+            "MAX_SLOW": BUSY,
+            "MAX_SLOW_BYTES": BUSY,
+            "QUICK_SECONDS": "others go before it",
+            "RECEIVE_SECONDS": BUSY,
+        },
         "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},
         "api.wire.requests.sessions": {"MAX_MASK_PATHS": INVALID},
         "api.wire.requests.watches": {"MAX_KINDS": INVALID},
@@ -338,6 +343,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "UNREAD_SECONDS": CLOSED,
         },
         "api.bounds.unread": {"MAX_SMALL_BYTES": CLOSED, "CALL_BYTES": "it counts as so many"},
+        "api.bounds.connections.unfinished": {"_MAX_KNOWN": FORGOTTEN},
         "api.bounds.peers": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",

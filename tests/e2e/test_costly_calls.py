@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -230,6 +231,31 @@ async def test_a_request_that_comes_slowly_ends_when_memory_is_short(tmp_path: P
         await until(lambda: server.load.receiving.slow == 1)
         server.load.memory_short(is_short=True)
         await until(lambda: one.ended > 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a connection has sent")
+@pytest.mark.parametrize("method", [f"{SESSIONS}/GetSession", HEALTH, REFLECTION])
+async def test_large_requests_that_are_never_whole_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Whatever they call: those of the connection that has sent most end, those of others come."""
+    monkeypatch.setattr(receiving, "MAX_SLOW_BYTES", 2**20)
+    limits = "[server]\nmax_message_bytes = 1_048_576\n"
+    async with running_server(tmp_path, limits) as server, by_hand(server) as one, by_hand(server) as other:
+        session = CreateSessionRequest(title="t" * 200_000)
+        slow, large = message(session.SerializeToString()), message(b"x" * 1_000_000)
+        await other.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))
+        await other.send_body(1, slow[:-1])
+        await until(lambda: server.load.receiving.slow == 1)
+        for stream in range(1, 11, 2):
+            await one.send(frame(HEADERS, END_HEADERS, stream, call(method)))
+        sending = [asyncio.create_task(one.send_body(stream, large[:-1])) for stream in range(1, 11, 2)]
+        await until(lambda: one.ended > 0)
+        assert other.ended == 0
+        await other.send_body(1, slow[-1:], end=True)
+        await until(lambda: other.ended == 1)
+        for task in sending:
+            task.cancel()
 
 
 async def test_one_connection_has_a_bound_of_calls(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from turnwire.api.bounds.sockets import shut_down
+from turnwire.api.bounds.connections.sockets import shut_down
 from turnwire.api.refusals import LineLimit
 
 MAX_RESETS = 200

@@ -4,6 +4,7 @@ How large a request is, is known when it is there: gRPC shows no part of it. So 
 and few are received at a time. A request that its client has sent comes at once, so the others hardly wait. One that
 does not come soon makes room for others: so many clients may be slow, and none of them stops the quick ones.
 Connections with slow requests have their turns behind all others, and make room first when there are too many of them.
+What connections have sent of slow requests is looked at while there are such, and those that have most make room, too.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
@@ -28,6 +30,13 @@ RECEIVE_SECONDS = 600.0
 MAX_SLOW = 2_000
 """Requests that have lost their place and still come. Each has what its client has sent so far; when memory becomes
 short they are ended first. With one more, the newest of the connection that has most of them ends."""
+
+MAX_SLOW_BYTES = 256 * 2**20
+"""Of all that connections with slow requests have sent of requests that are not whole. Beyond it, the slow requests of
+the connection that has sent most of that end. Only Linux tells it, and not of Unix sockets."""
+
+LOOK_SECONDS = 0.05
+"""How often that is looked at while there are slow requests. As much as clients send meanwhile may be there, too."""
 
 RETRY_AFTER = timedelta(seconds=1)
 """When whoever is refused because of too many calls, or too little memory, may try again."""
@@ -66,15 +75,27 @@ class Receiving:
     requests does not hold up another one. `_behind` has those of connections that have slow requests.
     """
 
-    def __init__(self, max_bytes: int, max_message_bytes: int, copying: Copying, resets: Resets) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        max_message_bytes: int,
+        copying: Copying,
+        resets: Resets,
+        unfinished: Unfinished | None = None,
+    ) -> None:
         """Args:
         max_bytes: Of all requests that have a place.
         max_message_bytes: Of the largest one.
         copying: What those that are complete may wait for.
         resets: Counts those whose client leaves before they are there.
+        unfinished: Tells what connections have sent of requests that are not whole; by default the system does.
         """
         self._copying = copying
         self._resets = resets
+        self._unfinished = unfinished or Unfinished()
+        self._max_slow_bytes = max(MAX_SLOW_BYTES, 2 * max_message_bytes)
+        self._looking: asyncio.Task[None] | None = None
+        """Runs while there are slow requests."""
         self._free = max(2, max_bytes // max_message_bytes)
         self._waiting: _Turns = OrderedDict()
         self._behind: _Turns = OrderedDict()
@@ -98,14 +119,25 @@ class Receiving:
 
         Raises:
             RequestTooSlow: it did not come in time.
-            TooManyCalls: too many are slow.
+            TooManyCalls: too many are slow, or clients have sent too much of them.
             CallerGone: `receive` has raised it. Such a call counts as reset, as one that is cancelled.
         """
+        size: int | None = None
+
+        async def received() -> bytes:
+            nonlocal size
+            data = await receive()
+            size = len(data)
+            return data
+
+        self._unfinished.begin(connection)
         try:
-            request = await self._read(connection, receive, parse)
+            request = await self._read(connection, received, parse)
         except (asyncio.CancelledError, CallerGone):
             self._resets.note(connection)
             raise
+        finally:
+            self._unfinished.end(connection, size)
         self._resets.forgive(connection)
         return request
 
@@ -151,12 +183,29 @@ class Receiving:
             self._behind.setdefault(reading.connection, deque()).extend(turns)
         self._give_back()
         reading.scope.reschedule(now + RECEIVE_SECONDS)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="slow requests")
         if len(self._slow) > MAX_SLOW:
             [(most, _)] = self._slow_of.most_common(1)
             ended = next(one for one in reversed(self._slow) if one.connection == most)
             self._forget(ended)
             text = "the server has too many requests that come slowly"
             ended.end(TooManyCalls.of("MAX_SLOW", MAX_SLOW, text, RETRY_AFTER), now)
+
+    async def _look(self) -> None:
+        """Keeps what is there of slow requests within its bound; ends when there are none."""
+        while self._slow:
+            await asyncio.sleep(LOOK_SECONDS)
+            sent = await self._unfinished.bytes_of(list(self._slow_of))
+            too_much = sum(sent.values()) - self._max_slow_bytes
+            while too_much > 0:
+                most = max(sent, key=lambda one: sent[one])
+                too_much -= sent[most]
+                self._unfinished.forgive(most, sent.pop(most))
+                text = "the server has too much of requests that come slowly"
+                error = TooManyCalls.of("MAX_SLOW_BYTES", self._max_slow_bytes, text, RETRY_AFTER)
+                for reading in [one for one in self._slow if one.connection == most]:
+                    reading.end(error, asyncio.get_running_loop().time())
 
     def _forget(self, reading: _Reading) -> None:
         """Counts a slow request no longer. Idempotent."""

@@ -1,20 +1,22 @@
 """Requests while they are received."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 
 import pytest
 
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.bounds import copying, receiving
+from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import COPIED_BYTES, Copying
 from turnwire.api.bounds.peers import MAX_RESETS, Resets
-from turnwire.api.bounds.receiving import QUICK_SECONDS, RECEIVE_SECONDS, CallerGone, Receiving
+from turnwire.api.bounds.receiving import LOOK_SECONDS, QUICK_SECONDS, RECEIVE_SECONDS, CallerGone, Receiving
 from turnwire.config.sections import ServerConfig
 from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 
 QUICK, LONG = timedelta(seconds=QUICK_SECONDS), timedelta(seconds=RECEIVE_SECONDS)
+LOOK = timedelta(seconds=LOOK_SECONDS)
 
 
 async def parse(data: bytes) -> str:
@@ -35,7 +37,13 @@ class Sent:
             self.cut_off.append(connection)
             return True
 
-        self.receiving = Receiving(places, 1, self.copying, Resets(shut_down))
+        self.received: dict[str, int] = {}
+        """What the system tells of connections."""
+
+        def received(_: Collection[str]) -> dict[str, int]:
+            return self.received
+
+        self.receiving = Receiving(places, 1, self.copying, Resets(shut_down), Unfinished(received))
         self.begun: list[str] = []
         self._futures: dict[str, asyncio.Future[bytes]] = {}
 
@@ -139,6 +147,30 @@ async def test_the_connection_with_most_slow_ones_makes_room(monkeypatch: pytest
         sent.come(name)
     assert await asyncio.gather(*greedy[:2], modest) == ["1", "2", "4"]
     assert sent.receiving.slow == 0
+
+
+async def test_what_is_there_of_slow_ones_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slow requests of the connection that has sent most of them end, and are told when to try again."""
+    monkeypatch.setattr(receiving, "MAX_SLOW_BYTES", 1_000)
+    sent = Sent(8)
+    greedy, modest = [sent.ask(name, "greedy") for name in "12"], [sent.ask(name, "modest") for name in "34"]
+    await settled()
+    await elapse(QUICK)
+    sent.received = {"greedy": 600, "modest": 400}
+    await elapse(LOOK)
+    await elapse(LOOK)
+    assert sent.receiving.slow == 4
+    sent.received = {"greedy": 601, "modest": 400}
+    while sent.receiving.slow == 4:
+        await elapse(LOOK)
+    for call in greedy:
+        with pytest.raises(TooManyCalls) as refused:
+            await call
+        assert refused.value.metadata == {"limit": "MAX_SLOW_BYTES", "limitValue": "1000"}
+        assert refused.value.retry_after is not None
+    for name in "34":
+        sent.come(name)
+    assert await asyncio.gather(*modest) == ["3", "4"]
 
 
 async def test_connections_with_slow_ones_wait_behind_others() -> None:

@@ -1,0 +1,1 @@
+"""What the system tells of connections; begin with `sockets`."""

@@ -67,9 +67,8 @@ class Load:
             drop()
 
     def memory_short(self, *, is_short: bool) -> None:
-        """Takes whether memory is short. Requests that have been coming for long are ended then."""
+        """Takes whether memory is short. Requests that come slowly are ended then, until it no longer is."""
         self.is_memory_short = is_short
-        if is_short:
-            self.receiving.end_slow(
-                MemoryShort.at("limits.max_memory_bytes", self._limits.max_memory_bytes, RETRY_AFTER)
-            )
+        limit = self._limits.max_memory_bytes
+        error = MemoryShort.at("limits.max_memory_bytes", limit, RETRY_AFTER) if is_short else None
+        self.receiving.end_slow(error)

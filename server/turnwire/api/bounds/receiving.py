@@ -100,6 +100,8 @@ class Receiving:
         self._waiting: _Turns = OrderedDict()
         self._behind: _Turns = OrderedDict()
         self._slow: dict[_Reading, None] = {}
+        self._ending: DomainError | None = None
+        """What ends requests that take long to come."""
         self._slow_of: Counter[str] = Counter()
 
     @property
@@ -166,11 +168,12 @@ class Receiving:
             else:
                 self._forget(reading)
 
-    def end_slow(self, error: DomainError) -> None:
-        """Ends all requests that take long to come."""
-        now = asyncio.get_running_loop().time()
+    def end_slow(self, error: DomainError | None) -> None:
+        """Ends all requests that take long to come, also those that will, with an error; None lets them come again."""
+        self._ending = error
         for reading in list(self._slow):
-            reading.end(error, now)
+            if error is not None:
+                reading.end(error, asyncio.get_running_loop().time())
 
     def _slow_down(self, reading: _Reading) -> None:
         if reading.has_come or self._copying.has(reading.task):  # it is being parsed, or will be
@@ -183,6 +186,8 @@ class Receiving:
             self._behind.setdefault(reading.connection, deque()).extend(turns)
         self._give_back()
         reading.scope.reschedule(now + RECEIVE_SECONDS)
+        if self._ending is not None:
+            reading.end(self._ending, now)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="slow requests")
         if len(self._slow) > MAX_SLOW:

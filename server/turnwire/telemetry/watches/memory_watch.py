@@ -74,6 +74,7 @@ class MemoryWatch:
             return
         if not self.is_short and resident >= self._max_bytes * SHORT_SHARE:
             self._change(resident, is_short=True)
+            return  # what is ended for that has become free by the next look
         if self.is_short and resident >= self._max_bytes * ENOUGH_SHARE:
             await self._trim()
             resident = self._read_bytes() or 0

@@ -229,6 +229,23 @@ async def test_slow_ones_end_when_they_are_told() -> None:
     assert await asyncio.gather(parsed, quick) == ["2", "3"]
 
 
+async def test_those_that_become_slow_later_end_too() -> None:
+    """Until they may come again: what is short then stays short for a while."""
+    sent = Sent(2)
+    sent.receiving.end_slow(MemoryShort.at("limits.max_memory_bytes", 1, timedelta(seconds=1)))
+    slow = sent.ask("1")
+    await settled()
+    await elapse(QUICK)
+    with pytest.raises(MemoryShort):
+        await slow
+    sent.receiving.end_slow(None)
+    slow = sent.ask("2")
+    await settled()
+    await elapse(QUICK)
+    sent.come("2")
+    assert await slow == "2"
+
+
 async def test_one_that_is_parsed_keeps_its_place() -> None:
     """What is being parsed is in memory too."""
     sent, parsing = Sent(2), asyncio.Event()
@@ -310,7 +327,7 @@ async def test_who_only_leaves_is_cut_off(goes: str) -> None:
             call.cancel()
         else:
             call = asyncio.create_task(sent.receiving.read(connection, gone, parse))
-        await asyncio.wait([call])
+        await asyncio.gather(call, return_exceptions=True)
 
     for _ in range(MAX_RESETS + 1):
         call = sent.ask("2", "half")

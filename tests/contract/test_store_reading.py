@@ -377,9 +377,23 @@ async def test_turn_messages_are_those_of_the_turn(opened: OpenedStore) -> None:
     await opened.store.commit(adding(waiting))
     before = (await opened.store.of(DEFAULT_TENANT).history("ses_1"))[-2].message_id
     assert await opened.store.turn_messages("trn_1") == (msgspec.structs.replace(answer, previous_message_id=before),)
-    assert await opened.store.turn_messages("trn_2") == (waiting,)
+    assert await opened.store.turn_messages("trn_2") == (msgspec.structs.replace(waiting, parts=()),)
     assert await opened.store.turn_messages("") == ()
     assert await opened.store.turn_messages("trn_x") == ()
+
+
+async def test_of_a_turn_the_newest_answer_alone_is_read(opened: OpenedStore) -> None:
+    """A restart goes on from that one; the others may be large, and so may what is sealed in them."""
+    question, first = make_message("msg_q", "why", turn_id="trn_1"), make_answer("msg_a", "first")
+    second = make_answer("msg_b", "second", make_part(1, Reasoning("why"), provider_state='{"seal":1}'))
+    silent = make_answer("msg_c", status=MessageStatus.STREAMING)
+    for message in (question, first, second):
+        await opened.store.commit(adding(message))
+    stored = await opened.store.turn_messages("trn_1")
+    assert [message.parts for message in stored] == [(), (), second.parts]
+    await opened.store.commit(adding(silent))
+    stored = await opened.store.turn_messages("trn_1")
+    assert [message.parts for message in stored] == [(), (), second.parts, ()]
 
 
 async def test_events_are_read_after_a_sequence(opened: OpenedStore) -> None:

@@ -92,7 +92,7 @@ class Limits(
     max_queued_messages: Annotated[int, Meta(ge=0)] = 100
     """Messages that wait in one session; further messages are refused."""
     max_repeated_calls: Annotated[int, Meta(ge=2)] = 3
-    """Consecutive steps with identical calls and results after which a turn ends."""
+    """Consecutive steps with identical calls and results after which a turn ends; a start counts anew."""
     max_turn_tokens: TokenLimit = 0
     """Prompts and answers of one turn; 0 sets no limit. A message may ask for less."""
     max_turn_cost_pico_usd: PicoUsd = PicoUsd(0)

@@ -354,7 +354,10 @@ class Store(StagingStore, Protocol):
         ...
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
-        """Returns the messages of a turn in order; empty for an unknown turn."""
+        """Returns the messages of a turn in order; empty for an unknown turn.
+
+        Of all its answers, the newest that has parts has them here; the other messages come without.
+        """
         ...
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:

@@ -23,7 +23,7 @@ class ResumePoint(Struct, frozen=True):
     """Where a turn continues."""
 
     steps: tuple[Message, ...]
-    """Messages of the ended steps, oldest first; calls of the last one may be open."""
+    """Messages of the ended steps, oldest first. The last one has its parts, and its calls may be open."""
     open_message: Message | None
     """The stored message of a step whose model had not begun to answer; None when there is none."""
     permissions: tuple[PermissionRequest, ...] = ()
@@ -49,7 +49,7 @@ def resume_point(
 
     Args:
         turn: A turn that was running.
-        messages: All messages of the turn, oldest first.
+        messages: All messages of the turn, oldest first, as `Store.turn_messages` returns them.
         permissions: Open permission requests of its session.
         questions: Pending questions of its session.
     """

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import structlog
 
 from turnwire.core.answer.slots import Slot
@@ -23,7 +24,7 @@ from turnwire.core.tools.questions.work import ending_work
 from turnwire.core.turns.budgets import check_budgets
 from turnwire.core.turns.resuming import ResumePoint
 from turnwire.core.turns.step import END_WAIT_SECONDS, EndedStep, Step, StepEnd
-from turnwire.core.turns.verdict import ending_after, ending_of_error, ending_of_repetition
+from turnwire.core.turns.verdict import Repetitions, ending_after, ending_of_error
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, Part
@@ -38,7 +39,8 @@ log = structlog.get_logger()
 class TurnRun:
     """Runs one turn. One task calls `run`; others on the same event loop may call `stop` and read.
 
-    `_settled` holds the messages of finished steps, whose calls all have results. `_phase` is the current step: it asks
+    `_settled` holds the messages of finished steps, whose calls all have results, without their parts: nothing of a
+    step stays in memory that is large. `_phase` is the current step: it asks
     the model or waits for tools. `_end` is the end of the newest step while that step is not in `_settled`. `_reopened`
     is the message of a step that an earlier process began, until the model is asked again.
     """
@@ -63,6 +65,7 @@ class TurnRun:
         self._environment = environment
         self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
         self._settled: list[Message] = list(resume.steps[:-1]) if resume else []
+        self._repetitions = Repetitions(environment.settings.limits.max_repeated_calls)
         self._end = StepEnd(resume.steps[-1], resume.permissions, resume.questions) if resume and resume.steps else None
         self._reopened = resume.open_message if resume else None
         self._phase: Step | EndedStep | None = None
@@ -200,10 +203,11 @@ class TurnRun:
             self._is_ending = True
             return ending
         self._phase = phase = EndedStep(self._environment, self.turn, end)
-        self._settled.append(await phase.settle())
+        step = await phase.settle()
+        self._settled.append(msgspec.structs.replace(step, parts=()))
         self._environment.open_permissions.forget(self.turn.turn_id)
         self._phase = self._end = None
-        return ending_of_repetition(self._settled, self._environment.settings.limits.max_repeated_calls)
+        return await self._environment.slices.run(self._repetitions.add(step))
 
     async def _ask(self, slot: Slot) -> StepEnd:
         """Asks the model for the next step, which has the messages that joined the turn.

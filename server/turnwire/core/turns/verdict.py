@@ -1,6 +1,6 @@
-"""Decides how steps and turns end: pure functions of messages and errors."""
+"""Decides how steps and turns end, by messages and errors alone."""
 
-import itertools
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +9,7 @@ from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.resuming import has_next_step
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, ToolUse
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
+from turnwire.domain.incremental.slices import Sliced, pieces_of
 from turnwire.ports.provider import StepFinished
 
 MAX_PAUSES = 10
@@ -56,21 +57,29 @@ def ending_after(steps: Sequence[Message]) -> Ending | None:
     return Ending(newest.finish_reason or FinishReason.ERROR, newest.failure)
 
 
-def ending_of_repetition(steps: Sequence[Message], max_times: int) -> Ending | None:
-    """Returns the end of a turn whose model keeps repeating the same calls; None while it may continue.
+class Repetitions:
+    """Counts how many steps in a row called the same tools with the same arguments and got the same results.
 
-    Args:
-        steps: The messages of the turn's steps, oldest first, with the results of their calls; at least one.
-        max_times: The number of equal steps in a row that ends the turn.
+    Keeps a digest of the newest step alone, so a restart begins the count anew.
     """
-    if steps[-1].finish_reason is FinishReason.PAUSED:
-        return None
-    times = repetitions(steps)
-    if times < max_times:
-        return None
-    names = ", ".join(sorted({call.name for _, call in steps[-1].tool_calls()}))
-    message = f"the model called {names} {times} times in a row with the same arguments and got the same result"
-    return Ending(FinishReason.ERROR, Failure("TOOL_CALL_REPEATED", message))
+
+    def __init__(self, max_times: int) -> None:
+        """Takes the number of equal steps in a row that ends a turn."""
+        self._max_times = max_times
+        self._times = 0
+        self._newest = b""
+
+    def add(self, step: Message) -> Sliced[Ending | None]:
+        """Counts a step, with the results of its calls. Returns the end of its turn; None while it may continue."""
+        digest = yield from _digest_of_calls(step)
+        self._times = self._times + 1 if digest == self._newest else 1
+        self._newest = digest
+        calls = step.tool_calls()
+        if self._times < self._max_times or not calls or step.finish_reason is FinishReason.PAUSED:
+            return None
+        names, times = ", ".join(sorted({call.name for _, call in calls})), self._times
+        message = f"the model called {names} {times} times in a row with the same arguments and got the same result"
+        return Ending(FinishReason.ERROR, Failure("TOOL_CALL_REPEATED", message))
 
 
 def is_paused_too_often(steps: Sequence[Message]) -> bool:
@@ -79,11 +88,12 @@ def is_paused_too_often(steps: Sequence[Message]) -> bool:
     return steps[-1].finish_reason is FinishReason.PAUSED and pauses > MAX_PAUSES
 
 
-def repetitions(steps: Sequence[Message]) -> int:
-    """Returns how many of the newest steps called the same tools with the same arguments and got the same results."""
-    calls = _calls_of(steps[-1])
-    return sum(1 for _ in itertools.takewhile(lambda step: calls and _calls_of(step) == calls, reversed(steps)))
-
-
-def _calls_of(message: Message) -> list[tuple[str, str, str | None, str | None]]:
-    return [(call.name, call.input_json, call.output, call.error) for _, call in message.tool_calls()]
+def _digest_of_calls(step: Message) -> Sliced[bytes]:
+    digest = hashlib.sha256()
+    for _, call in step.tool_calls():
+        for text in (call.name, call.input_json, call.output, call.error):
+            digest.update(b"-" if text is None else b"%d:" % len(text))
+            for piece in pieces_of(text or ""):
+                digest.update(piece.encode())
+                yield
+    return digest.digest()

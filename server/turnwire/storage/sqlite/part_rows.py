@@ -28,6 +28,9 @@ PART_COLUMNS = f"parts.body, {_TEXT}, parts.output"
 PART_OUTLINE = f"json_remove(parts.body, '$.provider_state'), {_TEXT}, parts.output"
 """The same without what is for the provider alone, of which an answer may have 32 MiB."""
 
+NO_PARTS = "NULL, NULL, NULL"
+"""The same for messages without their parts."""
+
 PART_BYTES = (
     "length(CAST(parts.body AS BLOB)) + coalesce(length(parts.text), 0) + coalesce(length(parts.output), 0)"
     " + parts.grown"

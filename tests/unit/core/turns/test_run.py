@@ -133,6 +133,14 @@ async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_op
     assert (closed.message_id, closed.status) == ("msg_2", MessageStatus.INTERRUPTED)
 
 
+async def test_a_step_that_is_over_stays_without_its_content() -> None:
+    """A turn has up to fifty, of which each may have what its provider sealed, and large results."""
+    run, _ = _run(TextDelta(0, "x" * 1000), StepFinished(FinishReason.PAUSED, "pause_turn"))
+    await run.run(asyncio.Semaphore(1))
+    assert [step.parts for step in run._settled] == [()] * 10
+    assert {step.finish_reason for step in run._settled} == {FinishReason.PAUSED}
+
+
 async def test_a_paused_turn_goes_on_by_itself() -> None:
     """Up to the limit of pauses."""
     run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))

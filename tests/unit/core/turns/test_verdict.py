@@ -1,10 +1,11 @@
 """What an answer or an error means for its turn."""
 
+import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message
 from turnwire.core.ending.closing import Ending
-from turnwire.core.turns.verdict import MAX_PAUSES, ending_after, ending_of_repetition, step_ending
+from turnwire.core.turns.verdict import MAX_PAUSES, Repetitions, ending_after, step_ending
 from turnwire.domain.conversation.messages import (
     Failure,
     FinishReason,
@@ -14,6 +15,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.errors import ProviderError, ProviderUnavailable
+from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.provider import StepFinished
 
 STOP = StepFinished(FinishReason.STOP, "end_turn")
@@ -72,15 +74,36 @@ def test_a_turn_does_not_go_on_from_pauses_for_ever() -> None:
     assert ending_after([PAUSED] * (MAX_PAUSES + 1) + [_calling("1")]) is None
 
 
+def _after(*steps: Message) -> Ending | None:
+    repetitions = Repetitions(3)
+    return [at_once(repetitions.add(step)) for step in steps][-1]
+
+
 def test_the_same_calls_with_the_same_results_end_a_turn() -> None:
     """Only in a row: another result, or a step between, begins the count anew."""
     same, other = _calling("1"), _calling("2")
-    ending = ending_of_repetition([other, same, same, same], 3)
+    ending = _after(other, same, same, same)
     assert ending is not None
     assert ending.failure == Failure(
         "TOOL_CALL_REPEATED",
         "the model called look 3 times in a row with the same arguments and got the same result",
     )
-    assert ending_of_repetition([same, same, other, same], 3) is None
-    assert ending_of_repetition([PAUSED, PAUSED, PAUSED], 3) is None
-    assert ending_of_repetition([_calling("1", FinishReason.PAUSED)] * 3, 3) is None
+    assert _after(other, same, same) is None
+    assert _after(same, same, other, same) is None
+    assert _after(same, same, PAUSED, same) is None
+    assert _after(PAUSED, PAUSED, PAUSED) is None
+    assert _after(*[_calling("1", FinishReason.PAUSED)] * 3) is None
+
+
+def test_what_belongs_to_one_call_is_not_taken_for_another() -> None:
+    """The same letters in other places are other calls, and no result is not an empty one."""
+    call = ToolUse(name="look", input_json="{}", status=ToolStatus.SUCCESS, output="")
+    others = [
+        msgspec.structs.replace(call, name="loo", input_json="k{}"),
+        msgspec.structs.replace(call, output=None),
+        msgspec.structs.replace(call, output=None, error=""),
+    ]
+    same = make_answer("msg_1", call, finish_reason=FinishReason.TOOL_USE)
+    assert _after(same, same, same) is not None
+    for other in others:
+        assert _after(same, same, make_answer("msg_1", other, finish_reason=FinishReason.TOOL_USE)) is None

@@ -27,7 +27,7 @@ from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.histories import BARE_BYTES, check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.hiding.marks import OFF_PATH
-from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, PAGED_BYTES, PART_BYTES, PART_OUTLINE
+from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, NO_PARTS, PAGED_BYTES, PART_BYTES, PART_OUTLINE
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import ONE_SESSION, SESSION_COLUMNS, read_messages, session_of, session_row
@@ -199,9 +199,16 @@ def _has_turn(db: sqlite3.Connection, message: Message) -> bool:
 
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
     """Returns the messages of a turn; see `Store.turn_messages`."""
-    found = read_messages(db, "messages.turn_id = ? AND messages.turn_id <> ''", (turn_id,), "queued, place")
+    of_turn = "messages.turn_id = ? AND messages.turn_id <> ''"
+    found = read_messages(db, of_turn, (turn_id,), "queued, place", columns=NO_PARTS)
     if not found:
         return ()
+    newest = (
+        f"messages.id = (SELECT id FROM messages WHERE {of_turn} AND json_extract(body, '$.type') = ?"
+        " AND EXISTS (SELECT 1 FROM parts WHERE message = messages.id) ORDER BY place DESC LIMIT 1)"
+    )
+    whole = {one.message_id: one for one in read_messages(db, newest, (turn_id, MessageType.ASSISTANT), "place")}
+    found = tuple(whole.get(message.message_id, message) for message in found)
     (row,) = db.execute("SELECT session FROM messages WHERE message_id = ?", (found[0].message_id,)).fetchone()
     return with_alternatives(db, row, found)
 

@@ -59,6 +59,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_parallel_tool_calls": WAITS,
     "max_tool_output_bytes": "the rest is cut off; `full_output` has all",
     "max_tool_messages_bytes": WAITS,
+    "max_waiting_calls_bytes": f"{MODEL_READS}; a client that brings a result: {BUSY}",
     "max_repeated_calls": "the turn ends: `TOOL_CALL_REPEATED`",
     "max_turn_tokens": "the turn ends: `BUDGET_EXHAUSTED`",
     "max_turn_cost_usd": "the turn ends: `BUDGET_EXHAUSTED`",
@@ -259,11 +260,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "core.tools.server_calls": {"MAX_NAME_CHARS": CUT},
         "core.tools.permission_requests": {"MAX_TITLE_CHARS": CUT, "MAX_ARGUMENTS_CHARS": "they are left out"},
-        "core.open_questions": {
+        "core.waiting": {
             "MAX_OPEN_OF_CALL": MODEL_READS,
             "MAX_OPEN_OF_SESSION": MODEL_READS,
             "MAX_OPEN_OF_TENANT": MODEL_READS,
             "MAX_PERMISSIONS_OF_TENANT": MODEL_READS,
+            "ALWAYS_BYTES": "the answer is counted",
         },
         "core.tools.questions.asking": {"MAX_QUESTIONS_OF_CALL": MODEL_READS, "MAX_STATE_CHARS": MODEL_READS},
         "core.tools.questions.forms": {

@@ -6,10 +6,10 @@ from datetime import datetime
 from functools import cached_property
 
 from turnwire.core.keeping import KeptSessions
-from turnwire.core.open_questions import OpenPermissions, OpenQuestions
 from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.slices import Slices
+from turnwire.core.waiting import OpenPermissions, OpenQuestions, WaitingCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
@@ -51,6 +51,16 @@ class Environment:
     def prompts(self) -> Room:
         """For prompts on their way to models."""
         return Room(self.settings.limits.max_prompts_bytes)
+
+    @cached_property
+    def waiting_calls(self) -> WaitingCalls:
+        """Counts the answers whose tool calls wait."""
+        return WaitingCalls(self.settings.limits.max_waiting_calls_bytes)
+
+    def forget_calls(self, turn_id: str) -> None:
+        """Forgets what was counted of the calls of a turn, because none of them waits any more. Idempotent."""
+        self.open_permissions.forget(turn_id)
+        self.waiting_calls.forget(turn_id)
 
     async def session(self, principal: Principal, session_id: str) -> Session:
         """Returns a caller's session. Every use case and watch of one session calls this before anything else.

@@ -83,6 +83,10 @@ class Limits(
     """Messages over 32 KiB of MCP servers over HTTP, from when they come until their calls have their results. Others
     wait, and slow their servers down; one server has half of it at most."""
 
+    max_waiting_calls_bytes: Count = 128 * 2**20
+    """Answers over 32 KiB whose tool calls wait for people, clients and tools, with the results so far. A tenant has
+    half of it at most."""
+
     # Queues and turns
     max_steps: Count = 50
     """Model calls of one turn. A message may ask for less."""

@@ -92,6 +92,7 @@ class ClientCalls:
             ToolCallNotReady: the call waits for a permission, or is not stored yet.
             LeaseHeld: no lease is given, and somebody holds the call.
             LeaseLost: the lease has ended.
+            MemoryShort: there is no room for the result beside those of other calls.
             StorageError: the result could not be stored.
         """
         call = self._calls.call(index)
@@ -100,6 +101,8 @@ class ClientCalls:
             return 0 if storing is None else (await asyncio.shield(storing)).sequence
         self._check_open(index)
         self._leases.check(index, lease_id)
+        if not self._calls.has_room(result.size_bytes):
+            raise self._calls.full()
         self._report(index, is_error=result.is_error)
         return (await asyncio.shield(self._calls.settle({index: result}))).sequence
 

@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from turnwire.core.environment import Environment
-from turnwire.core.open_questions import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.tools.results import CallResult, StoredCalls
+from turnwire.core.waiting import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse
@@ -36,7 +36,7 @@ MAX_ARGUMENTS_CHARS = 16 * 1024
 async def ask_permissions(
     environment: Environment, turn: Turn, message: Message
 ) -> tuple[Message, tuple[PermissionRequest, ...], dict[int, ToolUse]]:
-    """Creates permission requests for the calls of a message that a person must allow.
+    """Creates permission requests for the calls of a message that a person must allow, if there is memory to wait.
 
     Args:
         environment: Ports and settings.
@@ -45,13 +45,14 @@ async def ask_permissions(
 
     Returns:
         The message with the request ids in its calls, the requests in the order of the calls, and by part index the
-        calls beyond the limit, with an error result.
+        calls beyond a limit, with an error result.
     """
     settings = environment.settings
+    open_calls = [(part, call) for part, call in message.tool_calls() if not call.status.settled]
+    if not environment.waiting_calls.hold(turn.tenant, turn.turn_id, message):
+        return message, (), _refused(open_calls, environment.waiting_calls.full().message, environment.clock())
     asking = [
-        (part, call)
-        for part, call in message.tool_calls()
-        if not call.status.settled and settings.permission(turn.agent, call.name) is PermissionAction.ASK
+        (part, call) for part, call in open_calls if settings.permission(turn.agent, call.name) is PermissionAction.ASK
     ]
     if not asking:
         return message, (), {}
@@ -62,12 +63,16 @@ async def ask_permissions(
     why = f"{of_answer} calls of the answer wait to be allowed"
     if most < of_answer:
         why = f"{MAX_PERMISSIONS_OF_TENANT} calls of the tenant wait to be allowed"
-    refused = CallResult(output=f"the call was not run: {why}", is_error=True)
-    beyond = {part.index: refused.apply_to(call, now) for part, call in waiting[most:]}
+    beyond = _refused(waiting[most:], why, now)
     permissions = tuple(_request(environment, turn, message, part, call) for part, call in waiting[:most])
     by_index = {permission.part_index: permission.permission_id for permission in permissions}
     parts = tuple(_with_permission(part, by_index.get(part.index, "")) for part in message.parts)
     return msgspec.structs.replace(message, parts=parts), permissions, beyond
+
+
+def _refused(calls: Iterable[tuple[Part, ToolUse]], why: str, now: datetime) -> dict[int, ToolUse]:
+    refused = CallResult(output=f"the call was not run: {why}", is_error=True)
+    return {part.index: refused.apply_to(call, now) for part, call in calls}
 
 
 def opening_work(permissions: Iterable[PermissionRequest]) -> Work:

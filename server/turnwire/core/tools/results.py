@@ -1,6 +1,7 @@
 """Results of tool calls, as values and as stored in the message with the calls."""
 
 import asyncio
+import sys
 from asyncio import Future
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,6 +14,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import File, Message, Part, ToolStatus, ToolUse
+from turnwire.domain.errors import MemoryShort
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, FileChange
 
@@ -28,6 +30,11 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """The complete output as a file, when `output` was cut."""
     contents: tuple[FileChange, ...] = ()
     """What stores all these files."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes with its call; its files are in no message."""
+        return sys.getsizeof(self.output) + sys.getsizeof(self.metadata_json)
 
     def apply_to(self, call: ToolUse, now: datetime | None = None) -> ToolUse:
         """Returns the call with this result.
@@ -61,6 +68,11 @@ def with_log_line(call: ToolUse, line: str) -> ToolUse | None:
         return None
     text = join_surrogates(line[:MAX_LOG_CHARACTERS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
     return msgspec.structs.replace(call, logs=(*call.logs, text))
+
+
+def _text_bytes(call: ToolUse) -> int:
+    """Returns about how much memory the result and the log of a call take."""
+    return sum(map(sys.getsizeof, (call.output, call.error, call.metadata_json, *call.logs)))
 
 
 class StoredCalls:
@@ -98,6 +110,14 @@ class StoredCalls:
         if not isinstance(call, ToolUse):
             raise TypeError(f"part {index} of {self.message.message_id} is not a tool call")
         return call
+
+    def has_room(self, more: int) -> bool:
+        """Counts so many bytes more in memory. Returns False when there is no room for them."""
+        return self._environment.waiting_calls.grow(self.message.turn_id, more)
+
+    def full(self) -> MemoryShort:
+        """Returns the error for what finds no room."""
+        return self._environment.waiting_calls.full()
 
     def settle(self, results: Mapping[int, CallResult], further: Work | None = None) -> "Future[Committed]":
         """Stores results of calls, by part index, in one commit with any further work. Shield it when awaiting it."""
@@ -164,6 +184,7 @@ class StoredCalls:
             taken_back = {index: call for index, call in before.items() if self._storing.get(index) is storing}
             for index in taken_back:
                 del self._storing[index]
+            self.has_room(sum(_text_bytes(call) - _text_bytes(self.call(index)) for index, call in taken_back.items()))
             self.message, _ = settle_calls(self.message, taken_back, self._environment.clock())
         self._wake()
 

@@ -1,6 +1,7 @@
 """Calls of the server's tools: each runs once it is allowed, and its log lines are published while it runs."""
 
 import asyncio
+import sys
 from functools import partial
 
 import msgspec
@@ -159,7 +160,11 @@ class ServerCalls:
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
                 await asyncio.shield(calls.replace({index: running}))
             outcome = await self._call(call, index, slot, resumption)
-            await self._settle_surely(index, await self._result(outcome))
+            result = await self._result(outcome)
+            if not calls.has_room(result.size_bytes):
+                why = calls.full().message
+                result = CallResult(output=f"the call ran, and its result was left out: {why}", is_error=True)
+            await self._settle_surely(index, result)
 
     async def _result(self, outcome: ToolOutcome) -> CallResult:
         settings = self._environment.settings
@@ -220,9 +225,11 @@ class ServerCalls:
         return not may_use or settings.permission(self._turn.agent, tool) is PermissionAction.DENY
 
     def _log(self, index: int, line: str) -> None:
-        """Keeps and publishes a log line of a tool; drops lines beyond the limit."""
+        """Keeps and publishes a log line of a tool; drops lines beyond the limits."""
         call, message = self._calls.call(index), self._calls.message
         if self._is_over or call.status.settled or (logged := with_log_line(call, line)) is None:
+            return
+        if not self._calls.has_room(sys.getsizeof(logged.logs[-1])):
             return
         self._calls.amend(index, logged)
         self._unsaved_logs.add(index)

@@ -253,7 +253,7 @@ class SessionTurns:
                     span.fail(error_type(error))
                     log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
                     await self._end_unsaved(run.turn)
-            self._environment.open_permissions.forget(run.turn.turn_id)
+            self._environment.forget_calls(run.turn.turn_id)
             run.ended.set()
             place = await self._next()
             if place is not None:

@@ -67,6 +67,8 @@ async def resume_or_end(
     await environment.commit(turn.session_id, Work((PutTurn(resumed),)), now)
     asked = sum(permission.turn_id == turn.turn_id for permission in permissions)
     environment.open_permissions.take(turn.tenant, turn.turn_id, asked)
+    if point.waits_for_calls:  # it had room before the restart
+        environment.waiting_calls.hold(turn.tenant, turn.turn_id, point.steps[-1])
     user_message = next(message for message in stored if message.message_id == turn.user_message_id)
     log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)
     return Resumption(resumed, user_message, point)

@@ -205,7 +205,7 @@ class TurnRun:
         self._phase = phase = EndedStep(self._environment, self.turn, end)
         step = await phase.settle()
         self._settled.append(msgspec.structs.replace(step, parts=()))
-        self._environment.open_permissions.forget(self.turn.turn_id)
+        self._environment.forget_calls(self.turn.turn_id)
         self._phase = self._end = None
         return await self._environment.slices.run(self._repetitions.add(step))
 

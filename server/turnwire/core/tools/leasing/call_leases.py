@@ -1,6 +1,7 @@
 """The leases of the client's calls in one message: who holds a call, and until when."""
 
 import asyncio
+import sys
 from asyncio import Future
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -110,7 +111,8 @@ class CallLeases:
     def _change(self, index: int, lease: Lease | None, lines: Iterable[str], further: Work) -> "Future[Committed]":
         call = self._calls.call(index)
         for line in lines:
-            call = with_log_line(call, line) or call
+            logged = with_log_line(call, line)
+            call = logged if logged is not None and self._calls.has_room(sys.getsizeof(logged.logs[-1])) else call
         storing = self._calls.replace({index: msgspec.structs.replace(call, lease=lease)}, further)
         self._changing[index] = storing
         self._ends.pop(index, None)

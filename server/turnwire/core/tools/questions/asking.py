@@ -6,6 +6,7 @@ questions and go on with a new one (`pause`); what they need for that is stored,
 
 import asyncio
 import contextlib
+import sys
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,6 @@ from functools import partial
 import msgspec
 
 from turnwire.core.environment import Environment
-from turnwire.core.open_questions import MAX_OPEN_OF_CALL
 from turnwire.core.tools.questions.forms import problem_of_question
 from turnwire.core.tools.questions.work import (
     CANCELLED,
@@ -26,6 +26,7 @@ from turnwire.core.tools.questions.work import (
     other_answer,
 )
 from turnwire.core.tools.results import StoredCalls
+from turnwire.core.waiting import MAX_OPEN_OF_CALL, QUESTION_BYTES
 from turnwire.core.work import Work
 from turnwire.domain.conversation.questions import (
     HeldQuestion,
@@ -273,7 +274,10 @@ class Questions:
             return f"the call has asked {MAX_QUESTIONS_OF_CALL} questions, and may ask no more"
         if sum(one.part_index == index for one in self.open_questions) + more > MAX_OPEN_OF_CALL:
             return f"{MAX_OPEN_OF_CALL} questions of the call are open"
-        return self._environment.open_questions.problem(self._turn.tenant, self._turn.session_id, more)
+        if problem := self._environment.open_questions.problem(self._turn.tenant, self._turn.session_id, more):
+            return problem
+        has_room = self._calls.has_room(more * QUESTION_BYTES + sys.getsizeof(state))
+        return "" if has_room else self._calls.full().message
 
     def _question(self, index: int, new: NewQuestion) -> Question:
         environment, turn, message = self._environment, self._turn, self._calls.message

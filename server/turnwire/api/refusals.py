@@ -9,8 +9,8 @@ from collections.abc import Callable
 import structlog
 
 LINES_A_SECOND = 10
-"""Lines about refused callers, and as many about calls without credentials: enough to see who it is, too few to fill a
-disk."""
+"""Lines about refused callers, and as many about calls without credentials and of each library: enough to see who it
+is, too few to fill a disk."""
 
 CANCELLED_LINES_A_SECOND = 100
 """Lines about calls that ended with CANCELLED, of callers who are known."""

@@ -3,18 +3,23 @@
 Turnwire's own code logs through `structlog.get_logger()` with facts as keywords, and never logs prompts, answers, tool
 output, file content or keys. Libraries log through `logging`. Only their warnings and errors are written, whatever
 their level: at DEBUG, SDKs write whole requests and aiosqlite whole statements with their values. For the same reason,
-tracebacks omit the values of local variables.
+tracebacks omit the values of local variables. Clients bring some of those lines about, so each library has few in a
+second: gRPC writes a traceback for each call that is cut off while it is answered.
 """
 
 import logging
 import sys
-from collections.abc import MutableMapping
+import time
+from collections import defaultdict
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
 from structlog.typing import Processor
 
+from turnwire.api.refusals import LineLimit
 from turnwire.ports.telemetry.tracing import current_span
 from turnwire.telemetry.logs.output import LogOutput
 
@@ -27,6 +32,7 @@ def configure_logging(
     level: Literal["debug", "info", "warning", "error"],
     format: Literal["text", "json"],
     output: LogOutput | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Sets up structlog and `logging` for the whole process. Calling it again replaces the setup.
 
@@ -34,6 +40,7 @@ def configure_logging(
         level: The lowest level of Turnwire's own lines to write. For libraries it is at least WARNING.
         format: "json" writes one object per line with `time` (ISO 8601, UTC), `level` and `event`; "text" is readable.
         output: Where lines go; None is standard error, whose reader can hold up the process.
+        clock: In seconds.
     """
     stream = sys.stderr if output is None else cast("TextIO", output)
     shared: list[Processor] = [
@@ -49,11 +56,26 @@ def configure_logging(
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    _configure_libraries(stream, max(_LEVELS[level], logging.WARNING), [*shared, _add_logger_name], renderers)
-
-
-def _configure_libraries(stream: TextIO, level: int, shared: list[Processor], renderers: list[Processor]) -> None:
     handler = logging.StreamHandler(stream)
+    handler.addFilter(_FewLines(clock))
+    _configure_libraries(handler, max(_LEVELS[level], logging.WARNING), [*shared, _add_logger], renderers)
+
+
+class _FewLines(logging.Filter):
+    """Lets ten lines of each library through in each second; the next one tells how many were left out."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._limits: defaultdict[str, LineLimit] = defaultdict(partial(LineLimit, clock))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        left_out = vars(record)["left_out"] = self._limits[record.name].take()
+        return left_out is not None
+
+
+def _configure_libraries(
+    handler: "logging.StreamHandler[TextIO]", level: int, shared: list[Processor], renderers: list[Processor]
+) -> None:
     # The handler filters too: OPENAI_LOG and ANTHROPIC_LOG make the SDKs lower their loggers' levels when imported.
     handler.setLevel(level)
     handler.setFormatter(
@@ -78,8 +100,11 @@ def _add_trace(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> M
     return event
 
 
-def _add_logger_name(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    event["logger"] = event["_record"].name
+def _add_logger(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    record = event["_record"]
+    event["logger"] = record.name
+    if left_out := vars(record)["left_out"]:
+        event["lines_left_out"] = left_out
     return event
 
 

@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from tests.support.fakes.traces import RecordedTracer
+from turnwire.api.refusals import LINES_A_SECOND
 from turnwire.telemetry.logs.setup import configure_logging
 
 
@@ -151,3 +152,21 @@ def test_foreign_text_does_not_move_a_terminal(
         structlog.get_logger().error("rpc_failed", exc_info=True)
     written = capsys.readouterr().err
     assert "\x1b[2K" not in written and "\r" not in written and "RuntimeError" in written
+
+
+def test_a_library_has_few_lines_in_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    """Clients that are cut off would fill the disk with its tracebacks. Other libraries have theirs."""
+    now = [1.0]
+    configure_logging("info", "json", clock=lambda: now[0])
+    for _ in range(374):
+        try:
+            raise RuntimeError("the call is over")
+        except RuntimeError:
+            logging.getLogger("grpc._cython.cygrpc").exception("Unexpected [%s]", "RuntimeError")
+    logging.getLogger("asyncio").error("something else")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["logger"] for line in lines] == ["grpc._cython.cygrpc"] * LINES_A_SECOND + ["asyncio"]
+    now[0] = 2.0
+    logging.getLogger("grpc._cython.cygrpc").error("again")
+    [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert line["lines_left_out"] == 374 - LINES_A_SECOND

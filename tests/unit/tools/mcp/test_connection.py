@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from mcp.client import session, streamable_http
 from mcp_types import CallToolResult, ListToolsResult, Tool
 
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import elapse, settled
 from turnwire.domain.incremental.room import Room
-from turnwire.ports.tools import SourceState
+from turnwire.ports.tools import SourceState, ToolOutcome
+from turnwire.tools.mcp import connection as mcp_connection
 from turnwire.tools.mcp import tool_list
 from turnwire.tools.mcp.connection import McpConnection
 from turnwire.tools.mcp.places import Places
@@ -101,3 +103,55 @@ async def test_calls_that_come_at_once_begin_one_after_the_other(monkeypatch: py
     beside.cancel()
     await connection.aclose()
     assert len(outcomes) == len(begun) == len(set(begun)) == 20
+
+
+async def test_a_connection_with_many_calls_that_did_not_end_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK keeps something of each. They need not come in a row, and those of the one before do not count."""
+    connections = 0
+    answers = [False, True, False, False, False, False]
+    """Whether each of the calls is answered."""
+
+    class Session:
+        async def call_tool(self, *_: object, **__: object) -> CallToolResult:
+            if not answers.pop(0):
+                await asyncio.Event().wait()
+            return CallToolResult(content=[])
+
+        async def send_ping(self) -> None:
+            return
+
+    class Hanging(PagedClient):
+        session = Session()
+        protocol_version = "2025-06-18"
+
+    @contextlib.asynccontextmanager
+    async def connected(_: McpConnection) -> AsyncGenerator[Any]:
+        nonlocal connections
+        connections += 1
+        yield Hanging(1)
+
+    async def ask(_: object) -> Any:
+        raise AssertionError
+
+    async def call() -> str:
+        calling = asyncio.create_task(connection.call("tool_0_0", "{}", print, ask))
+        await elapse(timedelta(seconds=61))
+        outcome = await calling
+        assert isinstance(outcome, ToolOutcome)
+        return outcome.output
+
+    monkeypatch.setattr(mcp_connection, "_MAX_TIMEOUTS", 3)
+    monkeypatch.setattr(McpConnection, "_connected", connected)
+    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", Room(1)))
+    connection.start()
+    await settled()
+    late = "the tool did not answer within 60 seconds"
+    assert [await call() for _ in range(3)] == [late, "", late]
+    assert connections == 1
+    assert await call() == late
+    await elapse(timedelta(seconds=61))
+    assert connections == 2
+    assert [await call() for _ in range(2)] == [late, late]
+    await elapse(timedelta(seconds=61))
+    assert (connections, connection.source.state) == (2, SourceState.READY)
+    await connection.aclose()

@@ -148,13 +148,16 @@ class WaitingCalls:
 
 def held_bytes(part: Part) -> int:
     """Returns about how much memory a part takes while its message waits."""
-    texts = texts_of(part)
-    kept = (*texts, part.provider_state)
-    if not isinstance(part.content, ToolUse):
-        return sum(map(sys.getsizeof, kept))
-    call = part.content
-    repeated = min(sys.getsizeof(call.input_json), REPEATED_BYTES)
-    return CALL_BYTES + repeated + sum(map(sys.getsizeof, (*kept, call.error, call.metadata_json, *call.logs)))
+    call, state = part.content, sys.getsizeof(part.provider_state)
+    if not isinstance(call, ToolUse):
+        return state + sum(map(sys.getsizeof, texts_of(part)))
+    arguments = sys.getsizeof(call.input_json)
+    return CALL_BYTES + state + arguments + min(arguments, REPEATED_BYTES) + result_bytes(call)
+
+
+def result_bytes(call: ToolUse) -> int:
+    """Returns about how much memory the result and the log of a call take."""
+    return sum(map(sys.getsizeof, (call.output, call.error, call.metadata_json, *call.logs)))
 
 
 def _counted(size: int) -> int:

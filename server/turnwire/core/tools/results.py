@@ -11,6 +11,7 @@ import msgspec
 
 from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
+from turnwire.core.waiting import result_bytes
 from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import File, Message, Part, ToolStatus, ToolUse
@@ -68,11 +69,6 @@ def with_log_line(call: ToolUse, line: str) -> ToolUse | None:
         return None
     text = join_surrogates(line[:MAX_LOG_CHARACTERS]) if number < MAX_LOG_LINES - 1 else "further lines are not kept"
     return msgspec.structs.replace(call, logs=(*call.logs, text))
-
-
-def _text_bytes(call: ToolUse) -> int:
-    """Returns about how much memory the result and the log of a call take."""
-    return sum(map(sys.getsizeof, (call.output, call.error, call.metadata_json, *call.logs)))
 
 
 class StoredCalls:
@@ -184,7 +180,9 @@ class StoredCalls:
             taken_back = {index: call for index, call in before.items() if self._storing.get(index) is storing}
             for index in taken_back:
                 del self._storing[index]
-            self.has_room(sum(_text_bytes(call) - _text_bytes(self.call(index)) for index, call in taken_back.items()))
+            self.has_room(
+                sum(result_bytes(call) - result_bytes(self.call(index)) for index, call in taken_back.items())
+            )
             self.message, _ = settle_calls(self.message, taken_back, self._environment.clock())
         self._wake()
 

@@ -109,7 +109,8 @@ func (c *Conversation) applyToSession(event *pb.SessionEvent) {
 	case *pb.SessionEvent_SessionSnapshot:
 		snapshot := kind.SessionSnapshot
 		c.setSession(snapshot.GetSession())
-		c.waiting, c.revision, c.messages = snapshot.GetQueue(), snapshot.GetQueueRevision(), nil
+		c.waiting = append(c.leftOut(snapshot.GetQueue()), snapshot.GetQueue()...)
+		c.revision, c.messages = snapshot.GetQueueRevision(), nil
 	case *pb.SessionEvent_SessionStatusChanged:
 		c.status = kind.SessionStatusChanged.GetStatus()
 		if c.session != nil {
@@ -182,6 +183,17 @@ func (c *Conversation) remove(messageID string) {
 	delete(c.held, messageID)
 	c.order = slices.DeleteFunc(c.order, func(id string) bool { return id == messageID })
 	c.messages = nil
+}
+
+// leftOut returns the entries of the messages that wait although the queue of a snapshot leaves them out, because their
+// status is QUEUED: the event that ends their wait follows.
+func (c *Conversation) leftOut(queue []*pb.QueueEntry) []*pb.QueueEntry {
+	return slices.DeleteFunc(slices.Clone(c.waiting), func(entry *pb.QueueEntry) bool {
+		id := entry.GetMessageId()
+		isIt := func(other *pb.QueueEntry) bool { return other.GetMessageId() == id }
+		held := c.held[id]
+		return held == nil || held.info.GetStatus() != pb.MessageStatus_MESSAGE_STATUS_QUEUED || slices.ContainsFunc(queue, isIt)
+	})
 }
 
 func (c *Conversation) stopWaiting(messageID string) {

@@ -87,19 +87,19 @@ export class MessageOrder {
     return true;
   }
 
-  /** Replaces the ids of those that wait. */
+  /** Replaces the ids of those that wait. Those that they leave out wait on before them while their status is QUEUED. */
   setQueue(ids: readonly string[]): void {
-    const queued = new Set(ids);
-    const left = this.#queue.filter((id) => !queued.has(id));
-    this.#queue = [...ids];
-    this.#queued = queued;
+    const told = new Set(ids);
+    const left = this.#queue.filter((id) => !told.has(id));
+    this.#queue = [...left.filter((id) => this.#isQueued(id)), ...ids];
+    this.#queued = new Set(this.#queue);
     for (const id of ids) {
       const entry = this.#entries.get(id);
       if (entry) this.#leavePath(entry);
     }
     for (const id of left) {
       const entry = this.#entries.get(id);
-      if (entry) this.#path.push(entry); // its turn is about to begin
+      if (entry && !this.#queued.has(id)) this.#path.push(entry);
     }
     this.#changed();
   }
@@ -136,6 +136,10 @@ export class MessageOrder {
     this.#queue = [];
     this.#queued.clear();
     this.#changed();
+  }
+
+  #isQueued(messageId: string): boolean {
+    return this.#entries.get(messageId)?.message.status === MessageStatus.QUEUED;
   }
 
   #leavePath(entry: Entry): void {

@@ -4,7 +4,7 @@ import copy
 
 from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
-from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, SessionMessage
+from opencode.message.content_pb2 import SessionMessage
 from opencode.message.message_pb2 import ListMessagesResponse
 from tests.support.delivery.comparing import difference, settled
 from tests.support.oracles.fold import SessionFold
@@ -17,7 +17,7 @@ class Held:
     def __init__(self, session_id: str, start: ListMessagesResponse | None = None) -> None:
         """Begins at the first event of the session, or with a list."""
         listed = start or ListMessagesResponse()
-        self.fold = SessionFold(session_id, listed.sequence, _copies(listed.messages))
+        self.fold = SessionFold(session_id, listed.sequence, listed.messages)
         self.client = Conversation(session_id)
         self.client.reset(_copies(listed.messages), sequence=listed.sequence, resume_token=listed.resume_token)
         self.token = listed.resume_token
@@ -42,8 +42,7 @@ class Held:
             self.is_ahead, self._is_caught_up = True, False
         self._is_caught_up |= event.HasField("caught_up")
         if self.is_ahead and self._is_caught_up:
-            waiting = (one.message_id for one in self.fold.messages.values() if one.status == MESSAGE_STATUS_QUEUED)
-            self.is_ahead = not set(waiting) <= set(self.fold.queue)
+            self.is_ahead = not self.fold.left_out.isdisjoint(self.fold.queue)
 
     def note_token(self, batch: WatchEventsResponse) -> None:
         """Keeps the place behind a batch that was taken in."""

@@ -4,6 +4,7 @@ Written by the comments of `opencode/event/session_event.proto` and by nothing e
 promises about the stream itself, and raises `ContractBroken` where the stream breaks it.
 """
 
+import copy
 from collections.abc import Iterable
 
 from opencode.event.session_event_pb2 import RESYNC_REASON_UNSPECIFIED, EventKind, PartDelta, SessionEvent
@@ -44,14 +45,16 @@ class SessionFold:
         """Args:
         session_id: The session.
         head: The sequence that the client holds; None when it does not know one.
-        messages: What it holds at that sequence, such as an answer of ListMessages.
+        messages: What it holds at that sequence, such as an answer of ListMessages. They are copied.
         filtered: Sequences may have gaps, because only some kinds were asked for.
         """
         self.session_id = session_id
         self.head = head
         self.filtered = filtered
-        self.messages: dict[str, SessionMessage] = {message.message_id: message for message in messages}
+        self.messages: dict[str, SessionMessage] = {one.message_id: copy.deepcopy(one) for one in messages}
         self.queue: list[str] = [m.message_id for m in self.messages.values() if m.status == MESSAGE_STATUS_QUEUED]
+        self.left_out: set[str] = set()
+        """Messages that waited and were not in the queue of the last snapshot: the end of it follows."""
         self.queue_revision = 0
         self.status = SESSION_STATUS_UNSPECIFIED
         self._growing: dict[tuple[str, int], _Growing] = {}
@@ -263,6 +266,7 @@ class SessionFold:
             raise ContractBroken(f"the queue has revision {changed.revision} after {self.queue_revision}")
         self.queue_revision = changed.revision  # a snapshot may have been ahead
         self.queue = [entry.message_id for entry in changed.entries]
+        self.left_out.clear()
 
     def _on_message_snapshot(self, _: SessionEvent, snapshot: object) -> None:
         for part in snapshot.message.parts:
@@ -273,8 +277,13 @@ class SessionFold:
     def _on_session_snapshot(self, _: SessionEvent, snapshot: object) -> None:
         if snapshot.queue_revision < self.queue_revision:
             raise ContractBroken(f"the queue has revision {snapshot.queue_revision} after {self.queue_revision}")
-        self.queue = [entry.message_id for entry in snapshot.queue]
+        told = [entry.message_id for entry in snapshot.queue]
+        self.left_out = {i for i in self.queue if i not in told and self._is_queued(i)}
+        self.queue = [i for i in self.queue if i in self.left_out] + told
         self.status = snapshot.session.status
+
+    def _is_queued(self, message_id: str) -> bool:
+        return message_id in self.messages and self.messages[message_id].status == MESSAGE_STATUS_QUEUED
 
     def _on_caught_up(self, _: SessionEvent, caught_up: object) -> None:
         self.caught_up.append(caught_up.head_sequence)

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from opencode.message.message_pb2 import SendMessageResponse
 from tests.support.clients.conversation import ask, model, new_session
@@ -13,6 +15,9 @@ from tests.support.models.scripts import Say, Think, answer
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.vectors.tape import Tape
+from turnwire.core.environment import Environment
+from turnwire.core.work import Work
+from turnwire.ports.commit import Committed
 
 WORLDS = "één twee drie 世界 und Grüße 🌍 👩‍👩‍👧 नमस्ते konec."
 """Text whose characters have one to four bytes."""
@@ -52,6 +57,33 @@ async def held_model() -> AsyncIterator[HeldModel]:
     reply = ScriptedReply((*said.chunks[:2], goes_on, *said.chunks[2:]))
     async with ProviderServer(lambda _: reply) as provider:
         yield HeldModel(f"[providers.mine]\nkind = 'openai_chat'\nbase_url = '{provider.base_url}'\n", goes_on)
+
+
+@dataclass
+class HeldCommit:
+    """Work that the server has begun and not stored yet."""
+
+    is_there: asyncio.Event = field(default_factory=asyncio.Event)
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@contextlib.contextmanager
+def held_commit(kind: type) -> Iterator[HeldCommit]:
+    """Lets work that tells an event of a kind wait before it is stored, as on a slow disk, until it is let go."""
+    held, commit = HeldCommit(), Environment.commit
+
+    async def later(environment: Environment, session_id: str, work: Work, at: datetime) -> Committed:
+        held.is_there.set()
+        await held.goes_on.wait()
+        return await commit(environment, session_id, work, at)
+
+    def begin(environment: Environment, session_id: str, work: Work, at: datetime) -> asyncio.Future[Committed]:
+        if any(isinstance(event.kind, kind) for event in work.events):
+            return asyncio.ensure_future(later(environment, session_id, work, at))
+        return commit(environment, session_id, work, at)
+
+    with patch.object(Environment, "commit", begin):
+        yield held
 
 
 async def send(tape: Tape, words: str, **fields: Any) -> SendMessageResponse:

@@ -278,9 +278,13 @@ class Conversation:
         message.status = MESSAGE_STATUS_COMPLETE
         self._messages[message_id] = message
 
+    def _is_queued(self, message_id: str) -> bool:
+        """Returns whether a message is held with the status of those that wait."""
+        return message_id in self._messages and self._messages[message_id].status == MESSAGE_STATUS_QUEUED
+
     def _is_told(self, message_id: str) -> bool:
         """Returns whether a held message is part of the conversation, and does not wait."""
-        return message_id not in self._waiting and self._messages[message_id].status != MESSAGE_STATUS_QUEUED
+        return message_id not in self._waiting and not self._is_queued(message_id)
 
     def _on_turn_ended(self, ended: Any) -> None:
         turn = _copied_turn(ended.turn)
@@ -323,7 +327,9 @@ class Conversation:
 
     def _on_session_snapshot(self, snapshot: Any) -> None:
         self._on_session(snapshot)
-        self._waiting = [entry.message_id for entry in snapshot.queue]
+        told = [entry.message_id for entry in snapshot.queue]
+        left_out = [one for one in self._waiting if one not in told and self._is_queued(one)]
+        self._waiting = left_out + told  # the events that end the wait of those follow
         self.queue_revision = snapshot.queue_revision
 
     def _on_session_status_changed(self, changed: Any) -> None:

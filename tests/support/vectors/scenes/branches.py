@@ -12,8 +12,9 @@ from opencode.session.session_pb2 import (
 from opencode.turn.turn_service_pb2 import RegenerateMessageRequest, SelectAlternativeRequest
 from tests.support.clients.conversation import FOREVER, text
 from tests.support.vectors.recording import Recording
-from tests.support.vectors.stage import say, send, taped
+from tests.support.vectors.stage import held_commit, say, send, taped
 from tests.support.vectors.tape import Tape, listing
+from turnwire.domain.conversation.events import ConversationChanged
 
 
 async def alternatives(folder: Path) -> dict[str, Recording]:
@@ -51,6 +52,30 @@ async def waiting_regeneration(folder: Path) -> dict[str, Recording]:
         await tape.ended(made.turn.turn_id)
         found["regenerated-later"] = await tape.recorded("The copy goes, and the question is answered again.")
         return found
+
+
+async def waiting_edit(folder: Path) -> dict[str, Recording]:
+    """A client with a list joins when an edited question has left the queue, and its turn is not stored yet."""
+    async with taped(folder) as tape:
+        one = await say(tape, "one")
+        await send(tape, FOREVER)
+        await tape.until_begun()
+        made = await tape.client.turns.RegenerateMessage(
+            RegenerateMessageRequest(session_id=tape.session_id, message_id=one.message_id, new_parts=[text("uno")])
+        )
+        await tape.rested()
+        listed = Tape(tape.client, tape.session_id, await listing(tape.client, tape.session_id))
+        with held_commit(ConversationChanged) as held:
+            await tape.client.messages.AbortSession(AbortSessionRequest(session_id=tape.session_id, keep_queue=True))
+            await held.is_there.wait()
+            async with listed.watching():
+                held.goes_on.set()
+                await listed.ended(made.turn.turn_id)
+                return {
+                    "question-edited-later": await listed.recorded(
+                        "The queue of a snapshot leaves out an edited question whose turn begins behind it."
+                    )
+                }
 
 
 async def rewinds(folder: Path) -> dict[str, Recording]:
@@ -101,4 +126,4 @@ async def _reread(tape: Tape, name: str, what: str) -> dict[str, Recording]:
         }
 
 
-SCENES = (alternatives, waiting_regeneration, rewinds, forked)
+SCENES = (alternatives, waiting_regeneration, waiting_edit, rewinds, forked)

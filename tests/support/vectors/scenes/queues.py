@@ -4,7 +4,7 @@ from pathlib import Path
 
 from opencode.message.message_pb2 import AbortSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
-from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_STEER
+from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, BUSY_POLICY_STEER
 from opencode.turn.turn_service_pb2 import (
     EditQueuedMessageRequest,
     MoveQueuedMessageRequest,
@@ -12,8 +12,9 @@ from opencode.turn.turn_service_pb2 import (
 )
 from tests.support.clients.conversation import FOREVER, text, tool
 from tests.support.vectors.recording import Recording
-from tests.support.vectors.stage import send, taped
-from tests.support.vectors.tape import Tape
+from tests.support.vectors.stage import held_commit, send, taped
+from tests.support.vectors.tape import Tape, listing
+from turnwire.domain.conversation.events import TurnSteered
 
 
 async def queue(folder: Path) -> dict[str, Recording]:
@@ -83,4 +84,28 @@ async def steer(folder: Path) -> dict[str, Recording]:
         return found
 
 
-SCENES = (queue, dropped, interrupt, steer)
+async def steer_together(folder: Path) -> dict[str, Recording]:
+    """A client with a list joins when two messages have left the queue, and joined the turn nowhere but in memory."""
+    async with taped(folder) as tape:
+        accepted = await send(tape, "I look.\n/tool look {}\n/step\nSeen.", tools=[tool("look")])
+        call = (await tape.until_kind("tool_call_updated")).tool_call_updated.state
+        for words, policy in (("one", BUSY_POLICY_STEER), ("two", BUSY_POLICY_STEER), ("three", BUSY_POLICY_QUEUE)):
+            last = await send(tape, words, busy_policy=policy)
+        listed = Tape(tape.client, tape.session_id, await listing(tape.client, tape.session_id))
+        with held_commit(TurnSteered) as held:
+            await tape.client.tools.SubmitToolResult(
+                SubmitToolResultRequest(session_id=tape.session_id, tool_call_id=call.id, output="stars")
+            )
+            await held.is_there.wait()
+            async with listed.watching():
+                found = {"steering-together": await listed.recorded("A queue in a snapshot leaves out two that wait.")}
+                held.goes_on.set()
+                for turn_id in (accepted.turn_id, last.turn_id):
+                    await listed.ended(turn_id)
+                found["steered-together"] = await listed.recorded(
+                    "The queue of a snapshot leaves out two messages that join the turn behind it."
+                )
+                return found
+
+
+SCENES = (queue, dropped, interrupt, steer, steer_together)

@@ -65,10 +65,11 @@ struct Shelf: Sendable {
         insert(message)
     }
 
-    /// Replaces what waits.
-    mutating func queue(_ ids: [String]) {
-        guard ids != waiting else { return }
+    /// Replaces what waits. What is left out waits on before the others while its status is queued.
+    mutating func queue(_ told: [String]) {
         let before = waiting
+        let ids = before.filter { !told.contains($0) && self[$0]?.isQueued == true } + told
+        guard ids != before else { return }
         waiting = ids
         let (old, new) = (Set(before), Set(ids))
         for id in before + ids where old.contains(id) != new.contains(id) {

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.server
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -371,3 +372,19 @@ async def test_an_answer_that_never_ends_keeps_no_old_keys(
         document, tokens._keys._read_at = jwks(second).encode(), float("-inf")
         assert await tokens.verify(second.token(n=1), "") == EVE
         assert await cause(tokens, old) == "a JWT with an unknown key"
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+async def test_a_pipe_is_no_file_of_keys(is_written: bool, tmp_path: Path) -> None:
+    """Nobody may ever write to it or end it, and the thread that waits would hold up the end of the process."""
+    path = tmp_path / "jwks.json"
+    os.mkfifo(path)
+    source = key_source.KeySource(str(path))
+    writer = os.open(path, os.O_RDWR) if is_written else None
+    with pytest.raises(key_source.KeysUnavailable, match="is not a regular file"):
+        await source.read()
+    if writer is not None:
+        os.close(writer)
+    path.unlink()
+    path.write_text(jwks(PROVIDER))
+    assert await source.read() == jwks(PROVIDER).encode()

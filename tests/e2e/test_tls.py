@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.support.clients.signed_in import connect_tls
 from tests.support.servers.authority import Authority, Pair
 from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
 from tests.support.servers.running import connect, running_server
+from turnwire.api.grpc.tls import ServerCertificates
+from turnwire.api.web.http.certificates import WebCertificates
 from turnwire.app import Server
 
 
@@ -142,3 +145,22 @@ async def test_files_that_do_not_work_stop_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"^tls\.key: .*server\.key: No such file"):
         async with running_server(tmp_path, section):
             pass
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "clients.pem"])
+async def test_a_pipe_is_no_certificate(name: str, tmp_path: Path) -> None:
+    """Nobody may ever write to it: the start ends with an error, and a renewal keeps what is served."""
+    section = tls(tmp_path, client_ca=True) + '[web]\nlisten = "127.0.0.1:0"\n'
+    files = [tmp_path / "server.pem", tmp_path / "server.key", tmp_path / "clients.pem"]
+    grpc_side, web_side = ServerCertificates(*files), WebCertificates(*files)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(OSError, match=rf"^tls\.(cert|key|client_ca): .*{name} is not a regular file"):
+        async with running_server(tmp_path, section):
+            pass
+    with pytest.raises(OSError, match="is not a regular file"):
+        WebCertificates(*files)
+    with capture_logs() as lines:
+        assert grpc_side.renewed() is None
+        assert web_side._renewed() is web_side._current
+    assert [line["event"] for line in lines] == ["certificates_not_renewed", "web_certificates_not_renewed"]

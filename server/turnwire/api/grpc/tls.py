@@ -6,6 +6,7 @@ A new pair that does not work is logged once, and the pair before it stays.
 
 import os
 import ssl
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -83,8 +84,11 @@ class ServerCertificates:
 
     def _statuses(self) -> _Statuses:
         # before each handshake; a Path takes twice as long
-        found = [_from(name, path, os.stat) for name, path in self._files.items()]
-        return tuple((status.st_mtime_ns, status.st_ino, status.st_size) for status in found)
+        found = {name: _from(name, path, os.stat) for name, path in self._files.items()}
+        for name, status in found.items():
+            if not stat.S_ISREG(status.st_mode):  # a pipe would keep the thread that reads it
+                raise UnusableCertificates(name, f"{self._files[name]} is not a regular file")
+        return tuple((status.st_mtime_ns, status.st_ino, status.st_size) for status in found.values())
 
     def _read(self) -> "grpc.ServerCertificateConfiguration":
         contents = self._contents()

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import os
 import socket
+import stat
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -103,16 +104,21 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _load(source: str, line: _Line) -> bytes:
     """Returns the document, within the limit of size. Blocks until the line is cut. Raises KeysUnavailable."""
     try:
-        if "://" in source:
-            document = _fetch(source, line)
-        else:
-            with Path(source).open("rb") as file:
-                document = file.read(MAX_BYTES + 1)
+        document = _fetch(source, line) if "://" in source else _read(source)
     except (OSError, HTTPException, ValueError) as error:
         raise KeysUnavailable(f"{type(error).__name__}: {error}") from error
     if len(document) > MAX_BYTES:
         raise KeysUnavailable(f"more than {MAX_BYTES} bytes")
     return document
+
+
+def _read(path: str) -> bytes:
+    # a pipe without a writer would keep the thread, and with it the process, for as long as nobody writes
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise KeysUnavailable(f"{path} is not a regular file")
+        return file.read(MAX_BYTES + 1)
 
 
 def _fetch(url: str, line: _Line) -> bytes:

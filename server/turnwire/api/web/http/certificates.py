@@ -5,6 +5,7 @@ are logged once, and the ones before them stay.
 """
 
 import ssl
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,7 @@ class WebCertificates:
 
     def _statuses(self) -> tuple[tuple[int, int, int], ...]:
         files = filter(None, (self._cert, self._key, self._client_ca))
-        found = [path.stat() for path in files]
-        return tuple((status.st_mtime_ns, status.st_ino, status.st_size) for status in found)
+        return tuple(map(_status, files))
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -69,6 +69,13 @@ class WebCertificates:
             context.load_verify_locations(self._client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def _status(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # a pipe would hold the event loop that reads it
+        raise OSError(f"{path} is not a regular file")
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def certificate_of(found: Mapping[str, Any] | None) -> ClientCertificate | None:

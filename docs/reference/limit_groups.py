@@ -352,8 +352,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "PROMPT_PER_SECOND": "the refusal is answered later",
             "HELD_PER_SECOND": "the refusal is answered later",
             "CANCELLED_LINES_A_SECOND": "no line in the log",
-            "LINES_A_SECOND": "no line in the log",
         },
+        "ports.telemetry.line_limit": {"LINES_A_SECOND": "no line in the log"},
         "core.watches.watch": {"BATCH_BYTES": PIECES},
         "core.watches.conflated": {
             "UPDATE_SECONDS": "updates come more rarely",

@@ -20,12 +20,12 @@ from opencode.session.session_pb2 import CreateSessionRequest, DeleteSessionRequ
 from tests.support.clients.signed_in import bearer
 from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, assembled, jwks
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.api import refusals
 from turnwire.app import Server
 from turnwire.cli.tokens import TokenCommands
 from turnwire.identity import own_tokens
 from turnwire.identity.access_tokens import new_token
 from turnwire.identity.web_tokens import key_set
+from turnwire.ports.telemetry.line_limit import LineLimit
 
 PROVIDER = IdentityProvider()
 TOML = f"""
@@ -69,7 +69,7 @@ async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
     (folder / "jwks.json").write_text(jwks(PROVIDER))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own_tokens, "POLL_SECONDS", 0.01)
-        patch.setattr(refusals, "LINES_A_SECOND", 1_000_000)
+        patch.setitem(LineLimit.__init__.__kwdefaults__, "lines_a_second", 1_000_000)  # else tests lose their lines
         async with running_server(folder, TOML) as server, connect(server.address) as client:
             yield Door(folder, client)
 

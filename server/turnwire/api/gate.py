@@ -23,7 +23,7 @@ from turnwire.api.bounds.answers import Answer, Answers, WhenSent
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.bounds.sending import Client
-from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, LineLimit, Refusals
+from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, Refusals
 from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
@@ -38,6 +38,7 @@ from turnwire.domain.errors import (
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import ANONYMOUS, Principal, Role
 from turnwire.ports.identity.authenticator import Authenticator, Caller
+from turnwire.ports.telemetry.line_limit import LineLimit
 from turnwire.ports.telemetry.observer import NoObserver, Observer
 
 NO_METHOD = "none"

@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-LINES_A_SECOND = 10
-"""Lines about refused callers, and as many about calls without credentials and of each library: enough to see who it
-is, too few to fill a disk."""
+from turnwire.ports.telemetry.line_limit import LineLimit
 
 CANCELLED_LINES_A_SECOND = 100
 """Lines about calls that ended with CANCELLED, of callers who are known."""
@@ -73,30 +71,6 @@ class Refusals:
             await asyncio.sleep(max(HOLD_SECONDS, self._held / HELD_PER_SECOND) * random.uniform(0.5, 1.5))
         finally:
             self._held -= 1
-
-
-class LineLimit:
-    """Lets a few log lines through in each second, and counts the others."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, lines_a_second: int = LINES_A_SECOND) -> None:
-        """Takes the clock, in seconds."""
-        self._clock = clock
-        self._lines_a_second = lines_a_second
-        self._second = 0
-        self._lines = 0
-        self._unlogged = 0
-
-    def take(self) -> int | None:
-        """Returns how many lines were left out since the last one; None if this one is left out too."""
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._lines = second, 0
-        if self._lines >= self._lines_a_second:
-            self._unlogged += 1
-            return None
-        self._lines += 1
-        unlogged, self._unlogged = self._unlogged, 0
-        return unlogged
 
 
 class RefusalLog:

@@ -23,10 +23,11 @@ from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_lo
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
-from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, LINES_A_SECOND, LineLimit
+from turnwire.api.refusals import CANCELLED_LINES_A_SECOND
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
+from turnwire.ports.telemetry.line_limit import LINES_A_SECOND, LineLimit
 
 SOMEBODY = Principal(tenant="acme", subject="eve", role=Role.READER)
 CALLER = FakeCaller("Bearer eve")

@@ -10,12 +10,12 @@ from tests.support.fakes.loop import elapse, settled
 from turnwire.api.refusals import (
     HELD_PER_SECOND,
     HOLD_SECONDS,
-    LINES_A_SECOND,
     MAX_HELD,
     PROMPT_PER_SECOND,
     RefusalLog,
     Refusals,
 )
+from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
 
 ATTACKER, OTHER = "192.0.2.1", "192.0.2.2"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from turnwire.api.bounds.connections.sockets import shut_down
-from turnwire.api.refusals import LineLimit
+from turnwire.ports.telemetry.line_limit import LineLimit
 
 MAX_RESETS = 200
 """Calls of one connection that end before their request was there, more than those that go on."""

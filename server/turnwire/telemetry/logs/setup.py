@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from structlog.typing import Processor
 
-from turnwire.api.refusals import LineLimit
+from turnwire.ports.telemetry.line_limit import LineLimit
 from turnwire.ports.telemetry.tracing import current_span
 from turnwire.telemetry.logs.output import LogOutput
 

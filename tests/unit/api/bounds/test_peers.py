@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from turnwire.api.bounds import peers
 from turnwire.api.bounds.peers import MAX_RESETS, CutOffLog, Resets
-from turnwire.api.refusals import LINES_A_SECOND
+from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
 
 
 def test_many_peers_have_few_lines() -> None:

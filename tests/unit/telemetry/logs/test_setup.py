@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from tests.support.fakes.traces import RecordedTracer
-from turnwire.api.refusals import LINES_A_SECOND
+from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
 from turnwire.telemetry.logs.setup import configure_logging
 
 
@@ -126,7 +126,7 @@ def test_foreign_text_cannot_forge_lines(
     """Libraries quote what servers sent, and so do errors."""
     _unreported(caplog, monkeypatch)
     configure_logging("info", format)  # type: ignore[arg-type]
-    logging.getLogger("mcp.client.sse").warning("Unknown SSE event: %s", FOREIGN)
+    logging.getLogger("library").warning("unknown event: %s", FOREIGN)
     structlog.get_logger().warning("server_tool_hidden", tool=FOREIGN)
     try:
         raise RuntimeError(FOREIGN)

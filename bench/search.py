@@ -117,7 +117,7 @@ def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) 
     """Stores messages. Returns the seconds of CPU for each."""
     writer = CommitWriter(ProtoCodec(), 10_000)
     writer.next_position = 1 + db.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0]
-    writing.index_message = entries.index_message if index else (lambda *_: None)  # type: ignore[attr-defined]
+    writing.index_message = entries.index_message if index else (lambda *_, **__: [])  # type: ignore[attr-defined]
     started = _cpu()
     for begin in range(0, len(made), PER_TRANSACTION):
         session_id = f"ses_{name}_{begin // PER_SESSION}"
@@ -137,6 +137,7 @@ def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) 
                 parts=(Part(part_id=f"prt_{name}_{number}", index=0, content=Text(text)),),
             )
             writer.apply(db, Commit(session_id=session_id, at=at, changes=(PutMessage.whole(message),)))
+        writer.finish(db)
         db.execute("COMMIT")
     writing.index_message = entries.index_message  # type: ignore[attr-defined]
     return (_cpu() - started) / len(made)

@@ -208,7 +208,7 @@ async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path) -> None
     async with running_server(tmp_path) as server, connect(server.address) as client:
         created = await client.sessions.CreateSession(CreateSessionRequest())
         session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
-        server.load.memory_short(is_short=True)
+        server.load.memory_short(2**30)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await client.sessions.CreateSession(CreateSessionRequest())
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -220,7 +220,7 @@ async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path) -> None
         aborted = await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
         assert aborted.turn_id
         await client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
-        server.load.memory_short(is_short=False)
+        server.load.memory_short(None)
         await client.sessions.CreateSession(CreateSessionRequest())
 
 
@@ -229,7 +229,7 @@ async def test_a_request_that_comes_slowly_ends_when_memory_is_short(tmp_path: P
     async with running_server(tmp_path) as server, by_hand(server) as one:
         await one.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))
         await until(lambda: server.load.receiving.slow == 1)
-        server.load.memory_short(is_short=True)
+        server.load.memory_short(2**30)
         await until(lambda: one.ended > 0)
 
 

@@ -120,7 +120,7 @@ async def test_reflection_receives_requests_as_others(tmp_path: Path, before: in
             await asking.read()
         while server.load.receiving.slow != 1:
             await asyncio.sleep(0.01)
-        server.load.memory_short(is_short=True)
+        server.load.memory_short(2**30)
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             assert not await asking.read()
         assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

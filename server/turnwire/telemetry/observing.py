@@ -30,13 +30,14 @@ class Observing:
         self,
         config: Config,
         read: Callable[[], Readings],
-        on_memory: Callable[..., None] = lambda **_: None,
+        on_memory: Callable[[int | None], None] = lambda _: None,
         give_up: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
         config: The whole configuration.
         read: Returns how much the server has to do; called on the loop, must not raise.
-        on_memory: Called on the loop with `is_short` when memory becomes short, and again when it is enough.
+        on_memory: Called on the loop with what the process may have when memory becomes short, and with None when it
+            is enough again.
         give_up: Called on the loop while memory is short: drops what can be made again.
         """
         self._config = config

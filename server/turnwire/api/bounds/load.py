@@ -28,10 +28,15 @@ class Load:
         self.calls = 0
         """Calls that run, open streams and those whose answer is not read included."""
         self._metadata_bytes = 0
-        self.is_memory_short = False
-        """Whether what begins new work is refused."""
+        self._short_of: int | None = None
+        """The bytes that the process may have, while what begins new work is refused; else None."""
         self.can_give_up = list[Callable[[], None]]()
         """What drops things that are kept in memory and can be made again."""
+
+    @property
+    def is_memory_short(self) -> bool:
+        """Whether what begins new work is refused."""
+        return self._short_of is not None
 
     def enter(self, metadata_bytes: int, *, begins_work: bool) -> int:
         """Counts a call. Returns what `leave` takes.
@@ -47,8 +52,8 @@ class Load:
         limits = self._limits
         if self.calls >= limits.max_calls:
             raise TooManyCalls.at("limits.max_calls", limits.max_calls, RETRY_AFTER)
-        if begins_work and self.is_memory_short:
-            raise MemoryShort.at("limits.max_memory_bytes", limits.max_memory_bytes, RETRY_AFTER)
+        if begins_work and self._short_of is not None:
+            raise _memory_short(self._short_of)
         more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
         if more and self._metadata_bytes + more > limits.max_metadata_bytes:
             raise TooManyCalls.at("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
@@ -66,9 +71,14 @@ class Load:
         for drop in self.can_give_up:
             drop()
 
-    def memory_short(self, *, is_short: bool) -> None:
-        """Takes whether memory is short. Requests that come slowly are ended then, until it no longer is."""
-        self.is_memory_short = is_short
-        limit = self._limits.max_memory_bytes
-        error = MemoryShort.at("limits.max_memory_bytes", limit, RETRY_AFTER) if is_short else None
-        self.receiving.end_slow(error)
+    def memory_short(self, max_bytes: int | None) -> None:
+        """Takes what the process may have, while memory is short; None when it is enough again.
+
+        Requests that come slowly are ended while it is short.
+        """
+        self._short_of = max_bytes
+        self.receiving.end_slow(None if max_bytes is None else _memory_short(max_bytes))
+
+
+def _memory_short(max_bytes: int) -> MemoryShort:
+    return MemoryShort.at("limits.max_memory_bytes", max_bytes, RETRY_AFTER)

@@ -36,13 +36,14 @@ class MemoryWatch:
     def __init__(
         self,
         max_bytes: int,
-        on_change: Callable[..., None],
+        on_change: Callable[[int | None], None],
         give_up: Callable[[], None],
         read_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         """Args:
         max_bytes: What the process may have.
-        on_change: Called on the loop with `is_short` when memory becomes short, and again when it no longer is.
+        on_change: Called on the loop when memory becomes short, with what the process may have: `max_bytes`, or
+            less in a control group. Called with None when it no longer is.
         give_up: Called on the loop while memory is short: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
@@ -68,7 +69,7 @@ class MemoryWatch:
                 await self._task
 
     async def check(self) -> None:
-        """Looks at the memory once."""
+        """Looks at the memory once. Where it cannot be read, all stays as it was."""
         resident = self._read_bytes()
         if resident is None:
             return
@@ -77,7 +78,9 @@ class MemoryWatch:
             return  # what is ended for that has become free by the next look
         if self.is_short and resident >= self._max_bytes * ENOUGH_SHARE:
             await self._trim()
-            resident = self._read_bytes() or 0
+            resident = self._read_bytes()
+            if resident is None:  # as without descriptors
+                return
         if self.is_short and resident < self._max_bytes * ENOUGH_SHARE:
             self._change(resident, is_short=False)
 
@@ -97,7 +100,7 @@ class MemoryWatch:
         self.is_short = is_short
         name = "memory_short" if is_short else "memory_enough"
         log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
-        self._on_change(is_short=is_short)
+        self._on_change(self._max_bytes if is_short else None)
 
 
 def cgroup_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS) -> int | None:

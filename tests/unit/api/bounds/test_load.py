@@ -34,13 +34,14 @@ def test_only_much_metadata_counts() -> None:
 
 
 def test_new_work_waits_for_memory() -> None:
-    """All else goes on."""
-    load = some_load()
-    load.is_memory_short = True
-    with pytest.raises(MemoryShort):
+    """All else goes on. The error tells the limit that was reached, which is less in a control group."""
+    load = some_load(max_memory_bytes=1000)
+    load.memory_short(450)
+    with pytest.raises(MemoryShort) as refused:
         load.enter(100, begins_work=True)
+    assert refused.value.metadata == {"limit": "limits.max_memory_bytes", "limitValue": "450"}
     load.enter(100, begins_work=False)
-    load.memory_short(is_short=False)
+    load.memory_short(None)
     load.enter(100, begins_work=True)
 
 

@@ -12,15 +12,19 @@ from turnwire.telemetry.watches.memory_watch import MemoryWatch, cgroup_bytes
 class Memory:
     """A process whose memory the test sets."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, kept: int = 0) -> None:
-        self.resident, self.told, self.trims, self.given_up = 0, list[bool](), 0, 0
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, kept: int = 0, group: int | None = None) -> None:
+        self.resident, self.told, self.trims, self.given_up = 0, list[int | None](), 0, 0
+        self.is_readable_after_trim = True
         self._kept = kept
         monkeypatch.setattr(memory_watch, "trim", self._trim)
-        monkeypatch.setattr(memory_watch, "cgroup_bytes", lambda: None)
-        self.watch = MemoryWatch(1000, self._note, self._give_up, lambda: self.resident)
+        monkeypatch.setattr(memory_watch, "cgroup_bytes", lambda: group)
+        self.watch = MemoryWatch(1000, self._note, self._give_up, self._read)
 
-    def _note(self, *, is_short: bool) -> None:
-        self.told.append(is_short)
+    def _read(self) -> int | None:
+        return self.resident if self.is_readable_after_trim or not self.trims else None
+
+    def _note(self, max_bytes: int | None) -> None:
+        self.told.append(max_bytes)
 
     def _give_up(self) -> None:
         self.given_up += 1
@@ -37,7 +41,7 @@ async def test_it_is_told_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None
         for resident in (100, 899, 900, 1500, 850, 800, 799, 850, 899):
             memory.resident = resident
             await memory.watch.check()
-    assert memory.told == [True, False]
+    assert memory.told == [1000, None]
     assert [line["event"] for line in lines] == ["memory_short", "memory_enough"]
     assert lines[0]["resident_bytes"] == 900 and lines[0]["max_bytes"] == 1000
 
@@ -47,13 +51,13 @@ async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.Monkey
     memory = Memory(monkeypatch, kept=500)
     memory.resident = 950
     await memory.watch.check()
-    assert (memory.told, memory.trims) == ([True], 0)
+    assert (memory.told, memory.trims) == ([1000], 0)
     await memory.watch.check()
-    assert (memory.told, memory.trims) == ([True, False], 1)
+    assert (memory.told, memory.trims) == ([1000, None], 1)
     memory.resident = 1600
     await memory.watch.check()
     await memory.watch.check()
-    assert (memory.told, memory.trims) == ([True, False, True], 1)
+    assert (memory.told, memory.trims) == ([1000, None, 1000], 1)
 
 
 async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,12 +67,32 @@ async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: 
     for resident in (100, 850, 950, 950, 850, 700, 850):
         memory.resident = resident
         await memory.watch.check()
-    assert (memory.given_up, memory.told) == (2, [True, False])
+    assert (memory.given_up, memory.told) == (2, [1000, None])
+
+
+async def test_the_limit_of_a_control_group_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine tenths of it: the rest is for files in the cache."""
+    memory = Memory(monkeypatch, group=500)
+    memory.resident = 405
+    await memory.watch.check()
+    assert memory.told == [450]
+
+
+async def test_memory_that_cannot_be_read_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when there are no descriptors: it stays short until something else is read."""
+    memory = Memory(monkeypatch)
+    memory.resident, memory.is_readable_after_trim = 950, False
+    for _ in range(3):
+        await memory.watch.check()
+    assert (memory.told, memory.trims) == ([1000], 1)
+    memory.is_readable_after_trim, memory.resident = True, 700
+    await memory.watch.check()
+    assert memory.told == [1000, None]
 
 
 async def test_a_system_that_tells_nothing_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nobody is refused there."""
-    watch = MemoryWatch(1000, lambda **_: None, lambda: None, lambda: None)
+    watch = MemoryWatch(1000, lambda _: None, lambda: None, lambda: None)
     watch.start()
     await watch.check()
     await watch.aclose()

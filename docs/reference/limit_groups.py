@@ -29,7 +29,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_queued_messages": BUSY,
     "max_watchers": BUSY,
     "max_calls": BUSY,
-    "max_pending_calls": "RESOURCE_EXHAUSTED, without a reason",
+    "max_pending_calls": BUSY,
     "max_streams_per_connection": WAITS,
     "max_metadata_bytes": BUSY,
     "max_receiving_bytes": WAITS,

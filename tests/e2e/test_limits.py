@@ -129,6 +129,7 @@ ELSEWHERE = {
     "max_answer_received_bytes": "contract/test_hostile_models.py test_a_packed_stream_counts_as_what_it_unpacks_to",
     "max_answer_seconds": "contract/test_hostile_models.py test_an_answer_has_its_time",
     "max_answers_memory_bytes": "contract/test_hostile_models.py test_all_answers_together_have_a_limit",
+    "max_pending_calls": "e2e/test_many_connections.py test_of_too_many_calls_those_of_who_has_most_are_refused",
     "max_calls": "e2e/test_costly_calls.py test_further_calls_are_refused",
     "max_streams_per_connection": "e2e/test_costly_calls.py test_one_connection_has_a_bound_of_calls",
     "max_metadata_bytes": "e2e/test_costly_calls.py test_metadata_of_all_calls_has_a_bound",
@@ -153,13 +154,10 @@ ELSEWHERE = {
 }
 """Limits that need a world of their own to be reached: file and test."""
 
-OF_GRPC = ("max_pending_calls",)
-"""Limits that gRPC keeps to before a call reaches the event loop: `make bench ARGS=attacks` goes over them."""
-
 
 def test_every_limit_has_a_row() -> None:
     """It refuses, ends a turn, or has a test of its own: one of these, and no other key has a row."""
-    assert sorted([*REFUSALS, *ENDS, *ELSEWHERE, *OF_GRPC]) == sorted(KEYS)
+    assert sorted([*REFUSALS, *ENDS, *ELSEWHERE]) == sorted(KEYS)
 
 
 @pytest.mark.parametrize("key", ELSEWHERE)

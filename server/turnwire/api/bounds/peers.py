@@ -45,12 +45,19 @@ class Resets:
         self._shut_down = shut_down
         self._log = CutOffLog()
         self._counts: dict[str, int] = {}
+        self.when_cut_off = list[Callable[[str], None]]()
+        """Each gets the name of a connection that was closed. One that cannot be closed goes on."""
 
-    def note(self, connection: str) -> None:
-        """Counts a call that ended before its request was there. Closes a connection that has too many."""
+    def note(self, connection: str, reason: str = "calls that are reset") -> None:
+        """Counts a call that ended before its request was there. Closes a connection that has too many.
+
+        Args:
+            connection: Whose call it was.
+            reason: What the log says of a connection that is closed.
+        """
         count = self._counts.pop(connection, 0) + 1
         if count > MAX_RESETS:
-            self.cut_off(connection, "calls that are reset")
+            self.cut_off(connection, reason)
             return
         if len(self._counts) >= _MAX_COUNTED:
             del self._counts[next(iter(self._counts))]
@@ -71,6 +78,8 @@ class Resets:
 
         def tell(done: "asyncio.Future[bool]") -> None:
             if not done.cancelled() and not done.exception() and done.result():
+                for note in self.when_cut_off:
+                    note(connection)
                 self._log.note(connection, "grpc" if connection.startswith("ip") else "web", reason)
 
         asyncio.get_running_loop().run_in_executor(None, self._shut_down, connection).add_done_callback(tell)

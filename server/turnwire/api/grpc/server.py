@@ -10,6 +10,7 @@ import structlog
 
 from turnwire.api.bounds.load import Load
 from turnwire.api.gate import Gate
+from turnwire.api.grpc.accepting.fair_server import fair_servers
 from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.health import SERVICE_NAME, Health
 from turnwire.api.grpc.reflection import reflection_handlers
@@ -62,7 +63,7 @@ class GrpcServer:
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
-        with unblocked_wakeups():
+        with unblocked_wakeups(), fair_servers(limits.limits.max_pending_calls, load.resets):
             self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
         self._health = Health(load)
         self._certificates = certificates

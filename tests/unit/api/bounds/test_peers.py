@@ -43,6 +43,8 @@ async def test_only_more_resets_than_calls_count() -> None:
     """A client that lets its calls run may end some of them."""
     connections = Connections()
     resets = Resets(connections.shut_down)
+    told = list[str]()
+    resets.when_cut_off.append(told.append)
     for _ in range(10 * MAX_RESETS):
         resets.note("ipv4:busy")
         resets.forgive("ipv4:busy")
@@ -54,6 +56,7 @@ async def test_only_more_resets_than_calls_count() -> None:
             await asyncio.sleep(0)
     assert sorted(connections.closed) == ["ipv4:bad", "web"]
     assert [line["peer"] for line in lines] == ["ipv4:bad"]
+    assert told == ["ipv4:bad"], "a connection that cannot be closed goes on"
 
 
 async def test_counts_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

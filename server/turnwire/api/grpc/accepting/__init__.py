@@ -1,0 +1,1 @@
+"""How calls are taken from gRPC."""

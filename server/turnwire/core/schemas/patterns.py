@@ -16,6 +16,11 @@ _EXTENSION = "(?"
 """The token of what ECMAScript does not have: comments and flags, behind which a pattern reads otherwise than here, and
 names."""
 
+_MEMBER = re.compile(r"(\\.|.)(?:-(\\.|[^\]]))?", re.DOTALL)
+"""Of a set: a character, or two with a hyphen between them."""
+_RESERVED = frozenset("[-&~|")
+"""What Python may one day read as an operation on sets, of which it warns."""
+
 _CHARS_IN_A_STEP, _WIDE_SET_STEPS = 20, 200
 """Of compiling. Sets of characters beyond Latin-1 become tables."""
 
@@ -73,7 +78,7 @@ def known_pattern(pattern: str) -> Pattern | None:
     if _EXTENSION in tokens:
         return None
     try:
-        compiled = re.compile(pattern)
+        compiled = re.compile("".join(_without_operations(token) if token[0] == "[" else token for token in tokens))
     except (re.error, RecursionError, OverflowError):
         return None
     measure = _Measure()
@@ -81,6 +86,16 @@ def known_pattern(pattern: str) -> Pattern | None:
         if not measure.add(token):
             return None
     return Pattern(compiled, measure.choices, measure.width)
+
+
+def _without_operations(characters: str) -> str:
+    """Returns a set of characters that Python reads without a warning, and as it reads the given one."""
+    begin = 2 if characters[1:2] == "^" else 1
+    return characters[:begin] + _MEMBER.sub(_plain, characters[begin:])
+
+
+def _plain(member: re.Match[str]) -> str:
+    return "-".join(f"\\{one}" if one in _RESERVED else one for one in member.groups() if one)
 
 
 class _Measure:

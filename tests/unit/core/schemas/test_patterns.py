@@ -1,10 +1,13 @@
 """Patterns of schemas: run where that is safe."""
 
+import itertools
+import re
 import time
+import warnings
 
 import pytest
 
-from turnwire.core.schemas.patterns import regex_matches, steps_to_compile
+from turnwire.core.schemas.patterns import known_pattern, regex_matches, steps_to_compile
 
 
 def _free(_cost: int) -> None:
@@ -27,6 +30,31 @@ def _free(_cost: int) -> None:
 def test_ordinary_patterns_are_run(pattern: str, text: str, found: bool) -> None:
     """They may match anywhere, as JSON Schema says."""
     assert regex_matches(pattern, text, _free) is found
+
+
+_IN_SETS = ("[", "-", "&", "~", "|", "a", "z", "^", "\\]", "\\-", "\\d", "\\x2d", "\\[")
+
+
+def test_sets_mean_what_they_say_without_a_warning() -> None:
+    """Python warns of what may become an operation on sets; a line on stderr for each schema would be the sender's."""
+    for length in (1, 2, 3):
+        for inner in itertools.product(_IN_SETS, repeat=length):
+            for first in ("", "]", "^", "^]"):
+                pattern = f"[{first}{''.join(inner)}]"
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", FutureWarning)
+                    try:
+                        meant = re.compile(pattern)
+                    except re.error:
+                        meant = None
+                known = known_pattern.__wrapped__(pattern)  # all warnings are errors here
+                assert (known is None) is (meant is None), pattern
+                if known is not None and meant is not None:
+                    assert _members(known.compiled) == _members(meant), pattern
+
+
+def _members(pattern: re.Pattern[str]) -> list[str]:
+    return pattern.findall("".join(map(chr, range(128))))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Store: what tenants have stored and used."""
 
 import asyncio
+import heapq
+import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -45,6 +47,7 @@ from turnwire.ports.commit import (
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.part_rows import PART_BYTES
+from turnwire.storage.sqlite.reading import usage as reading
 
 PLOT = make_file(b"plot", "plot.png")
 STORED_PLOT = PutFile(PLOT.sha256, b"plot")
@@ -291,6 +294,33 @@ async def test_usage_is_grouped_and_comes_in_pages(opened: OpenedStore) -> None:
     ]
     with pytest.raises(InvalidRequest):
         await opened.store.of("other").usage(by_all, Page(size=3, token=pages[0].next_token))
+
+
+async def test_a_page_of_usage_keeps_no_more_groups_than_it_shows(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, and however few rows are read at a time; each sum is that of all rows."""
+    monkeypatch.setattr(reading, "MAX_ROWS", 7)
+    drawn = random.Random(1)
+    expected, spent = dict[tuple[str, str], int](), list[Spending]()
+    for number in range(120):
+        session, subject = f"ses_{drawn.randrange(20)}", drawn.choice(("ann", "bob", ""))
+        expected[session, subject] = expected.get((session, subject), 0) + number
+        at = NOW - timedelta(minutes=drawn.randrange(600))
+        spent.append(_spending(session_id=session, subject=subject, cost_pico_usd=number, at=at))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=tuple(map(AddSpending, spent))))
+    kept, whole = list[int](), heapq.nsmallest
+    monkeypatch.setattr(reading.heapq, "nsmallest", lambda most, of: (kept.append(len(of)), whole(most, of))[1])
+    group_by = frozenset({UsageDimension.SESSION, UsageDimension.SUBJECT})
+    query = UsageQuery(periods=((DAY[0] - timedelta(days=1), DAY[1]),), group_by=group_by)
+    token, rows = "", list[UsageRow]()
+    while not rows or token:
+        page = await opened.store.of("default").usage(query, Page(size=4, token=token))
+        rows, token = [*rows, *page.rows], page.next_token
+    told = {(row.session_id, row.subject): row.cost_pico_usd for row in rows}
+    assert list(told.items()) == sorted(expected.items())
+    assert len(rows) == len(told)
+    assert max(kept) <= 4 + 1 + 7
 
 
 async def test_a_period_begins_and_ends_at_a_quarter_of_an_hour(opened: OpenedStore) -> None:

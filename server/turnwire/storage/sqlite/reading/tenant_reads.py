@@ -101,11 +101,7 @@ class TenantReads:
 
     async def usage(self, query: UsageQuery, page: Page) -> UsagePage:
         """Returns sums of usage."""
-
-        async def read(start: datetime, end: datetime) -> list[usage.GroupSums]:
-            return await run(self._reads.connection, usage.sums_of, self._tenant, query, start, end)
-
-        return await usage.usage(read, self._tenant, query, page)
+        return await usage.usage(partial(run, self._reads.connection), self._tenant, query, page)
 
     async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:
         """Returns a page of sessions."""

@@ -1,11 +1,9 @@
-"""Sums of usage, a day at a time: one query for a year would hold up all other reads for seconds."""
+"""Sums of usage, some rows at a time: one query for a year would hold up all other reads for seconds."""
 
-import asyncio
 import heapq
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 from turnwire.domain.accounts import QUARTER_SECONDS, UsageDimension, UsagePage, UsageQuery, UsageRow
 from turnwire.domain.money import Usage, add_known
@@ -13,8 +11,8 @@ from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.accounts import COUNTS, KNOWN, quarter
 
-SLICE = timedelta(days=1)
-"""Time whose rows one query reads."""
+MAX_ROWS = 2_000
+"""Rows that one query reads: some milliseconds, in which the connection reads nothing else."""
 
 _GROUPED = {
     "provider_id": UsageDimension.MODEL,
@@ -25,69 +23,77 @@ _GROUPED = {
 
 _SUMS = ", ".join(f"sum({name})" for name in (*KNOWN, *COUNTS))
 
+_PLACE = "(quarter, session_id, subject, provider_id, model_id)"
+"""The order of the rows of a tenant, in which an index has them."""
+
+_ROWS = f"FROM usage WHERE tenant = ? AND {_PLACE} >= (?, ?, ?, ?, ?) AND {_PLACE} < (?, ?, ?, ?, ?)"
+
+_NEXT = f"SELECT {_PLACE[1:-1]} {_ROWS} ORDER BY {_PLACE[1:-1]} LIMIT 1 OFFSET ?"
+
+_Place = tuple[int, str, str, str, str]
+
 _Group = tuple[str, str, str, str]
 """Provider, model, session and subject; "" where they are not grouped by."""
 
-_Key = tuple[int, str, str, str, str]
-"""The beginning of the period as a number of quarters, and the group."""
-
 _Sums = tuple[int | None, ...]
 
-GroupSums = tuple[_Group, _Sums]
-"""A group, and the sums of the columns that are summed."""
-
-ReadSums = Callable[[datetime, datetime], Awaitable[Iterable[GroupSums]]]
-"""Reads the sums of the time between two moments."""
+Read = Callable[[Callable[[sqlite3.Connection], bool]], Awaitable[bool]]
+"""Runs a function on the thread of a connection, and returns what it returned."""
 
 
-def sums_of(db: sqlite3.Connection, tenant: str, query: UsageQuery, start: datetime, end: datetime) -> list[GroupSums]:
-    """Returns the sums of the time between two moments by the query's dimensions. Runs on the connection's thread."""
-    group = ", ".join(name if by in query.group_by else "''" for name, by in _GROUPED.items())
-    found = db.execute(
-        f"SELECT {group}, {_SUMS} FROM usage WHERE tenant = ? AND quarter >= ? AND quarter < ? GROUP BY 1, 2, 3, 4",
-        (tenant, quarter(start), quarter(end)),
-    )
-    return [(row[:4], row[4:]) for row in found]
-
-
-async def usage(read: ReadSums, tenant: str, query: UsageQuery, page: Page) -> UsagePage:
+async def usage(read: Read, tenant: str, query: UsageQuery, page: Page) -> UsagePage:
     """Returns a page of the sums of a tenant's usage; see `TenantStore.usage`."""
     # not the end, which may be the present
     rows_listed = f"usage of {tenant} since {query.periods[0][0]} by {sorted(query.group_by)}"
     after = decode_token(page.token, rows_listed, int, str, str, str, str) if page.token else None
-    size, found = page.size or 1, list[tuple[_Key, _Sums]]()
+    size, found = page.size or 1, list[tuple[int, _Group, _Sums]]()
     for start, end in query.periods:
         begins = quarter(start)
         if after is not None and begins < after[0]:
             continue
-        groups = await _period(read, start, end)
-        # in a thread, because there may be many sessions
-        keys = await asyncio.to_thread(_first_keys, groups, begins, after, size + 1 - len(found))
-        found += [(key, groups[key[1:]]) for key in keys]
+        behind = (after[1], after[2], after[3], after[4]) if after is not None and begins == after[0] else None
+        period = _Period(tenant, query, (begins, quarter(end)), behind, size + 1 - len(found))
+        while await read(period.read):
+            pass
+        found += [(begins, *row) for row in period.rows()]
         if len(found) > size:
             break
-    token = encode_token(rows_listed, *found[size - 1][0]) if len(found) > size else ""
-    return UsagePage(tuple(_row(*key, *sums) for key, sums in found[:size]), token)
+    token = encode_token(rows_listed, found[size - 1][0], *found[size - 1][1]) if len(found) > size else ""
+    return UsagePage(tuple(_row(begins, *group, *sums) for begins, group, sums in found[:size]), token)
 
 
-def _first_keys(groups: Iterable[_Group], begins: int, after: tuple[Any, ...] | None, count: int) -> list[_Key]:
-    keys = ((begins, *group) for group in groups)
-    return heapq.nsmallest(count, (key for key in keys if after is None or key > after))
+class _Period:
+    """The first sums of a period, read some rows at a time on the connection's thread."""
 
+    def __init__(
+        self, tenant: str, query: UsageQuery, quarters: tuple[int, int], behind: _Group | None, most: int
+    ) -> None:
+        """Takes beginning and end as numbers of quarters, the group behind which to begin, and how many to keep."""
+        self._tenant, self._behind, self._most = tenant, behind, most
+        group = ", ".join(name if by in query.group_by else "''" for name, by in _GROUPED.items())
+        self._query = f"SELECT {group}, {_SUMS} {_ROWS} GROUP BY 1, 2, 3, 4"
+        self._place: _Place = (quarters[0], "", "", "", "")
+        self._end: _Place = (quarters[1], "", "", "", "")
+        self._sums: dict[_Group, _Sums] = {}
+        """Of at most as many groups as are kept, and those of one query. One that is left out never belongs to the
+        first again, however often it comes: those before it stay."""
 
-async def _period(read: ReadSums, start: datetime, end: datetime) -> dict[_Group, _Sums]:
-    groups: dict[_Group, _Sums] = {}
-    for begin, stop in _slices(start, end):
-        for group, sums in await read(begin, stop):
-            before = groups.get(group)
-            groups[group] = sums if before is None else tuple(map(add_known, before, sums))
-    return groups
+    def read(self, db: sqlite3.Connection) -> bool:
+        """Adds the next rows. Returns whether there are more."""
+        place: _Place | None = db.execute(_NEXT, (self._tenant, *self._place, *self._end, MAX_ROWS)).fetchone()
+        for row in db.execute(self._query, (self._tenant, *self._place, *(place or self._end))):
+            group, sums = row[:4], row[4:]
+            if self._behind is None or group > self._behind:
+                before = self._sums.get(group)
+                self._sums[group] = sums if before is None else tuple(map(add_known, before, sums))
+        if len(self._sums) > self._most:
+            self._sums = dict(self.rows())
+        self._place = place or self._end
+        return place is not None
 
-
-def _slices(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    while start < end:
-        yield start, min(start + SLICE, end)
-        start += SLICE
+    def rows(self) -> list[tuple[_Group, _Sums]]:
+        """Returns the first groups with their sums, in order."""
+        return [(group, self._sums[group]) for group in heapq.nsmallest(self._most, self._sums)]
 
 
 def _row(begins: int, provider_id: str, model_id: str, session_id: str, subject: str, *sums: int | None) -> UsageRow:

@@ -35,6 +35,9 @@ SETTLE_SECONDS = 0.5
 PATIENCE_SECONDS = 20.0
 """Calls that are under way then are waited for so long. Those that have not ended count with their age."""
 
+_TEXT = 100
+"""Characters of the text of a failure that are told."""
+
 _MOMENT = re.compile(rb"@(\d+)@")
 
 
@@ -50,12 +53,17 @@ class Felt:
     """Of AppendMessage."""
     came: list[float] = field(default_factory=list)
     """When deltas came: milliseconds of a clock."""
-    failures: int = 0
-    """Calls that ended with an error, and streams."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """Calls and streams that ended with an error: how many, by the name of the status and its text."""
 
     def longest_gap(self) -> float:
         """Returns the longest time between two deltas in milliseconds; 0 when there were none."""
         return max((later - earlier for earlier, later in pairwise(self.came)), default=0.0)
+
+    def note_failure(self, error: grpc.aio.AioRpcError) -> None:
+        """Counts a call or a stream that ended with an error."""
+        name = f"{error.code().name}: {(error.details() or '')[:_TEXT]}"
+        self.failures[name] = self.failures.get(name, 0) + 1
 
 
 class Neighbour:
@@ -201,8 +209,8 @@ async def _watch(stream: Any, felt: list[Felt]) -> None:
 async def _next(stream: Any, felt: list[Felt]) -> Any:
     try:
         return await stream.read()
-    except grpc.aio.AioRpcError:
-        felt[0].failures += 1
+    except grpc.aio.AioRpcError as error:
+        felt[0].note_failure(error)
         return grpc.aio.EOF
 
 
@@ -214,8 +222,8 @@ async def _pace(seconds: float, call: Callable[[], Awaitable[object]], felt: lis
         started, now = time.perf_counter(), felt[0]
         try:
             await call()
-        except grpc.aio.AioRpcError:
-            now.failures += 1
+        except grpc.aio.AioRpcError as error:
+            now.note_failure(error)
         else:
             getattr(now, into).append((time.perf_counter() - started) * 1000)
         finally:

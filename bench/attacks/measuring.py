@@ -151,13 +151,16 @@ def _show(attack: Attack, row: _Row) -> None:
         report.Figure(f"{attack.name}: stop", row.stop_seconds, None, "s", True, wanted=10.0),
     ]
     short = "  SHORT" if any(figure.falls_short for figure in figures) else ""
+    failed = sum(row.felt.failures.values())
     report.row(
         f"{attack.name:<24} peak {row.peak_mib:6.0f} MiB  hold {row.hold_ms:4.0f} (cpu {row.hold_cpu_ms:3.0f})  "
         f"GetSession p50/p99 {reads[0]:.1f}/{reads[1]:.1f} -> {reads[2]:.1f}/{reads[3]:.1f}  "
-        f"gap {gaps[0]:.0f} -> {gaps[1]:.0f}  failed {row.felt.failures}  stop {row.stop_seconds:.1f} s{short}",
+        f"gap {gaps[0]:.0f} -> {gaps[1]:.0f}  failed {failed}  stop {row.stop_seconds:.1f} s{short}",
         figures,
     )
     if row.hold_ms > MAX_HOLD_MS:
         report.note(f"    held at {row.held_at}")
+    for text, count in row.felt.failures.items():
+        report.note(f"    {count} times the neighbour read {text}")
     for line in filter(None, row.remarks.splitlines()):
         report.note(f"    {line}")

@@ -58,14 +58,20 @@ class Wire:
         """And on each stream, beyond the initial one."""
         self.initial_window = 65_535
         self.max_streams = 2**31
+        self._first = asyncio.Lock()
+        """Of the stream whose turn it is when the window of the connection grows."""
         self.moved = asyncio.Event()
-        """Set when a window has grown."""
+        """Set when a window has grown, and when a stream or the connection has ended."""
         self.is_closed = False
         self.ended_by: int | None = None
         """The code of GOAWAY."""
         self.resets = 0
         self.ended = 0
-        """Streams that the server has ended or reset."""
+        """How many streams the server has ended or reset."""
+        self.gone = set[int]()
+        """Which ones."""
+        self._ends: dict[int, asyncio.Future[None]] = {}
+        """What waits for the end of a stream."""
 
     async def send(self, data: bytes) -> None:
         """Writes; returns when there is room for more. Raises ConnectionError."""
@@ -75,15 +81,21 @@ class Wire:
         await self.writer.drain()
 
     async def send_body(self, stream: int, data: bytes, *, end: bool = False) -> None:
-        """Writes DATA as the windows allow. Raises ConnectionError."""
+        """Writes DATA as the windows allow, until the server has ended the stream. Raises ConnectionError."""
         rest = memoryview(data)
         while rest:
-            room = min(self.window, self.initial_window + self.windows.get(stream, 0), MAX_FRAME, len(rest))
+            if stream in self.gone:
+                return
+            room = min(self.initial_window + self.windows.get(stream, 0), MAX_FRAME, len(rest))
             if room <= 0:
-                self.moved.clear()
-                if self.is_closed:
-                    raise ConnectionResetError
-                await self.moved.wait()
+                await self._until_moved()
+                continue
+            if self.window <= 0:
+                async with self._first:  # or each update would wake all streams
+                    while self.window <= 0:
+                        await self._until_moved()
+            room = min(room, self.window)
+            if room <= 0:  # another stream was quicker
                 continue
             self.window -= room
             self.windows[stream] = self.windows.get(stream, 0) - room
@@ -102,6 +114,10 @@ class Wire:
         except (asyncio.IncompleteReadError, ConnectionError):
             self.is_closed = True
             self.moved.set()
+            for end in self._ends.values():
+                if not end.done():
+                    end.set_exception(ConnectionResetError())
+            self._ends.clear()
 
     def _note(self, kind: int, flags: int, stream: int, payload: bytes, *, acknowledges: bool) -> None:
         if kind == SETTINGS and not flags & ACK:
@@ -123,11 +139,32 @@ class Wire:
             self.moved.set()
         elif kind == RST_STREAM:
             self.resets += 1
-            self.ended += 1
+            self._end(stream)
         elif kind == 7:
             self.ended_by = int.from_bytes(payload[4:8], "big")
         elif kind in (DATA, HEADERS) and flags & END_STREAM:
-            self.ended += 1
+            self._end(stream)
+
+    def _end(self, stream: int) -> None:
+        self.ended += 1
+        self.gone.add(stream)
+        self.moved.set()
+        if (end := self._ends.pop(stream, None)) is not None and not end.done():
+            end.set_result(None)
+
+    async def until_ended(self, stream: int) -> None:
+        """Returns when the server has ended a stream. Raises ConnectionError. One waits for each stream."""
+        if stream not in self.gone:
+            if self.is_closed:
+                raise ConnectionResetError
+            end = self._ends[stream] = asyncio.get_running_loop().create_future()
+            await end
+
+    async def _until_moved(self) -> None:
+        self.moved.clear()
+        if self.is_closed:
+            raise ConnectionResetError
+        await self.moved.wait()
 
     async def __aenter__(self) -> Self:
         """Returns itself."""

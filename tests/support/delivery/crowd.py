@@ -26,8 +26,8 @@ from opencode.tool.tool_pb2 import (
     ReleaseToolCallRequest,
     SubmitToolResultRequest,
 )
-from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
-from opencode.turn.turn_service_pb2 import GetTurnRequest, ListQueueRequest
+from opencode.turn.turn_pb2 import BUSY_POLICY_STEER, TURN_STATUS_ENDED
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, GetTurnRequest, ListQueueRequest
 from tests.support.clients.conversation import Refusal, refusal_of, words_of
 from tests.support.delivery.promises import Ledger, Named, Result, Session
 from tests.support.delivery.readers import PATIENCE_SECONDS
@@ -262,6 +262,12 @@ class Crowd:
         call = self._world.client.turns.ListQueue(ListQueueRequest(session_id=session_id))
         listed = await self._unless(call, self._allowed(session_id))
         return [] if listed is None else [entry.message_id for entry in listed.entries]
+
+    def refusals_of(self, edit: EditQueuedMessageRequest) -> frozenset[str]:
+        """Returns why an edit may be refused, of a message that waits: a new answer joins no turn."""
+        made = {one.method for one in self._ledger.named if one.session_id == edit.session_id}
+        steers = edit.busy_policy == BUSY_POLICY_STEER and "turns.RegenerateMessage" in made
+        return frozenset({"INVALID_REQUEST"}) if steers else frozenset()
 
     def note_edited(self, session_id: str, message_id: str) -> None:
         """Notes that a message says other words now."""

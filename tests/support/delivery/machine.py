@@ -352,7 +352,7 @@ class Delivery(RuleBasedStateMachine):
             crowd.note_edited(session, ids["message_id"])
             policy = policy if policy != BUSY_POLICY_REJECT else BUSY_POLICY_QUEUE
             request = EditQueuedMessageRequest(parts=[text(self._words([]))], busy_policy=policy, **ids)
-            call = crowd.change("turns.EditQueuedMessage", request, MOVED_ON)
+            call = crowd.change("turns.EditQueuedMessage", request, MOVED_ON | crowd.refusals_of(request))
         else:
             before = waiting[other % len(waiting)]
             ids["before_message_id"] = before if before != ids["message_id"] else ""

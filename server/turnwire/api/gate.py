@@ -37,6 +37,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import ANONYMOUS, Principal, Role
+from turnwire.event_loop.owner import own
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 from turnwire.ports.telemetry.line_limit import LineLimit
 from turnwire.ports.telemetry.observer import NoObserver, Observer
@@ -199,7 +200,8 @@ class Gate:
                 self._load.leave(taken)
 
     def _enter(self, name: str, caller: Caller) -> int:
-        """Counts the call. Raises _Refused: there are too many."""
+        """Counts the call, and makes what follows work of its connection. Raises _Refused: there are too many."""
+        own(caller.connection())
         try:
             return self._load.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK)
         except LimitReached as error:  # a line for each would be one more burden

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,6 +17,7 @@ import structlog
 from turnwire.app import create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.domain.errors import DomainError
+from turnwire.event_loop.fair_loop import fair_loop
 from turnwire.telemetry.logs.output import LogOutput
 from turnwire.telemetry.logs.setup import configure_logging
 from turnwire.telemetry.memory.freed import FreedMemory
@@ -49,18 +50,10 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
     output = LogOutput(sys.stderr.fileno())
     configure_logging(config.log.level, config.log.format, output)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=fair_loop) as runner:
             return runner.run(_serve(config, environ, output))
     finally:
         output.close()
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop  # noqa: PLC0415 - an extra that may be missing
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
 
 
 async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) -> int:

@@ -17,6 +17,7 @@ from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
+from turnwire.event_loop.owner import for_all
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ class Receiving:
         if self._ending is not None:
             reading.end(self._ending, now)
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look(), name="slow requests")
+            self._looking = asyncio.create_task(self._look(), name="slow requests", context=for_all())
         if len(self._slow) > MAX_SLOW:
             [(most, _)] = self._slow_of.most_common(1)
             ended = next(one for one in reversed(self._slow) if one.connection == most)

@@ -33,6 +33,7 @@ from turnwire.domain.errors import (
     TooManyTurns,
     TurnInProgress,
 )
+from turnwire.event_loop.owner import own_if_nobody
 from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
@@ -242,6 +243,7 @@ class SessionTurns:
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
         """Runs a turn, then the queue."""
+        own_if_nobody(f"turns of {run.turn.tenant}")  # those that go on after a restart
         leave_trace()  # each turn has its own place in a trace, whichever call started this task
         while place is not None:
             with turn_span(self._environment.tracer, run.turn) as span:

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from turnwire.event_loop.owner import for_all
+
 T = TypeVar("T")
 
 
@@ -28,8 +30,9 @@ class OneAtATime:
         if self._is_busy:
             await self._turn(owner)
         self._is_busy = True
-        task = asyncio.create_task(_awaited(work), name="one at a time")
-        task.add_done_callback(self._finish)
+        context = for_all()  # who is next waits for it
+        task = asyncio.create_task(_awaited(work), name="one at a time", context=context)
+        task.add_done_callback(self._finish, context=context)
         return await asyncio.shield(task)
 
     async def _turn(self, owner: str) -> None:

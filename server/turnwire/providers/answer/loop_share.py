@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterator
+from contextvars import Context
 
 EVENTS_PER_TURN = 64
 """About half a millisecond of work; what another session sends passes the loop a few times on its way to a watcher. A
@@ -110,7 +111,7 @@ class LoopShare:
     def _plan_next_turn(self) -> None:
         if not self._is_counting:
             self._is_counting = True
-            asyncio.get_running_loop().call_soon(self._next_turn)
+            asyncio.get_running_loop().call_soon(self._next_turn, context=Context())  # nobody's: for all streams
 
     def _next_turn(self) -> None:
         """Runs in the turn of the loop after one that counted events."""

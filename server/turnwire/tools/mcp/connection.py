@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from turnwire.event_loop.owner import own
 from turnwire.ports.telemetry.tracing import current_span
 from turnwire.ports.tools import (
     Ask,
@@ -77,7 +78,7 @@ class McpConnection:
     """One MCP server. Call `start` once and `aclose` at the end, the rest at any time. Used on the event loop only.
 
     `_ready` is set while `_client` can be used. `_wake` is set when `_lost` or `_relist` has changed, for the owner.
-    `_calls` holds the running calls, which end with the connection. `_beginning` lets one begin in a round of the loop.
+    `_calls` holds the running calls, which end with the connection.
     """
 
     def __init__(
@@ -108,7 +109,6 @@ class McpConnection:
         self._problem = ""
         self._timeouts = self._all_timeouts = 0
         self._calls: set[asyncio.Task[Any]] = set()
-        self._beginning = asyncio.Lock()
         self._elicitations = Elicitations(name)
         self._alone = asyncio.Lock() if settings.one_call_at_a_time else None
         self._is_old = settings.protocol == "handshake"
@@ -237,8 +237,6 @@ class McpConnection:
         It is sent again when the server wants nothing but time, and after the person has followed the links without
         which it could not run. Its time limits the one, the number of its questions the other.
         """
-        async with self._beginning:
-            await asyncio.sleep(0)
         while True:
             try:
                 result = await self._client.session.call_tool(
@@ -270,6 +268,7 @@ class McpConnection:
         return f"the MCP server {self._name!r} was lost during the call: {self._lost or self._error or 'it stopped'}"
 
     async def _own(self) -> None:
+        own(f"mcp {self._name}")
         failures = 0
         while True:
             try:

@@ -21,6 +21,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition, Turn, TurnStatus
 from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.domain.limits import Limits
+from turnwire.event_loop.owner import OWNER, own
 from turnwire.ports.commit import Committed, PutTurn
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta
 
@@ -65,7 +66,7 @@ async def test_the_first_message_starts_and_the_next_ones_wait() -> None:
 
 
 async def test_turns_that_the_stop_cuts_off_end_in_rounds_of_their_own() -> None:
-    """Others run between two of them: what has come of each answer is put together, priced and closed."""
+    """Other work of their owner runs between two: what has come of each answer is put together, priced and closed."""
     ended_in, rounds = list[int](), 0
 
     class Ends(RecordingObserver):
@@ -83,10 +84,16 @@ async def test_turns_that_the_stop_cuts_off_end_in_rounds_of_their_own() -> None
             turns.start(place, Work((PutTurn(place.turn),)) + place.work)
     await settled()
     assert turns.counts().running == 5
-    closing = asyncio.ensure_future(turns.aclose())
-    while not closing.done():
-        await asyncio.sleep(0)
-        rounds += 1
+
+    async def close() -> None:
+        nonlocal rounds
+        own(f"turns of {place.turn.tenant}")
+        closing = asyncio.ensure_future(turns.aclose())
+        while not closing.done():
+            await asyncio.sleep(0)
+            rounds += 1
+
+    await asyncio.create_task(close())
     assert len(ended_in) == len(set(ended_in)) == 5
 
 
@@ -266,3 +273,29 @@ async def test_what_a_stop_leaves_is_counted() -> None:
         _send(turns, name)
     await settled()
     assert await turns.aclose() == LeftTurns(running=1, queued=2)
+
+
+async def test_a_turn_is_work_of_who_asked_for_it() -> None:
+    """Those that nobody's call has begun, as after a start, are work of their tenant together."""
+    owners = list[str]()
+
+    class Ends(RecordingObserver):
+        def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
+            owners.append(OWNER.get())
+
+    sessions = {name: make_session(name) for name in ("ses_0", "ses_1", "ses_2")}
+    providers = FakeProviders(FakeProvider([TextDelta(0, "all")]))
+    turns = Turns(make_environment(FakeStore(sessions_by_id=sessions), providers, observer=Ends()))
+    tenant = make_turn("trn").tenant
+
+    async def start(session_id: str, owner: str) -> None:
+        own(owner)
+        turn = make_turn(f"trn_{session_id}", session_id=session_id, user_message_id=f"msg_{session_id}")
+        with turns.reserve(turn, make_message(f"msg_{session_id}", session_id=session_id), BusyPolicy.QUEUE) as place:
+            turns.start(place, Work((PutTurn(place.turn),)) + place.work)
+
+    for session_id, owner in zip(sessions, ("a connection", "", ""), strict=True):
+        await asyncio.create_task(start(session_id, owner))
+    await settled()
+    await turns.aclose()
+    assert sorted(owners) == ["a connection", f"turns of {tenant}", f"turns of {tenant}"]

@@ -69,42 +69,6 @@ async def test_the_limit_of_tools_counts_all_pages(
     assert (len(connection.tools), client.asked) == (taken, asked)
 
 
-async def test_calls_that_come_at_once_begin_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All else has its turn between two of them."""
-    rounds, begun = [0], list[int]()
-
-    class Session:
-        async def call_tool(self, *_: object, **__: object) -> CallToolResult:
-            begun.append(rounds[0])
-            return CallToolResult(content=[])
-
-    class Calling(PagedClient):
-        session = Session()
-        protocol_version = "2025-06-18"
-
-    @contextlib.asynccontextmanager
-    async def connected(_: McpConnection) -> AsyncGenerator[Any]:
-        yield Calling(1)
-
-    async def others() -> None:
-        while True:
-            rounds[0] += 1
-            await asyncio.sleep(0)
-
-    async def ask(_: object) -> Any:
-        raise AssertionError
-
-    monkeypatch.setattr(McpConnection, "_connected", connected)
-    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", Room(1)))
-    connection.start()
-    await settled()
-    beside = asyncio.create_task(others())
-    outcomes = await asyncio.gather(*(connection.call("tool_0_0", "{}", print, ask) for _ in range(20)))
-    beside.cancel()
-    await connection.aclose()
-    assert len(outcomes) == len(begun) == len(set(begun)) == 20
-
-
 async def test_a_connection_with_many_calls_that_did_not_end_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK keeps something of each. They need not come in a row, and those of the one before do not count."""
     connections = 0

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 
 TURN_SECONDS = 0.002
 """How long all connections together work before everything else has its turn."""
@@ -23,7 +24,7 @@ class Work:
         """Runs a step again and again until it returns False. It must take a millisecond or two, and not raise."""
         self._steps.append(step)
         if len(self._steps) == 1:
-            asyncio.get_running_loop().call_soon(self._run)
+            asyncio.get_running_loop().call_soon(self._run, context=Context())  # nobody's: for all connections
 
     def _run(self) -> None:
         until = time.perf_counter() + TURN_SECONDS

@@ -1,0 +1,199 @@
+"""In which order callbacks of owners run, on a clock that only moves when they work."""
+
+from collections.abc import Callable
+
+import pytest
+
+from turnwire.event_loop import fair_queue
+from turnwire.event_loop.fair_queue import KEPT_OWNERS, SHARE_SECONDS, FairQueue, Ready
+
+MILLISECOND = 0.001
+
+
+class Clock:
+    """A clock that only moves when a callback works."""
+
+    def __init__(self) -> None:
+        """Starts at 0."""
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        """Returns the time."""
+        return self.now
+
+
+class Callbacks:
+    """A queue, and what has run."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Has no callbacks."""
+        self.clock = clock
+        self.told = list[str]()
+        self.errors = list[tuple[Ready, BaseException]]()
+        self.queue = FairQueue(lambda ready, error: self.errors.append((ready, error)))
+
+    def add(
+        self, owner: str, count: int = 1, seconds: float = MILLISECOND, then: Callable[[], object] = lambda: None
+    ) -> Ready:
+        """Adds callbacks that work for a time, and returns the last one."""
+
+        def work() -> None:
+            self.clock.now += seconds
+            self.told.append(owner)
+            then()
+
+        for _ in range(count):
+            self.queue.add(owner, ready := Ready(work))
+        return ready
+
+    def run(self, milliseconds: float = 1e6) -> str:
+        """Runs them, and returns the owners of those that ran."""
+        self.told.clear()
+        self.queue.run(milliseconds * MILLISECOND)
+        return "".join(self.told)
+
+
+@pytest.fixture
+def callbacks(monkeypatch: pytest.MonkeyPatch) -> Callbacks:
+    """An empty queue."""
+    clock = Clock()
+    monkeypatch.setattr(fair_queue, "time", clock)
+    return Callbacks(clock)
+
+
+def test_owners_take_turns(callbacks: Callbacks) -> None:
+    """Though all callbacks of one came before those of the other."""
+    callbacks.add("a", 5)
+    callbacks.add("b", 3)
+    assert callbacks.run() == "abababaa"
+
+
+def test_callbacks_of_an_owner_keep_their_order(callbacks: Callbacks) -> None:
+    """Also those that others add while it runs."""
+    order = list[int]()
+    for number in range(20):
+        callbacks.add("a", then=lambda number=number: order.append(number))  # type: ignore[misc]
+        callbacks.add("b", then=lambda n=number: callbacks.add("a", then=lambda: order.append(20 + n)))  # type: ignore[misc]
+    callbacks.run()
+    assert order == [*range(40)]
+
+
+def test_owners_share_the_time_and_not_the_callbacks(callbacks: Callbacks) -> None:
+    """One whose callbacks take long has fewer of them."""
+    callbacks.add("a", 5, seconds=4 * MILLISECOND)
+    callbacks.add("b", 20)
+    assert callbacks.run(24) == "abbbb" * 3
+
+
+def test_short_callbacks_of_an_owner_run_together(callbacks: Callbacks) -> None:
+    """As long as it may have the time at once."""
+    callbacks.add("a", 8, seconds=SHARE_SECONDS / 4)
+    callbacks.add("b", 2, seconds=SHARE_SECONDS / 4)
+    assert callbacks.run() == "aaaabbaaaa"
+
+
+def test_who_comes_after_a_pause_goes_first(callbacks: Callbacks) -> None:
+    """However many callbacks of another one wait."""
+    callbacks.add("a", 1000)
+    callbacks.run(500)
+    callbacks.add("b")
+    assert callbacks.run(2) == "ab"
+
+
+def test_a_pause_is_no_claim(callbacks: Callbacks) -> None:
+    """Who has worked a lot meanwhile is not kept from it now."""
+    callbacks.add("b")
+    callbacks.add("a", 1000)
+    callbacks.run(500)
+    callbacks.add("b", 100)
+    assert callbacks.run(20).count("a") == 10
+
+
+def test_an_owner_pays_for_what_took_long(callbacks: Callbacks) -> None:
+    """Before its next callback, also if it has none when others have their turn."""
+    callbacks.add("a", seconds=5 * MILLISECOND)
+    callbacks.add("b", 20)
+    callbacks.run(6)
+    callbacks.add("a", 20)
+    assert callbacks.run(8) == "bbbbabab"
+
+
+def test_the_time_ends(callbacks: Callbacks) -> None:
+    """Others remain, and the queue says so."""
+    callbacks.add("a", 3)
+    assert (callbacks.run(2), bool(callbacks.queue)) == ("aa", True)
+    assert (callbacks.run(2), bool(callbacks.queue)) == ("a", False)
+
+
+def test_a_cancelled_callback_does_not_run(callbacks: Callbacks) -> None:
+    """Others of its owner do."""
+    ready = callbacks.add("a")
+    callbacks.add("a")
+    ready.cancel()
+    ready.cancel()
+    assert (callbacks.run(), ready.cancelled()) == ("a", True)
+
+
+def test_an_error_is_told(callbacks: Callbacks) -> None:
+    """And others run."""
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    ready = callbacks.add("a", then=fail)
+    callbacks.add("a")
+    assert callbacks.run() == "aa"
+    [(failed, error)] = callbacks.errors
+    assert failed is ready
+    assert repr(error) == "ValueError('no')"
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interruption_comes_through(callbacks: Callbacks, kind: type[BaseException]) -> None:
+    """The others remain, in their order."""
+
+    def stop() -> None:
+        raise kind
+
+    callbacks.add("a", then=stop)
+    callbacks.add("a")
+    callbacks.add("b")
+    with pytest.raises(kind):
+        callbacks.run()
+    assert sorted(callbacks.run()) == ["a", "b"]
+
+
+def test_idle_owners_are_forgotten(callbacks: Callbacks) -> None:
+    """Connections come and go for ever; a queue that is empty owes nobody anything."""
+    for number in range(20 * KEPT_OWNERS):
+        callbacks.add(f"owner {number}", seconds=number * MILLISECOND)
+        callbacks.run()
+    assert callbacks.queue.owners <= KEPT_OWNERS + 1
+
+
+def test_idle_owners_are_forgotten_while_others_wait(callbacks: Callbacks) -> None:
+    """Those who have paid for what they had."""
+    callbacks.add("a", 100_000)
+    for number in range(20 * KEPT_OWNERS):
+        callbacks.add(f"owner {number}")
+        callbacks.run(4)
+    assert callbacks.queue.owners <= KEPT_OWNERS + 3
+
+
+def test_callbacks_of_a_closed_loop_are_forgotten(callbacks: Callbacks) -> None:
+    """With all that they refer to."""
+    callbacks.add("a", 3)
+    callbacks.queue.clear()
+    assert (callbacks.run(), callbacks.queue.owners) == ("", 0)
+
+
+def test_a_callback_is_shown_without_what_it_is_called_with() -> None:
+    """The log has no values of clients."""
+
+    def work(_: str) -> None: ...
+
+    ready = Ready(lambda *_: None, work, "secret")
+    assert repr(ready).endswith(".work>")
+    assert "secret" not in repr(ready)
+    ready.cancel()
+    assert " cancelled " in repr(ready)

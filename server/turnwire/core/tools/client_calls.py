@@ -101,10 +101,13 @@ class ClientCalls:
             return 0 if storing is None else (await asyncio.shield(storing)).sequence
         self._check_open(index)
         self._leases.check(index, lease_id)
-        if not self._calls.has_room(result.size_bytes):
+        content_bytes = result.content_bytes
+        if not self._calls.has_room(result.size_bytes + content_bytes):
             raise self._calls.full()
         self._report(index, is_error=result.is_error)
-        return (await asyncio.shield(self._calls.settle({index: result}))).sequence
+        storing = self._calls.settle({index: result})
+        storing.add_done_callback(lambda _: self._calls.has_room(-content_bytes))
+        return (await asyncio.shield(storing)).sequence
 
     def claim(self, index: int, lease: Lease, further: Work) -> "Future[Committed]":
         """Stores who runs the call in one part, with further work. Shield the commit when awaiting it.

@@ -17,7 +17,7 @@ from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINE
 from turnwire.domain.conversation.messages import File, Message, Part, ToolStatus, ToolUse
 from turnwire.domain.errors import MemoryShort
 from turnwire.domain.text import join_surrogates
-from turnwire.ports.commit import Committed, FileChange
+from turnwire.ports.commit import Committed, FileChange, PutFile
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,11 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         """About how much memory it takes with its call; its files are in no message."""
         return sys.getsizeof(self.output) + sys.getsizeof(self.metadata_json)
+
+    @property
+    def content_bytes(self) -> int:
+        """Of the files, which are in memory until they are stored."""
+        return sum(len(file.content) for file in self.contents if isinstance(file, PutFile))
 
     def apply_to(self, call: ToolUse, now: datetime | None = None) -> ToolUse:
         """Returns the call with this result.

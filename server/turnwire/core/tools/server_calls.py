@@ -160,11 +160,10 @@ class ServerCalls:
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
                 await asyncio.shield(calls.replace({index: running}))
             outcome = await self._call(call, index, slot, resumption)
-            result = await self._result(outcome)
-            if not calls.has_room(result.size_bytes):
-                why = calls.full().message
-                result = CallResult(output=f"the call ran, and its result was left out: {why}", is_error=True)
-            await self._settle_surely(index, result)
+            try:
+                await self._settle_surely(index, await self._result(outcome))
+            finally:
+                outcome.leave()
 
     async def _result(self, outcome: ToolOutcome) -> CallResult:
         settings = self._environment.settings
@@ -208,16 +207,28 @@ class ServerCalls:
 
     async def _settle_surely(self, index: int, result: CallResult) -> None:
         """Stores the result of a tool that has had its effect; retries as long as that may help."""
-        while True:
-            try:
-                await self._settle(index, result)
-                return
-            except StorageError as error:
-                if not error.may_pass:
-                    raise
-                session_id = self._calls.message.session_id
-                log.warning("tool_result_not_saved_yet", session_id=session_id, reason=error.reason)
-                await asyncio.sleep(RESULT_RETRY_SECONDS)
+        content_bytes = result.content_bytes
+        if not self._calls.has_room(result.size_bytes + content_bytes):
+            result, content_bytes = self._left_out(), 0
+        try:
+            while True:
+                try:
+                    await self._settle(index, result)
+                    return
+                except StorageError as error:
+                    if not error.may_pass:
+                        raise
+                    if not self._calls.has_room(result.size_bytes):  # a result that was not stored has given it up
+                        result = self._left_out()
+                    session_id = self._calls.message.session_id
+                    log.warning("tool_result_not_saved_yet", session_id=session_id, reason=error.reason)
+                    await asyncio.sleep(RESULT_RETRY_SECONDS)
+        finally:
+            self._calls.has_room(-content_bytes)
+
+    def _left_out(self) -> CallResult:
+        why = self._calls.full().message
+        return CallResult(output=f"the call ran, and its result was left out: {why}", is_error=True)
 
     def _is_denied(self, tool: str) -> bool:
         settings = self._environment.settings

@@ -189,7 +189,7 @@ class McpConnection:
                 raise
             return failed(self._gone())
         self._timeouts = 0
-        return outcome
+        return call.holding(outcome)
 
     async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
         """Carries out a call, which ends with the connection."""

@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+import msgspec
+
 from turnwire.domain.conversation.questions import QuestionReply
-from turnwire.ports.tools import Ask, NewQuestion, QuestionRefused
+from turnwire.ports.tools import Ask, NewQuestion, QuestionRefused, ToolOutcome, ToolPause
 
 MAX_REFUSALS = 20
 """Questions that a call may ask in vain before it ends: a wild server would ask for ever."""
@@ -35,8 +37,8 @@ class RunningCall:
 
     `_asking` holds the questions that wait; they are withdrawn when the call ends. `_changed` is set when their number
     becomes zero or more than that. `_reading` has the time limits of all that waits for what the server sends, and
-    `_places` what gives up the places of what came; both end with the call. `is_over` is set when the call ends or is
-    given up: the server may ask on.
+    `_places` what gives up the places of what came: the one ends with the call, the other with `leave`. `is_over` is
+    set when the call ends or is given up: the server may ask on.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -47,6 +49,7 @@ class RunningCall:
         self._refusals = 0
         self._reading: set[asyncio.Timeout] = set()
         self._places: list[Callable[[], None]] = []
+        self._has_left = False
         self.is_over = False
         """True once the call has ended or was given up."""
         self._wild: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -78,7 +81,7 @@ class RunningCall:
             self._changed.set()
 
     async def run(self, call: Coroutine[Any, Any, T], limit_seconds: float, name: str) -> T:
-        """Runs the call within its time.
+        """Runs the call within its time. What came keeps its places until `leave`, or until this raises.
 
         Raises:
             TimeoutError: the time is over, without that of its questions.
@@ -110,6 +113,9 @@ class RunningCall:
                 if left <= 0:
                     raise TimeoutError
             return task.result()
+        except BaseException:
+            self.leave()
+            raise
         finally:
             self._end()
             for waiting in (task, *self._asking):
@@ -135,19 +141,30 @@ class RunningCall:
             raise CallOverError from None
 
     def keep(self, leave: Callable[[], None]) -> None:
-        """Takes what gives up a place; it is called when the call ends, or now if it has ended."""
-        if self.is_over:
+        """Takes what gives up a place; it is called by `leave`, or now if that was called."""
+        if self._has_left:
             leave()
         else:
             self._places.append(leave)
+
+    def holding(self, outcome: ToolOutcome | ToolPause) -> ToolOutcome | ToolPause:
+        """Returns what the call came to: an outcome that gives up the places of what came, or a pause without them."""
+        if isinstance(outcome, ToolOutcome):
+            return msgspec.structs.replace(outcome, leave=self.leave)
+        self.leave()
+        return outcome
+
+    def leave(self) -> None:
+        """Gives up the places of what came. Idempotent."""
+        self._has_left = True
+        for leave in self._places:
+            leave()
+        self._places.clear()
 
     def _end(self) -> None:
         self.is_over = True
         for limit in self._reading:
             limit.reschedule(0)
-        for leave in self._places:
-            leave()
-        self._places.clear()
 
     async def _answered(self, question: NewQuestion) -> QuestionReply:
         return await self._ask(question)

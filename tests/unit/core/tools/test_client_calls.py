@@ -12,9 +12,9 @@ from tests.support.fakes.loop import elapse, settled
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
-from turnwire.domain.errors import StorageBusy, ToolCallAlreadySettled
+from turnwire.domain.errors import MemoryShort, StorageBusy, ToolCallAlreadySettled
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import Committed, PutMessage
+from turnwire.ports.commit import Committed, PutFile, PutMessage
 
 READ = ToolUse(name="read", call_id="c1", input_json="{}")
 CLIENT_TOOLS = frozenset({"read"})
@@ -110,6 +110,31 @@ async def test_a_result_that_could_not_be_stored_opens_the_call_again() -> None:
     assert await calls.submit(0, CallResult(output="third")) == 2
     await settling
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "third", None)]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_files_of_a_result_count_until_they_are_stored(is_stored: bool) -> None:
+    """They are in memory for as long, also when the client has gone."""
+    store = FakeStore(automatic=False)
+    calls = _calls(READ, READ, store=store)
+    room = calls._calls._environment.waiting_calls
+    room.hold("default", calls.message.turn_id, calls.message)
+    result = CallResult(output="", contents=(PutFile("0" * 64, bytes(room.max_bytes // 2)),))
+    submitting = asyncio.create_task(calls.submit(0, result))
+    with pytest.raises(MemoryShort):
+        await submitting
+    result = CallResult(output="", contents=(PutFile("0" * 64, bytes(room.max_bytes // 2 - 2**16)),))
+    submitting = asyncio.create_task(calls.submit(0, result))
+    await settled()
+    submitting.cancel()
+    await settled()
+    assert room.bytes > room.max_bytes // 2 - 2**16
+    if is_stored:
+        store.futures[0].set_result(Committed(6, 7))
+    else:
+        store.futures[0].set_exception(StorageBusy("busy"))
+    await settled()
+    assert room.bytes == 0
 
 
 async def test_a_client_that_goes_away_while_its_result_is_stored_has_answered() -> None:

@@ -27,7 +27,7 @@ from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.errors import StorageError, StorageFull, ToolCallAlreadySettled
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutMessage
-from turnwire.ports.tools import ToolOutcome
+from turnwire.ports.tools import ToolFile, ToolOutcome
 
 
 def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:
@@ -122,6 +122,55 @@ async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk() -> Non
     await settling
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
     assert len(tools.calls) == 1
+
+
+async def _commits(store: FakeStore, count: int) -> None:
+    while len(store.futures) < count:  # a thread may cut and hash the result
+        await asyncio.sleep(0)
+
+
+async def test_a_result_has_its_place_until_it_is_stored() -> None:
+    """The one for which others wait, and the room of its files; also while the disk is full."""
+    store, left = FakeStore(), list[str]()
+    calls, tools, _ = _server_calls(1, store)
+    room = calls._calls._environment.waiting_calls
+    room.hold("default", calls.message.turn_id, calls.message)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    store.automatic = False
+    file = ToolFile(content=bytes(2**20), mime="image/png")
+    text = "x" * 2**17
+    tools.calls[0][3].set_result(ToolOutcome(output=text, files=(file,), leave=lambda: left.append("place")))
+    for attempt in (1, 2, 3):
+        await _commits(store, 1 + attempt)
+        assert room.bytes > 2**20 + 2**17
+        if attempt < 3:
+            store.futures[attempt].set_exception(StorageFull("full"))
+            await settled()
+            assert room.bytes > 2**20 + 2**17
+            await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
+    assert not left
+    store.futures[3].set_result(Committed(2, 3))
+    await settling
+    assert left == ["place"]
+    assert 2**17 < room.bytes < 2**18
+
+
+async def test_what_a_cancelled_call_holds_is_given_up() -> None:
+    """Its result may never be stored."""
+    store, left = FakeStore(), list[str]()
+    calls, tools, _ = _server_calls(1, store)
+    room = calls._calls._environment.waiting_calls
+    room.hold("default", calls.message.turn_id, calls.message)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    store.automatic = False
+    file = ToolFile(content=bytes(2**20), mime="image/png")
+    tools.calls[0][3].set_result(ToolOutcome(output="", files=(file,), leave=lambda: left.append("place")))
+    await _commits(store, 2)
+    settling.cancel()
+    await asyncio.wait((settling,))
+    assert (left, room.bytes) == (["place"], 0)
 
 
 async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:

@@ -156,4 +156,8 @@ async def test_what_is_read_for_a_call_ends_with_it() -> None:
     await call.run(run(), 10, "call")
     await reading[0]
     await read()
-    assert (left, ends) == (["place", "place"], ["over", "over"])
+    assert not left
+    call.leave()
+    await read()
+    call.leave()
+    assert (left, ends) == (["place"] * 3, ["over"] * 3)

@@ -104,7 +104,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         if self._call:
-            self._call.keep(self._place.leave)  # what came is there until the call has its result
+            self._call.keep(self._place.leave)  # what came is there until its result is stored
         else:
             self._place.leave()
         await self._inner.aclose()

@@ -1,7 +1,7 @@
 """Turns an open HTTP answer into the items of a step: what all APIs have in common."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
@@ -24,6 +24,9 @@ _FREE_BYTES = 2048
 
 _FREE_LINES = 64
 """As many lines without an event do, too."""
+
+ITEMS_AT_ONCE = 64
+"""What an event carries is worked on so far at once: it may be a thousand tool calls."""
 
 DRAIN_SECONDS = 0.2
 """How long to wait for the end of the body after the API's end marker or an error: a body read to its end lets the
@@ -119,9 +122,9 @@ async def read_answer(
                     async for events in groups:
                         found = _read_events(events, reader, items)
                         failure = failure or found
-                        for item in joined(items):
-                            bounds.note_item(item)
+                        for number, item in _noted(joined(items), bounds):
                             yield item
+                            await _pause_after(number)
                         items.clear()
                         if isinstance(failure, ValueError):
                             raise failure
@@ -133,9 +136,9 @@ async def read_answer(
                 failure = None
             if failure is None:
                 reader.end_of_body(items)
-            for item in items:
-                bounds.note_item(item)
+            for number, item in _noted(items, bounds):
                 yield item
+                await _pause_after(number)
             if failure is not None:
                 raise failure
             if not reader.ended:
@@ -153,6 +156,19 @@ async def read_answer(
 def stream_cut() -> ProviderStreamCut:
     """Returns the error for an answer without its end marker."""
     return ProviderStreamCut("the answer of the provider ended before its end marker")
+
+
+def _noted(items: Iterable[StreamItem], bounds: AnswerBounds) -> Iterator[tuple[int, StreamItem]]:
+    """Yields the items with their numbers, from 1 on, once the bounds know of them."""
+    for number, item in enumerate(items, 1):
+        bounds.note_item(item)
+        yield number, item
+
+
+async def _pause_after(number: int) -> None:
+    """Lets others work after so many items of one event."""
+    if not number % ITEMS_AT_ONCE:
+        await asyncio.sleep(0)
 
 
 async def _shared(

@@ -33,6 +33,7 @@ from turnwire.domain.errors import (
     TooManyTurns,
     TurnInProgress,
 )
+from turnwire.domain.incremental.slices import at_once
 from turnwire.event_loop.owner import own_if_nobody
 from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
 from turnwire.ports.conversations import AlternativesOf
@@ -345,7 +346,7 @@ class SessionTurns:
 
     async def _end_unsaved(self, turn: Turn) -> None:
         """Ends a turn whose last messages cannot be stored, so that nobody waits for it forever."""
-        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock())]
+        attempts = [at_once(end_turn(turn, (), UNSAVED, self._environment.clock()))]
         try:
             attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED))
         except Exception as error:  # end it without its messages; the next start closes them

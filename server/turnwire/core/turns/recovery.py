@@ -88,7 +88,8 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED))
     further += ending_work(one for one in pending if one.question.turn_id == turn.turn_id)
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
-    return end_turn(turn, [_priced(message, environment.providers) for message in stored], ending, now, further)
+    priced = [_priced(message, environment.providers) for message in stored]
+    return await environment.slices.run(end_turn(turn, priced, ending, now, further))
 
 
 def _priced(message: Message, providers: Providers) -> Message:

@@ -32,6 +32,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, QuotaExceeded
+from turnwire.domain.incremental.slices import Sliced
 
 log = structlog.get_logger()
 
@@ -101,10 +102,9 @@ class TurnRun:
                 await self._phase.flush()  # log lines of running tools
             self.is_left = True
             return None
-        await self._environment.slices.turn()  # turns that end together end one in each round of the loop
         self._is_ending = True
         self._phase = None  # a reader's flush must not write the open message over the ended one
-        return self._closing_work(ending)
+        return await self._environment.slices.run(self._closing_work(ending))
 
     def stop(self, ending: Ending) -> None:
         """Ends the turn early: cancels the model call and all waiting. Only the first call has an effect."""
@@ -246,7 +246,7 @@ class TurnRun:
         log.error("turn_failed", turn_id=self.turn.turn_id, session_id=self.turn.session_id, exc_info=error)
         return Ending(FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn"))
 
-    def _closing_work(self, ending: Ending) -> Work:
+    def _closing_work(self, ending: Ending) -> Sliced[Work]:
         """Returns the work that ends the turn, including the unstored rest of its newest step."""
         messages = [*self._requests.paid_summaries(), *self._settled]
         work, permissions, questions = Work(), tuple[PermissionRequest, ...](), tuple[HeldQuestion, ...]()
@@ -258,4 +258,4 @@ class TurnRun:
         environment, now = self._environment, self._environment.clock()
         further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED)) + ending_work(questions)
         further += note_ending(self.turn, ending, now, environment.settings, environment.new_id)
-        return work + end_turn(self.turn, messages, ending, now, further)
+        return work + (yield from end_turn(self.turn, messages, ending, now, further))

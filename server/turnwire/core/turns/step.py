@@ -182,9 +182,8 @@ class Step:
         permissions, beyond = tuple[PermissionRequest, ...](), dict[int, ToolUse]()
         if ending.finish_reason is FinishReason.TOOL_USE:
             answer, permissions, beyond = await ask_permissions(environment, turn, answer)
-        await environment.slices.turn()
         now = environment.clock()
-        ended, closing = close_message(answer, ending, now)
+        ended, closing = await environment.slices.run(close_message(answer, ending, now))
         if beyond:
             ended, refusing = settle_calls(ended, beyond, now)
             closing += refusing

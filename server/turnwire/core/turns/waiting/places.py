@@ -18,6 +18,7 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType, Text
 from turnwire.domain.conversation.turns import QueueEntry, Turn
+from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import Committed, NewEvent, PathEnd, PutMessage, RemoveMessage, SelectPath
 from turnwire.ports.store import Store
@@ -132,9 +133,8 @@ def dropping_work(place: Place, now: datetime) -> Work:
 
     The place may be an outline unless the turn is late: then the message goes back into the conversation.
     """
-    return _leaving_work(place) + end_turn(
-        place.turn, (), Ending(FinishReason.ABORTED), now, is_outline=place.is_outline
-    )
+    dropped = Ending(FinishReason.ABORTED)
+    return _leaving_work(place) + at_once(end_turn(place.turn, (), dropped, now, is_outline=place.is_outline))
 
 
 def joining_work(place: Place, turn_id: str, now: datetime) -> Work:
@@ -142,7 +142,8 @@ def joining_work(place: Place, turn_id: str, now: datetime) -> Work:
     message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
     told = NewEvent(TurnSteered(message.message_id, turn_id), turn_id)
     merged = msgspec.structs.replace(place.turn, merged_into_turn_id=turn_id)
-    return Work((PutMessage(message, ()),), (told,)) + end_turn(merged, (), Ending(FinishReason.MERGED), now)
+    ended = at_once(end_turn(merged, (), Ending(FinishReason.MERGED), now))
+    return Work((PutMessage(message, ()),), (told,)) + ended
 
 
 def _leaving_work(place: Place) -> Work:

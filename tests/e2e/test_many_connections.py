@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import gc
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,28 @@ async def test_calls_of_clients_that_left_keep_no_place(tmp_path: Path, held: He
             assert [found["grpc-status"] for found in await asyncio.to_thread(trailers, one, 1)] == ["0"]
             await until(lambda: held.count() == 0)
         assert not [line for line in lines if line["log_level"] in ("warning", "error")]
+
+
+@pytest.mark.parametrize("path", [INFO, "/grpc.health.v1.Health/Check", "/no.such.Service/Method"])
+async def test_calls_that_have_ended_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """All of them, those that were refused too, and without a look at all objects of the process."""
+    monkeypatch.setattr(grpc_server, "fair_servers", lambda _, resets: fair_servers(20, resets))
+
+    def calls() -> int:
+        return sum(type(one).__name__ == "RPCState" for one in gc.get_objects())
+
+    async with running_server(tmp_path) as server:
+        with sent(server, AGENTS, 1) as one:
+            await asyncio.to_thread(trailers, one, 1)
+        gc.collect()
+        gc.disable()
+        try:
+            before = calls()
+            with sent(server, path, 150) as many:
+                await asyncio.to_thread(trailers, many, 150)
+            await until(lambda: calls() < before + 10)
+        finally:
+            gc.enable()
 
 
 def info_of(trailer: dict[str, str]) -> ErrorInfo:

@@ -45,7 +45,6 @@ class Arrivals(Generic[T]):
         too many; it waits no more.
         """
         if self._asked is not None and not self._asked.done():
-            self._running[connection] += 1
             self._asked.set_result(call)
             return None
         calls = self._waiting.get(connection)
@@ -61,7 +60,7 @@ class Arrivals(Generic[T]):
         return most, self._taken(most, self._waiting[most].pop)
 
     def next(self) -> asyncio.Future[T]:
-        """Returns a future of the call that begins next; it runs until `ended`. The one before must be done.
+        """Returns a future of the call that begins next. The one before must be done.
 
         The future raises what `end` was given once no call waits.
         """
@@ -72,9 +71,16 @@ class Arrivals(Generic[T]):
             asked.set_exception(self._ended_by)
         return asked
 
+    def begun(self, connection: str) -> None:
+        """Takes that a call of a connection runs."""
+        self._run(connection, 1)
+
     def ended(self, connection: str) -> None:
         """Takes that a call of a connection runs no more."""
-        self._running[connection] -= 1
+        self._run(connection, -1)
+
+    def _run(self, connection: str, more: int) -> None:
+        self._running[connection] += more
         if not self._running[connection]:
             del self._running[connection]
         if connection in self._waiting and self._level(connection) != self._level_of[connection]:
@@ -108,7 +114,6 @@ class Arrivals(Generic[T]):
         longest = self._turns % _LONGEST_WAITING == 0
         connection = next(iter(self._waiting if longest else next(filter(None, self._levels))))
         call = self._taken(connection, self._waiting[connection].popleft)
-        self._running[connection] += 1
         if connection in self._waiting:
             self._waiting.move_to_end(connection)
             self._leave(connection)

@@ -16,7 +16,11 @@ def waiting(calls: dict[str, int], max_waiting: int = 1_000) -> Arrivals[str]:
 
 async def begun(arrivals: Arrivals[str], count: int) -> list[str]:
     """Returns the calls that begin next."""
-    return [await arrivals.next() for _ in range(count)]
+    calls = list[str]()
+    for _ in range(count):
+        calls.append(await arrivals.next())
+        arrivals.begun(calls[-1].rstrip("0123456789"))
+    return calls
 
 
 async def test_connections_have_turns() -> None:

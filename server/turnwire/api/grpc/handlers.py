@@ -17,6 +17,7 @@ from grpc_status import rpc_status
 from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
+from turnwire.api.grpc.accepting.fair_server import count_call, when_ended
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.registry import Service
 from turnwire.domain.errors import InvalidRequest
@@ -44,12 +45,10 @@ def to_bytes(answer: Message | bytes) -> bytes:
 
 def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
     async def handle(_requests: Any, context: Context) -> Message | bytes:
-        def when_sent(done: Callable[[], None]) -> None:
-            context.add_done_callback(lambda _: done())  # type: ignore[arg-type]  # the stubs want a class
-
+        count_call(context.peer())
         receive = partial(one_request, context, gate.copying)
         try:
-            return await gate.unary(method, receive, GrpcCaller(context), when_sent)
+            return await gate.unary(method, receive, GrpcCaller(context), when_ended)
         except CallFailed as failed:
             return end_with(context, failed)
 
@@ -60,6 +59,7 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Conte
     """Returns the function that gRPC calls for a streaming method."""
 
     async def handle(_requests: Any, context: Context) -> None:
+        count_call(context.peer())
         receive = partial(one_request, context, gate.copying)
         try:
             await gate.stream(method, receive, GrpcCaller(context), CallOutlet(context))

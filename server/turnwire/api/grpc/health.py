@@ -16,6 +16,7 @@ from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthChec
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.gate import CallFailed
+from turnwire.api.grpc.accepting.fair_server import count_call, when_ended
 from turnwire.api.grpc.caller import Context
 from turnwire.api.grpc.handlers import CallOutlet, end_with, one_request, to_bytes
 from turnwire.api.wire.status import status_of
@@ -52,6 +53,7 @@ class Health:
     async def _check(self, _requests: object, context: Context) -> HealthCheckResponse:
         # it counts from its beginning and not for limits.max_calls: so whoever begins thousands of them is cut off, and
         # a load balancer is answered beside that, and beside any number of other calls
+        count_call(context.peer())
         unread = self._load.unread
         try:
             unread.check()
@@ -59,13 +61,14 @@ class Health:
             end_with(context, CallFailed(status_of(error)))
             return HealthCheckResponse()
         forget = unread.keep(0, context.peer())
-        context.add_done_callback(lambda _: forget())  # type: ignore[arg-type]  # the stubs want a class
+        when_ended(forget)
         name = await self._asked(context)
         if name is not None and name not in self._names:
             context.set_code(grpc.StatusCode.NOT_FOUND)
         return self._answer(name)
 
     async def _watch(self, _requests: object, context: Context) -> None:
+        count_call(context.peer())
         try:
             taken = self._load.enter(0, begins_work=False)
         except DomainError as error:

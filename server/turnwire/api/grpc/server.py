@@ -28,7 +28,7 @@ MAX_METADATA_BYTES = 16_384
 LOOKAHEAD_BYTES = 65_535
 """What a client may send of a request before the server asks for it: by far the most requests are shorter."""
 
-MAX_READ_BYTES = 65_536
+READ_BUFFER_BYTES = 65_536
 """What gRPC makes ready for the next read of a connection. By default that grows to 4 MiB for each one that sends fast,
 and stays for as long as it is open."""
 
@@ -148,7 +148,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         # with its estimate of the line, gRPC would let clients send megabytes before a call has begun
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
-        ("grpc.experimental.tcp_max_read_buffer_size", MAX_READ_BYTES),
+        ("grpc.experimental.tcp_max_read_buffer_size", READ_BUFFER_BYTES),
         # room for the longest credential; by default gRPC refuses some metadata over 8 KiB by chance, all over 16 KiB
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),

@@ -10,6 +10,7 @@ that has most is refused. A call whose client has left keeps its place until its
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -31,14 +32,34 @@ AT_ONCE = 256
 
 _NAMES = (
     *("AioServer._make_request_call_future", "AioServer._request_call", "AioServer.is_running", "_RequestCallError"),
-    *("_ServicerContext.peer", "_ServicerContext.add_done_callback"),
-    *("_send_error_status_from_server", "SendInitialMetadataOperation", "ExecuteBatchError"),
+    *("_ServicerContext.peer", "_send_error_status_from_server", "SendInitialMetadataOperation", "ExecuteBatchError"),
 )
 """What is used of gRPC that it does not promise to keep."""
 
 _SERVER: Any = getattr(cygrpc, "AioServer", object)
 
 log = structlog.get_logger()
+
+
+_ARRIVALS: ContextVar[Arrivals[Any] | None] = ContextVar("_ARRIVALS", default=None)
+"""Of the server that has begun the current task."""
+
+
+def when_ended(done: Callable[[], None]) -> None:
+    """Has it called when the call whose task this is has ended: its answer is sent, or its client has left.
+
+    What is given to `add_done_callback` of the context would keep the call: it refers to the call, which refers to it,
+    and gRPC drops neither. What a call holds, nobody would free until all objects of the process are looked at.
+    """
+    if (task := asyncio.current_task()) is not None:
+        task.add_done_callback(lambda _: done())
+
+
+def count_call(connection: str) -> None:
+    """Counts the call whose task this is, for the turns of its connection. Every handler begins with it."""
+    if (arrivals := _ARRIVALS.get()) is not None:
+        arrivals.begun(connection)
+        when_ended(partial(arrivals.ended, connection))
 
 
 class FairServer(_SERVER):  # type: ignore[misc]
@@ -65,6 +86,7 @@ class FairServer(_SERVER):  # type: ignore[misc]
         if not self._takers:
             request_call = super()._request_call
             self._takers = {asyncio.create_task(self._take(request_call)) for _ in range(AT_ONCE)}
+            _ARRIVALS.set(self._arrivals)  # gRPC begins the tasks of calls where it asks for them
         return self._arrivals.next()
 
     async def _take(self, request_call: Callable[[], Any]) -> None:
@@ -78,14 +100,13 @@ class FairServer(_SERVER):  # type: ignore[misc]
                     self._refuse(call, self._stopping)
                 return
             self._note(call)
+            del call  # or it would be kept until the next one comes
 
     def _note(self, call: Any) -> None:
         if self._arrivals.has_ended:
             self._refuse(call, self._stopping)
             return
-        context = cygrpc._ServicerContext(call, None, None, self._loop_of_calls)
-        connection = context.peer()
-        context.add_done_callback(lambda _: self._arrivals.ended(connection))
+        connection = cygrpc._ServicerContext(call, None, None, self._loop_of_calls).peer()
         surplus = self._arrivals.add(connection, call)
         if surplus is not None:
             connection, call = surplus

@@ -242,7 +242,10 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "providers.request.wire_names": {"MAX_NAME_CHARS": "a repair: the name is shortened"},
         "core.use_cases.titling.calls": {"MAX_ANSWER_BYTES": "the session gets no title"},
         "core.context.summaries": {"MAX_CALLS": "there is no summary"},
-        "core.context.next_request": {"MAX_FAILED_SUMMARIES": "requests go out as they are"},
+        "core.context.next_request": {
+            "MAX_FAILED_SUMMARIES": "requests go out as they are",
+            "KEPT_SETTINGS_BYTES": "it is read again when it is needed",
+        },
         "core.context.compaction_plan": {"MAX_SUMMARY_TOKENS": "the summary ends"},
         "core.context.transcript": {"MAX_ARGUMENT_CHARS": CUT, "MAX_RESULT_CHARS": CUT, "MAX_FILE_CHARS": CUT},
     },

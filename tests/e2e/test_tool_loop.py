@@ -1,5 +1,6 @@
 """The tool loop against each API's wire format: arguments, permissions, repetitions, truncated steps."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest
 from tests.support.clients.conversation import ask, displayed, model, tool, turn_ended, watching
 from tests.support.models.scripts import APIS, CHECKS, Call, Say, answer
 from tests.support.servers.provider import ProviderServer
-from tests.support.servers.running import connect, running_server
+from tests.support.servers.running import Client, connect, running_server
 
 NUMBER = '{"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}'
 
@@ -53,6 +54,38 @@ async def test_every_call_of_a_step_gets_its_result(api: str, tmp_path: Path) ->
         for words in ("there is no tool named 'fly'", "not today", "counted"):
             assert words in sent
         assert "2.5" in sent
+
+
+async def statuses(client: Client, session_id: str) -> list[str]:
+    """Returns those of all calls of a conversation."""
+    return [call.status for message in await displayed(client, session_id) for call in message.tool_calls]
+
+
+async def test_large_tools_outlive_what_is_kept_of_their_turn(tmp_path: Path) -> None:
+    """Calls are checked and answered by them, also after a restart, and each request has them."""
+    api, about = APIS[0], "what it does " * 10_000
+    async with ProviderServer() as provider:
+        provider.enqueue(answer(api, Call("count", '{"n": "one"}', "call_1"), Call("count", '{"n": 2.5}', "call_2")))
+        provider.enqueue(answer(api, Say("I see.")))
+        settings = configuration(api, provider)
+        async with running_server(tmp_path, settings) as server, connect(server.address) as client:
+            large = tool("count", NUMBER)
+            large.description = about
+            sent = ask("go", model=model("m", "mine"), tools=[large], system=about)
+            accepted = await client.messages.SendMessage(sent)
+            while await statuses(client, accepted.session_id) != ["error", "pending"]:
+                await asyncio.sleep(0.01)
+            [run] = [owner.run for owner in server._turns._owners.values()]  # type: ignore[union-attr]
+            assert run is not None and (run.turn.tools, run.turn.system) == ((), None)
+        async with running_server(tmp_path, settings) as server, connect(server.address) as client:
+            assert await statuses(client, accepted.session_id) == ["error", "pending"]
+            [*_, call] = [c for m in await displayed(client, accepted.session_id) for c in m.tool_calls]
+            await client.tools.SubmitToolResult(
+                SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output="counted")
+            )
+            assert (await turn_ended(client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
+        for request in provider.requests:
+            assert json.dumps(request.body).count(about) == 2
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -1,5 +1,7 @@
 """The requests of one turn's steps: reads the conversation and compacts it if needed."""
 
+import sys
+
 from msgspec import Struct
 
 from turnwire.core.answer.prompts import PromptPlace
@@ -30,6 +32,11 @@ class StepRequest(Struct, frozen=True):
     """True when the conversation was summarised for it."""
 
 
+KEPT_SETTINGS_BYTES = 32 * 1024
+"""Of the system prompt and the tools of a turn: what has more is read again for each of its requests. A turn that waits
+takes about as much by itself."""
+
+
 class StepRequests:
     """Makes the requests of one turn. Used by the turn's task."""
 
@@ -40,7 +47,11 @@ class StepRequests:
         summaries: Summaries that this turn made before a restart.
         """
         self._environment = environment
-        self._turn = turn
+        size = settings_bytes(turn)
+        self.is_outline = size > KEPT_SETTINGS_BYTES
+        """Whether the turn is kept without its tools and its system prompt."""
+        self._left_out_bytes = size if self.is_outline else 0
+        self._turn = turn = self.kept(turn)
         self._compactor = Compactor(environment, turn)
         self._summaries = summaries
         self._failed = 0
@@ -48,6 +59,14 @@ class StepRequests:
         self.place = PromptPlace(environment.prompts, turn.tenant)
         """Of the request that was made last; held until somebody leaves it. While a request is made, it is as large as
         the conversation that was read for it."""
+
+    def kept(self, turn: Turn) -> Turn:
+        """Returns the turn as it is kept while it runs."""
+        return turn.outline() if self.is_outline else turn
+
+    async def toolbox(self) -> Toolbox:
+        """Returns the tools for the next step; see `open_toolbox`."""
+        return (await self._read())[1]
 
     def paid_summaries(self) -> tuple[Message, ...]:
         """Returns the summaries that this turn paid for, for its totals; includes summaries from before a restart."""
@@ -105,23 +124,36 @@ class StepRequests:
 
     async def _draft(self) -> Draft:
         """Returns the draft, which has a place. While it waits for one, nothing of the conversation is kept here."""
-        environment, turn = self._environment, self._turn
-        toolbox = await open_toolbox(
-            turn.tools, environment.settings, turn.agent, environment.tools, environment.schemas
-        )
-        conversations, prompt_bytes = environment.store.of(turn.tenant), 0
+        environment, session_id = self._environment, self._turn.session_id
+        kept = None if self.is_outline else await self._read()  # may take seconds, so it has no place yet
+        conversations, prompt_bytes = environment.store.of(self._turn.tenant), 0
         while True:
             # a conversation may be larger than its prompt, when a summary replaces most of it
-            read_bytes = min(await conversations.history_bytes(turn.session_id), self.place.max_bytes)
-            await self.place.take(max(read_bytes, prompt_bytes))
-            history = await conversations.history(turn.session_id)
+            needed = self._left_out_bytes + await conversations.history_bytes(session_id)
+            await self.place.take(max(min(needed, self.place.max_bytes), prompt_bytes))
+            turn, toolbox = kept or await self._read()
+            history = await conversations.history(session_id)
             draft = await draft_request(environment, turn, history, toolbox)
             if self.place.fits(draft.size_bytes):
                 return draft
             prompt_bytes = draft.size_bytes
-            del history, draft
+            del turn, toolbox, history, draft
+
+    async def _read(self) -> tuple[Turn, Toolbox]:
+        """Returns the whole turn and its tools."""
+        environment, turn = self._environment, self._turn
+        if self.is_outline:
+            turn = await environment.store.of(turn.tenant).turn(turn.session_id, turn.turn_id)
+        settings = environment.settings
+        return turn, await open_toolbox(turn.tools, settings, turn.agent, environment.tools, environment.schemas)
 
     def _step_request(self, draft: Draft) -> StepRequest:
         """Returns the request for a step; its place is as large as its prompt from now on."""
         self.place.shrink(draft.size_bytes)
         return StepRequest(draft.request, draft.toolbox, draft.sent, draft, self._is_compacted)
+
+
+def settings_bytes(turn: Turn) -> int:
+    """Returns about how much memory the system prompt and the tools of a turn take."""
+    texts = [text for tool in turn.tools for text in (tool.name, tool.description, tool.input_schema_json)]
+    return sum(map(sys.getsizeof, (turn.system, *texts)))

@@ -255,7 +255,7 @@ class SessionTurns:
                 except Exception as error:  # a bug in one turn must not block the queue
                     span.fail(error_type(error))
                     log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
-                    await self._end_unsaved(run.turn)
+                    await self._end_unsaved(run)
             self._environment.forget_calls(run.turn.turn_id)
             run.ended.set()
             place = await self._next()
@@ -286,7 +286,8 @@ class SessionTurns:
         if place.turn.regenerates:
             return await self._start_again(place, run)
         now = self._environment.clock()
-        place.turn = run.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING, started_at=now)
+        place.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING, started_at=now)
+        run.begin(place.turn)
         message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
         work = Work(
             (PutTurn(place.turn), PutMessage(message, ())),
@@ -317,7 +318,7 @@ class SessionTurns:
             announced = self._is_announced
             work += Work((PutTurn(turn),), self._start_events(turn)) + self.queue.changed()
             if await self._commit_surely(work):
-                run.turn = turn
+                run.begin(turn)
                 place.empty()
                 return True
             self._is_announced = announced
@@ -342,13 +343,14 @@ class SessionTurns:
         if await self._commit_surely(work + idle):
             self._is_announced = self._is_announced and not idle.events
         elif not self._stopping.is_set():
-            await self._end_unsaved(run.turn)
+            await self._end_unsaved(run)
 
-    async def _end_unsaved(self, turn: Turn) -> None:
+    async def _end_unsaved(self, run: TurnRun) -> None:
         """Ends a turn whose last messages cannot be stored, so that nobody waits for it forever."""
-        attempts = [at_once(end_turn(turn, (), UNSAVED, self._environment.clock()))]
+        turn, is_outline = run.turn, run.is_outline
+        attempts = [at_once(end_turn(turn, (), UNSAVED, self._environment.clock(), is_outline=is_outline))]
         try:
-            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED))
+            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED, is_outline=is_outline))
         except Exception as error:  # end it without its messages; the next start closes them
             log.warning("turn_not_read", session_id=self._session_id, error=type(error).__name__)
         for work in attempts:

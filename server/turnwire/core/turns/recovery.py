@@ -74,7 +74,7 @@ async def resume_or_end(
     return Resumption(resumed, user_message, point)
 
 
-async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) -> Work:
+async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, *, is_outline: bool = False) -> Work:
     """Returns the work that ends a turn that no process runs.
 
     Raises:
@@ -89,7 +89,7 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) 
     further += ending_work(one for one in pending if one.question.turn_id == turn.turn_id)
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
     priced = [_priced(message, environment.providers) for message in stored]
-    return await environment.slices.run(end_turn(turn, priced, ending, now, further))
+    return await environment.slices.run(end_turn(turn, priced, ending, now, further, is_outline=is_outline))
 
 
 def _priced(message: Message, providers: Providers) -> Message:

@@ -62,9 +62,11 @@ class TurnRun:
             take_in: Called before a model is asked: adds the messages to the conversation that are to join the turn.
         """
         self._take_in = take_in
-        self.turn = turn
         self._environment = environment
         self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
+        self._client_tools = frozenset(tool.name for tool in turn.tools)
+        self.turn = self._requests.kept(turn)
+        """The turn; an outline when it has large tools or a large system prompt."""
         self._settled: list[Message] = list(resume.steps[:-1]) if resume else []
         self._repetitions = Repetitions(environment.settings.limits.max_repeated_calls)
         self._end = StepEnd(resume.steps[-1], resume.permissions, resume.questions) if resume and resume.steps else None
@@ -105,6 +107,15 @@ class TurnRun:
         self._is_ending = True
         self._phase = None  # a reader's flush must not write the open message over the ended one
         return await self._environment.slices.run(self._closing_work(ending))
+
+    @property
+    def is_outline(self) -> bool:
+        """Whether `turn` is an outline."""
+        return self._requests.is_outline
+
+    def begin(self, turn: Turn) -> None:
+        """Takes the turn as it was stored when it began."""
+        self.turn = self._requests.kept(turn)
 
     def stop(self, ending: Ending) -> None:
         """Ends the turn early: cancels the model call and all waiting. Only the first call has an effect."""
@@ -202,7 +213,7 @@ class TurnRun:
         if ending := ending_after((*self._settled, end.message)):
             self._is_ending = True
             return ending
-        self._phase = phase = EndedStep(self._environment, self.turn, end)
+        self._phase = phase = EndedStep(self._environment, self.turn, self._client_tools, end)
         step = await phase.settle()
         self._settled.append(msgspec.structs.replace(step, parts=()))
         self._environment.forget_calls(self.turn.turn_id)
@@ -258,4 +269,4 @@ class TurnRun:
         environment, now = self._environment, self._environment.clock()
         further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED)) + ending_work(questions)
         further += note_ending(self.turn, ending, now, environment.settings, environment.new_id)
-        return work + (yield from end_turn(self.turn, messages, ending, now, further))
+        return work + (yield from end_turn(self.turn, messages, ending, now, further, is_outline=self.is_outline))

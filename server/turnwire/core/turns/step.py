@@ -5,7 +5,7 @@ is left when the turn is stopped. The end of a step is a value, `StepEnd`: the t
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -23,6 +23,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions, opening_work
+from turnwire.core.tools.toolbox import Toolbox
 from turnwire.core.turns.verdict import step_ending
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, RetryScheduled
@@ -75,7 +76,7 @@ class _Asked:
 
     def __init__(self, request: StepRequest, checks: SchemaChecks, tenant: str) -> None:
         self.request: StepRequest | None = request
-        self._toolbox = request.toolbox
+        self._toolbox: Callable[[], Awaitable[Toolbox]] = partial(_known, request.toolbox)
         self._checks = checks
         self._tenant = tenant
 
@@ -84,12 +85,16 @@ class _Asked:
         request, self.request = self.request, None
         if request is None:
             request = await requests.again()
-        self._toolbox = request.toolbox
+        self._toolbox = requests.toolbox if requests.is_outline else partial(_known, request.toolbox)
         return request
 
     async def problem_of(self, call: ToolUse) -> str:
         """Checks a call against the tools of the last request."""
-        return await self._toolbox.problem(call, self._checks, self._tenant)
+        return await (await self._toolbox()).problem(call, self._checks, self._tenant)
+
+
+async def _known(toolbox: Toolbox) -> Toolbox:
+    return toolbox
 
 
 class Step:
@@ -249,18 +254,18 @@ class Step:
 class EndedStep:
     """An ended step that another one follows: stores its end, then waits until each of its calls has a result."""
 
-    def __init__(self, environment: Environment, turn: Turn, end: StepEnd) -> None:
+    def __init__(self, environment: Environment, turn: Turn, client_tools: frozenset[str], end: StepEnd) -> None:
         """Stores the end; its commit has begun when this returns.
 
         Args:
             environment: Ports and settings.
-            turn: The turn.
+            turn: The turn; may be an outline.
+            client_tools: Names of the tools that the client runs.
             end: The end; its work is empty when the step is resumed, because that end is stored already.
         """
         self._end = end
         self._calls: ToolCalls | None = None
         if end.message.finish_reason is FinishReason.TOOL_USE:
-            client_tools = frozenset(tool.name for tool in turn.tools)
             self._calls = ToolCalls(
                 environment, turn, end.message, client_tools, end.permissions, questions=end.questions
             )

@@ -9,13 +9,16 @@ import pytest
 from tests.support.fakes.context import ScriptedProvider, says
 from tests.support.fakes.context_world import USAGE, WINDOW, WORDS, World, words_in
 from tests.support.fakes.core import FakeProviders
-from tests.support.fakes.domain_values import make_message
-from turnwire.core.context.next_request import StepRequests
+from tests.support.fakes.domain_values import make_message, make_turn
+from tests.support.fakes.loop import settled
+from turnwire.core.context.next_request import KEPT_SETTINGS_BYTES, StepRequests
 from turnwire.core.settings import CompactionSettings
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import File, FinishReason, MessageType, ModelRef
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable, UnknownModel
+from turnwire.ports.commit import PutTurn
 
 
 async def test_a_request_that_fits_is_not_compacted() -> None:
@@ -37,6 +40,39 @@ async def test_summaries_that_do_not_help_are_not_tried_for_ever() -> None:
     assert len(world.provider.requests) == 2
     assert await world.requests.shorter() is None
     assert len(world.provider.requests) == 2
+
+
+async def test_large_settings_are_read_again_for_each_request() -> None:
+    """A turn keeps neither its tools nor its system prompt while it waits or is answered, and its end leaves both."""
+    tool = ToolDefinition("read", "d" * KEPT_SETTINGS_BYTES, "{}")
+    turn = make_turn(tools=(tool,), system="s" * KEPT_SETTINGS_BYTES)
+    world = World(says("fine"), window=None, turn=turn)
+    world.store.unfinished = (turn,)
+    run = TurnRun(world.environment, turn)
+    assert run.turn == world.requests._turn == turn.outline()
+    for _ in range(2):
+        made = (await world.requests.again()).request
+        assert (made.system, made.tools) == (turn.system, turn.tools)
+    assert (await world.requests.toolbox()).definitions == turn.tools
+    work = await run.run(asyncio.Semaphore(1))
+    assert work is not None
+    [end] = [change for change in work.changes if isinstance(change, PutTurn)]
+    assert (end.turn.finish_reason, end.keeps_settings) == (FinishReason.STOP, True)
+    assert world.provider.requests[0].system == turn.system
+
+
+async def test_large_settings_have_a_place_before_they_are_read() -> None:
+    """With their conversation; other turns wait for it."""
+    turn = make_turn(system="s" * 2**20)
+    world = World(window=None, turn=turn)
+    world.store.unfinished = (turn,)
+    limit = world.environment.settings.limits.max_prompts_bytes
+    await world.environment.prompts.take("", limit - 2**20)
+    asking = asyncio.create_task(world.requests.next())
+    await settled()
+    assert not asking.done()
+    world.environment.prompts.change(-(2**20))
+    assert (await asking).request.system == turn.system
 
 
 async def test_an_unknown_window_is_never_too_small() -> None:

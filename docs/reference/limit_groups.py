@@ -146,6 +146,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.bounds.receiving": {
             "MAX_SLOW": BUSY,
             "MAX_SLOW_BYTES": BUSY,
+            "HURRIED_SECONDS": "others go before it",
             "QUICK_SECONDS": "others go before it",
             "RECEIVE_SECONDS": BUSY,
         },

@@ -25,6 +25,10 @@ QUICK_SECONDS = 0.05
 """How long a request may take to arrive and keep its place. One that its client has sent is there sooner, also when the
 processor is busy."""
 
+HURRIED_SECONDS = 0.005
+"""How long it keeps its place while quick connections wait for one: with thousands of connections that each begin a
+slow request, others would wait for seconds."""
+
 RECEIVE_SECONDS = 600.0
 """How long a request may take to arrive: enough for the largest default request at 28 KB a second."""
 
@@ -54,12 +58,13 @@ _Turns = OrderedDict[str, deque[asyncio.Future[None]]]
 class _Reading:
     """One request that is being received."""
 
-    __slots__ = ("connection", "error", "has_come", "is_quick", "scope", "task")
+    __slots__ = ("begun_at", "connection", "error", "has_come", "has_place", "scope", "task")
 
     def __init__(self, connection: str, scope: asyncio.Timeout) -> None:
         self.connection, self.scope = connection, scope
         self.task = asyncio.current_task()
-        self.is_quick, self.has_come = True, False
+        self.has_place, self.has_come = True, False
+        self.begun_at = asyncio.get_running_loop().time()
         self.error: DomainError | None = None
 
     def end(self, error: DomainError, now: float) -> None:
@@ -98,6 +103,10 @@ class Receiving:
         self._looking: asyncio.Task[None] | None = None
         """Runs while there are slow requests."""
         self._free = max(2, max_bytes // max_message_bytes)
+        self._placed: dict[_Reading, None] = {}
+        """Those that have a place, in the order of their beginning."""
+        self._hurrying: asyncio.TimerHandle | None = None
+        """Takes places back as long as others wait."""
         self._waiting: _Turns = OrderedDict()
         self._behind: _Turns = OrderedDict()
         self._slow: dict[_Reading, None] = {}
@@ -152,7 +161,9 @@ class Receiving:
         else:
             self._free -= 1
         reading = _Reading(connection, asyncio.timeout(None))
-        timer = asyncio.get_running_loop().call_later(QUICK_SECONDS, self._slow_down, reading)
+        self._placed[reading] = None
+        self._hurry()
+        timer = asyncio.get_running_loop().call_later(QUICK_SECONDS, self._is_late, reading)
         try:
             async with reading.scope:
                 data = await receive()
@@ -164,31 +175,60 @@ class Receiving:
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
         finally:
             timer.cancel()
-            if reading.is_quick:
-                self._give_back()
-            else:
-                self._forget(reading)
+            self._leave(reading)
+            self._forget(reading)
 
     def end_slow(self, error: DomainError | None) -> None:
         """Ends all requests that take long to come, also those that will, with an error; None lets them come again."""
         self._ending = error
         for reading in list(self._slow):
-            if error is not None:
-                reading.end(error, asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            if error is not None and now >= reading.begun_at + QUICK_SECONDS:  # later ones have their time first
+                reading.end(error, now)
+
+    def _is_there(self, reading: _Reading) -> bool:
+        """Returns whether all of it has come: it is being parsed, or will be."""
+        return reading.has_come or self._copying.has(reading.task)
+
+    def _hurry(self) -> None:
+        """Looks after those that have places, while quick connections wait for one."""
+        if self._hurrying is None and self._waiting:
+            oldest = next((one for one in self._placed if not self._is_there(one)), None)
+            if oldest is not None:
+                loop = asyncio.get_running_loop()
+                self._hurrying = loop.call_at(oldest.begun_at + HURRIED_SECONDS, self._end_hurry)
+
+    def _end_hurry(self) -> None:
+        self._hurrying = None
+        begun = asyncio.get_running_loop().time() - HURRIED_SECONDS
+        for reading in [one for one in self._placed if one.begun_at <= begun]:
+            if self._waiting:
+                self._slow_down(reading)
+        self._hurry()
+
+    def _leave(self, reading: _Reading) -> None:
+        """Gives back the place of a request. Idempotent."""
+        if reading.has_place:
+            reading.has_place = False
+            del self._placed[reading]
+            self._give_back()
+
+    def _is_late(self, reading: _Reading) -> None:
+        self._slow_down(reading)
+        if self._ending is not None and reading in self._slow:
+            reading.end(self._ending, asyncio.get_running_loop().time())
 
     def _slow_down(self, reading: _Reading) -> None:
-        if reading.has_come or self._copying.has(reading.task):  # it is being parsed, or will be
+        """Counts a request as slow, without a place, unless it is there or counts so already."""
+        if self._is_there(reading) or not reading.has_place:
             return
-        reading.is_quick = False
         now = asyncio.get_running_loop().time()
         self._slow[reading] = None
         self._slow_of[reading.connection] += 1
         if turns := self._waiting.pop(reading.connection, None):
             self._behind.setdefault(reading.connection, deque()).extend(turns)
-        self._give_back()
+        self._leave(reading)
         reading.scope.reschedule(now + RECEIVE_SECONDS)
-        if self._ending is not None:
-            reading.end(self._ending, now)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="slow requests", context=for_all())
         if len(self._slow) > MAX_SLOW:
@@ -225,6 +265,7 @@ class Receiving:
         """Returns when there is a place, which is taken then."""
         turn = asyncio.get_running_loop().create_future()
         (self._behind if connection in self._slow_of else self._waiting).setdefault(connection, deque()).append(turn)
+        self._hurry()
         try:
             await turn
         except asyncio.CancelledError:

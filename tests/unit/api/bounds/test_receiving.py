@@ -11,11 +11,19 @@ from turnwire.api.bounds import copying, receiving
 from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import COPIED_BYTES, Copying
 from turnwire.api.bounds.peers import MAX_RESETS, Resets
-from turnwire.api.bounds.receiving import LOOK_SECONDS, QUICK_SECONDS, RECEIVE_SECONDS, CallerGone, Receiving
+from turnwire.api.bounds.receiving import (
+    HURRIED_SECONDS,
+    LOOK_SECONDS,
+    QUICK_SECONDS,
+    RECEIVE_SECONDS,
+    CallerGone,
+    Receiving,
+)
 from turnwire.config.sections import ServerConfig
 from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 
 QUICK, LONG = timedelta(seconds=QUICK_SECONDS), timedelta(seconds=RECEIVE_SECONDS)
+HURRIED = timedelta(seconds=HURRIED_SECONDS)
 LOOK = timedelta(seconds=LOOK_SECONDS)
 
 
@@ -104,6 +112,37 @@ async def test_a_slow_one_makes_room() -> None:
         sent.come(name)
     assert await asyncio.gather(*calls) == ["1", "2", "3"]
     assert sent.receiving.slow == 0
+
+
+async def test_places_are_taken_back_sooner_while_others_wait() -> None:
+    """So a call behind those of many connections does not wait long for it. The others still come."""
+    sent = Sent(2)
+    slow = [sent.ask(str(number), f"slow{number}") for number in range(20)]
+    quick = sent.ask("quick", "quick")
+    await settled()
+    for _ in range(10):
+        await elapse(HURRIED)
+    assert sent.begun[-1] == "quick"
+    for name in ("quick", *map(str, range(20))):
+        sent.come(name)
+    assert await asyncio.gather(quick, *slow) == ["quick", *map(str, range(20))]
+    assert sent.receiving.slow == 0
+
+
+async def test_hurried_ones_have_their_time_when_memory_is_short() -> None:
+    """Who has sent a request is not refused because many others wait."""
+    sent = Sent(2)
+    calls = [sent.ask(name, name) for name in "123"]
+    await settled()
+    await elapse(HURRIED)
+    assert sent.receiving.slow == 1
+    sent.receiving.end_slow(MemoryShort.at("limits.max_memory_bytes", 1000, timedelta(seconds=1)))
+    sent.come("1")
+    assert await calls[0] == "1"
+    await elapse(QUICK)
+    for call in calls[1:]:
+        with pytest.raises(MemoryShort):
+            await call
 
 
 async def test_one_that_does_not_come_fails() -> None:

@@ -201,9 +201,10 @@ class Gate:
 
     def _enter(self, name: str, caller: Caller) -> int:
         """Counts the call, and makes what follows work of its connection. Raises _Refused: there are too many."""
-        own(caller.connection())
+        connection = caller.connection()
+        own(connection)
         try:
-            return self._load.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK)
+            return self._load.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK, connection=connection)
         except LimitReached as error:  # a line for each would be one more burden
             status = status_of(error)
             self._refusals.log(name, code_name(status.code), error.message, caller.address())

@@ -38,25 +38,30 @@ class Load:
         """Whether what begins new work is refused."""
         return self._short_of is not None
 
-    def enter(self, metadata_bytes: int, *, begins_work: bool) -> int:
+    def enter(self, metadata_bytes: int, *, begins_work: bool, connection: str = "") -> int:
         """Counts a call. Returns what `leave` takes.
+
+        With too many calls, one whose request waits behind those of others ends instead; see `Receiving.make_room`.
 
         Args:
             metadata_bytes: What the caller sent before its request.
             begins_work: Whether others can wait until there is memory again.
+            connection: By which it came.
 
         Raises:
             TooManyCalls: there are too many, or their metadata is too much.
             MemoryShort: there is no memory for new work.
         """
         limits = self._limits
-        if self.calls >= limits.max_calls:
-            raise TooManyCalls.at("limits.max_calls", limits.max_calls, RETRY_AFTER)
         if begins_work and self._short_of is not None:
             raise _memory_short(self._short_of)
         more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
         if more and self._metadata_bytes + more > limits.max_metadata_bytes:
             raise TooManyCalls.at("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
+        if self.calls >= limits.max_calls:
+            full = TooManyCalls.at("limits.max_calls", limits.max_calls, RETRY_AFTER)
+            if not self.receiving.make_room(connection, full):
+                raise full
         self._metadata_bytes += more
         self.calls += 1
         return more

@@ -178,6 +178,28 @@ class Receiving:
             self._leave(reading)
             self._forget(reading)
 
+    def make_room(self, connection: str, error: DomainError) -> bool:
+        """Ends a request that is not asked for yet, with an error, so that a call of another connection may begin.
+
+        It is the newest of a connection that waits behind others because it has slow ones.
+
+        Args:
+            connection: Whose call wants room. One that has slow requests itself gets none.
+            error: What the ended call is told.
+
+        Returns:
+            Whether there was such a request.
+        """
+        while self._behind and connection not in self._slow_of:
+            other, turns = next(reversed(self._behind.items()))
+            turn = turns.pop()
+            if not turns:
+                del self._behind[other]
+            if not turn.done():
+                turn.set_exception(error)
+                return True
+        return False
+
     def end_slow(self, error: DomainError | None) -> None:
         """Ends all requests that take long to come, also those that will, with an error; None lets them come again."""
         self._ending = error

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.fakes.identity import some_load
 from turnwire.api.rights import BEGINS_WORK, LEAST_ROLE
-from turnwire.domain.errors import MemoryShort, TooManyCalls
+from turnwire.domain.errors import DomainError, MemoryShort, TooManyCalls
 
 
 def test_further_calls_are_refused_until_one_ends() -> None:
@@ -18,6 +18,22 @@ def test_further_calls_are_refused_until_one_ends() -> None:
     load.leave(first)
     load.enter(100, begins_work=False)
     assert load.calls == 2
+
+
+def test_a_call_takes_the_room_of_one_that_waits_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit as its error. Where none waits there, the new one is refused."""
+    load, ended = some_load(max_calls=1), list[str]()
+
+    def make_room(connection: str, error: DomainError) -> bool:
+        ended.append(error.metadata["limit"])
+        return connection == "modest"
+
+    monkeypatch.setattr(load.receiving, "make_room", make_room)
+    load.enter(100, begins_work=False, connection="greedy")
+    load.enter(100, begins_work=False, connection="modest")
+    with pytest.raises(TooManyCalls):
+        load.enter(100, begins_work=False, connection="greedy")
+    assert (ended, load.calls) == (["limits.max_calls"] * 2, 2)
 
 
 def test_only_much_metadata_counts() -> None:

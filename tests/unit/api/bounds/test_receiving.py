@@ -145,6 +145,27 @@ async def test_hurried_ones_have_their_time_when_memory_is_short() -> None:
             await call
 
 
+async def test_the_newest_that_waits_behind_makes_room_for_a_call_of_others() -> None:
+    """None is ended for a call of a connection that has slow ones itself."""
+    sent = Sent(2)
+    full = TooManyCalls.at("limits.max_calls", 5, timedelta(seconds=1))
+    assert not sent.receiving.make_room("modest", full)
+    greedy = [sent.ask(name, "greedy") for name in "12"]
+    await settled()
+    await elapse(QUICK)
+    greedy += [sent.ask(name, "greedy") for name in "3456"]
+    await settled()
+    assert not sent.receiving.make_room("greedy", full)
+    assert sent.receiving.make_room("modest", full)
+    with pytest.raises(TooManyCalls):
+        await greedy[5]
+    assert sent.receiving.make_room("modest", full)
+    assert not sent.receiving.make_room("modest", full)
+    for name in "1234":
+        sent.come(name)
+    assert await asyncio.gather(*greedy[:4]) == ["1", "2", "3", "4"]
+
+
 async def test_one_that_does_not_come_fails() -> None:
     """After its time."""
     call = Sent(2).ask("1")

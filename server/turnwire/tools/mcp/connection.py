@@ -30,7 +30,7 @@ from turnwire.tools.mcp.elicitation import Elicitations, input_of, links_of, pau
 from turnwire.tools.mcp.failures import explained, failed
 from turnwire.tools.mcp.places import Places
 from turnwire.tools.mcp.results import outcome_of, progress_line
-from turnwire.tools.mcp.running_call import RunningCall, TooManyQuestionsError
+from turnwire.tools.mcp.running_call import RunningCall, TooManyQuestionsError, all_ended
 from turnwire.tools.mcp.tool_list import listed_tools
 from turnwire.tools.mcp.wire.client import connected_client
 from turnwire.tools.settings import Backoff, McpSettings
@@ -315,8 +315,7 @@ class McpConnection:
                 calls = list(self._calls)
                 for call in calls:
                     call.cancel()
-                if calls:
-                    await asyncio.wait(calls, timeout=_END_SECONDS / 4)
+                await all_ended(calls, _END_SECONDS / 4)
 
     async def _listen(self) -> None:
         """Hears of changes in the list of tools where the server has to be asked for that."""

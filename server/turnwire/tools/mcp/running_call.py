@@ -6,7 +6,7 @@ the server wants.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 current_call: ContextVar["RunningCall | None"] = ContextVar("current_call", default=None)
 """The call on whose behalf a task runs, which the SDK hands on with what is sent for it and comes in its own stream."""
+
+_AT_ONCE = 64
+"""Ended calls that are looked at and forgotten together."""
 
 
 class CallOverError(Exception):
@@ -173,3 +176,16 @@ class RunningCall:
 def _forget(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()
+
+
+async def all_ended(calls: list[asyncio.Task[Any]], seconds: float) -> None:
+    """Returns when all calls have ended or the time is over. Takes those that have ended from the list.
+
+    A few at a time, for thousands that are forgotten at once take long. Safe to cancel.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while calls:
+                await asyncio.wait(calls[-_AT_ONCE:])
+                del calls[-_AT_ONCE:]
+                await asyncio.sleep(0)

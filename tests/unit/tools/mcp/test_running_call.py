@@ -8,7 +8,7 @@ import pytest
 from tests.support.fakes.loop import elapse, settled
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionReply
 from turnwire.ports.tools import NewQuestion, QuestionRefused
-from turnwire.tools.mcp.running_call import MAX_REFUSALS, CallOverError, RunningCall, TooManyQuestionsError
+from turnwire.tools.mcp.running_call import MAX_REFUSALS, CallOverError, RunningCall, TooManyQuestionsError, all_ended
 
 QUESTION = NewQuestion(prompt="Go", form=LinkForm(url="https://example.com/"))
 REPLY = QuestionReply(QuestionAction.ACCEPT)
@@ -161,3 +161,14 @@ async def test_what_is_read_for_a_call_ends_with_it() -> None:
     await read()
     call.leave()
     assert (left, ends) == (["place"] * 3, ["over"] * 3)
+
+
+async def test_thousands_of_calls_that_end_are_forgotten_a_few_at_a_time() -> None:
+    """Others work meanwhile."""
+    calls = [asyncio.create_task(asyncio.sleep(0)) for _ in range(1000)]
+    waiting, left = asyncio.create_task(all_ended(calls, 3600)), set[int]()
+    while not waiting.done():
+        await asyncio.sleep(0)
+        left.add(len(calls))
+    assert calls == []
+    assert len(left) > 10

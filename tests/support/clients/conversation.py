@@ -208,9 +208,10 @@ async def until_at_rest(client: Client, watch: Watch) -> None:
 async def watching(
     client: Client, session_id: str = "", fold: SessionFold | None = None, **fields: Any
 ) -> AsyncIterator[Watch]:
-    """Opens a watch, for one session when it is named; cancels it at the end."""
+    """Opens a watch, for one session when it is named, and yields when it has begun; cancels it at the end."""
     call = client.events.WatchEvents(WatchEventsRequest(session_id=session_id, **fields))
     try:
+        await call.initial_metadata()  # it comes with the first events: from here on the watch misses nothing
         yield Watch(call, fold)
     finally:
         call.cancel()

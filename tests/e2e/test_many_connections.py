@@ -153,7 +153,9 @@ def trailers(connection: socket.socket, count: int) -> list[dict[str, str]]:
     """Returns how so many calls of a connection have ended."""
     decoder, found, buffer = Decoder(), list[dict[str, str]](), b""
     while len(found) < count:
-        buffer += connection.recv(65_536)
+        came = connection.recv(65_536)
+        assert came, "the connection was closed"
+        buffer += came
         while len(buffer) >= 9 and len(buffer) >= (end := 9 + int.from_bytes(buffer[:3], "big")):
             if buffer[3] == HEADERS:
                 fields = {str(name): str(value) for name, value in decoder.decode(buffer[9:end])}

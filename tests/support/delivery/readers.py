@@ -195,7 +195,8 @@ class SessionReader(Reader):
         try:
             request = await self._read_anew()
         except grpc.aio.AioRpcError as error:
-            if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND):
+            gone = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.NOT_FOUND)
+            if error.code() not in gone:
                 self._note(error)
         except Exception as error:
             self._note(error)

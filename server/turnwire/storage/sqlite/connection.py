@@ -1,5 +1,6 @@
 """Opening the database file, and running functions on a connection's thread."""
 
+import asyncio
 import contextlib
 import fcntl
 import functools
@@ -7,13 +8,16 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from pathlib import Path
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import aiosqlite
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.domain.incremental.room import Room
+from turnwire.event_loop.owner import OWNER
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
@@ -24,6 +28,9 @@ LOCKS_DATABASE = sys.platform == "linux"
 
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
+
+READS_AT_ONCE = 8
+"""Reads that the thread of a connection has: it never waits for the event loop, and no read waits for many others."""
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
@@ -48,7 +55,7 @@ async def run(
 
     aiosqlite offers one call per statement, each a trip between threads, and a task cancelled between two of them
     leaves its transaction open. Its own calls all go through `_execute`, which takes any function and has no public
-    name. Cancelling the caller does not stop the function.
+    name. Cancelling the caller does not stop the function, unless it reads and has not begun.
 
     Raises:
         StorageError: SQLite reported an error; its subclass says which kind.
@@ -84,6 +91,38 @@ class _Call(Generic[T]):
     def result(self) -> T:
         """Hands the result over."""
         return self._results.pop()
+
+
+class ReadingConnection(aiosqlite.Connection):
+    """A connection that reads, for owners (`event_loop/owner.py`) in turns.
+
+    A thread takes functions in the order in which they come. So a read would wait for those of thousands of calls that
+    somebody else has made at once. Here the thread has a few, and the others wait by owner.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Takes the database; await the connection to open it."""
+        open_database = functools.partial(sqlite3.connect, path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
+        super().__init__(open_database, iter_chunk_size=64)
+        self._places = Room(READS_AT_ONCE)
+        self._nobodys = Context()
+
+    async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Runs a function on the thread when it is its owner's turn."""
+        if not self._places.has_room(1):
+            await self._places.take(OWNER.get(), 1)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        # others wait for the place, so it is given up as nobody's work
+        future.add_done_callback(lambda _: self._places.change(-1), context=self._nobodys)
+        if not self._running or not self._connection:
+            future.cancel()
+            raise ValueError("the connection is closed")
+
+        def run_unless_cancelled() -> T | None:
+            return None if future.cancelled() else fn(*args, **kwargs)
+
+        self._tx.put_nowait((future, run_unless_cancelled))
+        return await future
 
 
 @contextlib.contextmanager
@@ -124,7 +163,7 @@ async def open_connection(path: Path, *, read_only: bool) -> aiosqlite.Connectio
         StorageError: the file cannot be opened or is not a database.
     """
     try:
-        connection = await aiosqlite.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
+        connection = await (ReadingConnection(path) if read_only else _writing(path))
     except sqlite3.Error as error:
         raise StorageError(f"cannot open the database {path}: {error}", {"path": str(path)}) from error
     try:
@@ -133,6 +172,10 @@ async def open_connection(path: Path, *, read_only: bool) -> aiosqlite.Connectio
         await connection.close()
         raise
     return connection
+
+
+def _writing(path: Path) -> aiosqlite.Connection:
+    return aiosqlite.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
 
 
 def _configure(connection: sqlite3.Connection, read_only: bool) -> None:

@@ -1,11 +1,18 @@
 """What SQLite reports, in our words."""
 
+import asyncio
+import contextlib
 import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from tests.support.fakes.loop import settled
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
-from turnwire.storage.sqlite.connection import translate
+from turnwire.event_loop.owner import own
+from turnwire.storage.sqlite.connection import READS_AT_ONCE, ReadingConnection, run, translate
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS, _statements
 
 
@@ -54,3 +61,75 @@ def test_migrations_split_into_whole_statements() -> None:
         statements = _statements(script)
         assert "".join(statements).strip() == script.strip()
         assert all(sqlite3.complete_statement(statement) for statement in statements)
+
+
+class Held:
+    """A connection whose thread does nothing until it is let go."""
+
+    def __init__(self, connection: ReadingConnection) -> None:
+        self.connection = connection
+        self.goes_on = threading.Event()
+        self.order: list[str] = []
+
+    def read(self, owner: str) -> "asyncio.Task[None]":
+        """Begins a read of an owner, which notes when it runs."""
+
+        async def reading() -> None:
+            own(owner)
+            await run(self.connection, lambda _: self.order.append(owner))
+
+        return asyncio.create_task(reading())
+
+
+@pytest.fixture
+async def held(tmp_path: Path) -> AsyncIterator[Held]:
+    """Yields a connection that is held."""
+    sqlite3.connect(tmp_path / "one.db").close()
+    connection = await ReadingConnection(tmp_path / "one.db")
+    held = Held(connection)
+    holding = asyncio.create_task(run(connection, lambda _: held.goes_on.wait()))
+    await settled()
+    yield held
+    held.goes_on.set()
+    await holding
+    await connection.close()
+
+
+async def test_a_read_does_not_wait_for_those_of_others(held: Held) -> None:
+    """But for the few that the thread has already. Those of one owner keep their order."""
+    many = [held.read("many") for _ in range(100)]
+    await settled()
+    few = [held.read("few") for _ in range(2)]
+    await settled()
+    held.goes_on.set()
+    await asyncio.gather(*many, *few)
+    assert len(held.order) == 102
+    assert held.order[: READS_AT_ONCE + 4].count("few") == 2
+
+
+async def test_a_read_whose_caller_has_left_does_not_run(held: Held) -> None:
+    """Whether the thread has it or not; its place is another's."""
+    reads = [held.read("one") for _ in range(3 * READS_AT_ONCE)]
+    await settled()
+    for one in reads:
+        one.cancel()
+    await asyncio.wait(reads)
+    last = held.read("last")
+    held.goes_on.set()
+    await last
+    assert held.order == ["last"]
+
+
+async def test_a_closed_connection_refuses_those_that_waited(held: Held) -> None:
+    """Nobody waits for ever."""
+    reads = [held.read("one") for _ in range(3 * READS_AT_ONCE)]
+    await settled()
+    closing = asyncio.create_task(held.connection.close())
+    await settled()
+    held.goes_on.set()
+    await closing
+    for one in reads:
+        with contextlib.suppress(StorageError):
+            await one
+    with pytest.raises(StorageError, match="the database is closed"):
+        await held.read("late")

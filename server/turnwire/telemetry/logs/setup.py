@@ -4,7 +4,8 @@ Turnwire's own code logs through `structlog.get_logger()` with facts as keywords
 output, file content or keys. Libraries log through `logging`. Only their warnings and errors are written, whatever
 their level: at DEBUG, SDKs write whole requests and aiosqlite whole statements with their values. For the same reason,
 tracebacks omit the values of local variables. Clients bring some of those lines about, so each library has few in a
-second: gRPC writes a traceback for each call that is cut off while it is answered.
+second: gRPC writes a traceback for each call that is cut off while it is answered. That a client left just before its
+call ended is no error, and our own line about the call tells its end; gRPC's is left out.
 """
 
 import logging
@@ -57,8 +58,15 @@ def configure_logging(
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(stream)
+    handler.addFilter(_tells_more_than_a_client_that_left)
     handler.addFilter(_FewLines(clock))
     _configure_libraries(handler, max(_LEVELS[level], logging.WARNING), [*shared, _add_logger], renderers)
+
+
+def _tells_more_than_a_client_that_left(record: logging.LogRecord) -> bool:
+    """Returns whether a line is not about the status of a call that gRPC could not send any more."""
+    error = record.exc_info[0] if record.exc_info else None
+    return error is None or error.__name__ != "ExecuteBatchError"
 
 
 class _FewLines(logging.Filter):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from grpc._cython import cygrpc
 
 from tests.support.fakes.traces import RecordedTracer
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
@@ -170,3 +171,15 @@ def test_a_library_has_few_lines_in_a_second(capsys: pytest.CaptureFixture[str])
     logging.getLogger("grpc._cython.cygrpc").error("again")
     [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert line["lines_left_out"] == 374 - LINES_A_SECOND
+
+
+def test_a_client_that_left_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The status of its call could not be sent. The line of the call tells its end."""
+    configure_logging("info", "json")
+    for error in (cygrpc.ExecuteBatchError("Failed"), cygrpc.InternalError("Failed")):
+        try:
+            raise error
+        except Exception:
+            logging.getLogger("grpc._cython.cygrpc").exception("raised in core by servicer method")
+    [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert "InternalError" in line["exception"]

@@ -11,6 +11,12 @@ from typing import Any
 SHARE_SECONDS = 0.0002
 """How long an owner's callbacks run before others have their turn. Each turn costs a microsecond."""
 
+FEW = 16
+"""Callbacks of an owner that has few. Calls of one who makes some at a time have fewer at any moment."""
+
+FEW_SHARE = 0.75
+"""Part of the time that owners with few callbacks have before those with many."""
+
 KEPT_OWNERS = 64
 """Owners without callbacks that are kept at least before they are looked through."""
 
@@ -46,21 +52,24 @@ class FairQueue:
     callbacks were served at once. Who comes after a pause goes first, but its pause gives it no claim to more later;
     and a callback that took long is paid for before the owner's next one.
 
-    `_lines` has all owners with callbacks or something to pay for, `_waiting` the former as a heap. Used by one thread.
+    Owners with few callbacks go first for three quarters of the time: beside hundreds of owners that take all they can
+    get, an equal share would be too little for the few calls of another one.
+
+    They have a clock of their own, and who changes from one kind to the other begins there like a newcomer.
+
+    `_lines` has all owners with callbacks or something to pay for, `_few` and `_many` the former. Used by one thread.
     """
 
     def __init__(self, on_error: Callable[[Ready, BaseException], None]) -> None:
         """Takes what is called with a callback that failed, and its error."""
         self._on_error = on_error
         self._lines: dict[str, _Line] = {}
-        self._waiting: list[tuple[float, int, _Line]] = []
-        self._order = count()
-        self._clock = 0.0
+        self._few, self._many = _Heap(), _Heap()
         self._most_lines = KEPT_OWNERS
 
     def __bool__(self) -> bool:
         """Returns whether there are callbacks."""
-        return bool(self._waiting)
+        return bool(self._few.lines or self._many.lines)
 
     @property
     def owners(self) -> int:
@@ -74,21 +83,22 @@ class FairQueue:
             line = self._lines[owner] = _Line()
         line.callbacks.append(callback)
         if not line.is_waiting:
-            line.used = max(line.used, self._clock)
-            line.is_waiting = True
-            heappush(self._waiting, (line.used, next(self._order), line))
+            self._wait(line)
 
     def run(self, seconds: float) -> None:
         """Runs callbacks until none are left or the time is over; the last one may take longer.
 
         KeyboardInterrupt and SystemExit of a callback come through. The others remain then.
         """
-        waiting, clock = self._waiting, time.perf_counter
+        few, many, clock = self._few.lines, self._many.lines, time.perf_counter
         now = clock()
-        end = now + seconds
-        while waiting and now < end:
-            used, _, line = heappop(waiting)
-            self._clock = max(self._clock, used)
+        few_first, end = now + FEW_SHARE * seconds, now + seconds
+        while now < end and (few or many):
+            heap = self._few if few and (now < few_first or not many) else self._many
+            line = heap.pop()
+            if heap is self._few and len(line.callbacks) > FEW:  # it had few when it began to wait
+                self._wait(line)
+                continue
             callbacks, began = line.callbacks, now
             try:
                 while True:
@@ -101,13 +111,12 @@ class FairQueue:
                         except BaseException as error:
                             self._on_error(callback, error)
                     now = clock()
-                    if not callbacks or now >= end or (waiting and now - began >= SHARE_SECONDS):
+                    if not callbacks or now >= end or ((few or many) and now - began >= SHARE_SECONDS):
                         break
             finally:
-                line.used = used + now - began
-                self._clock += (now - began) / (len(waiting) + 1)
+                heap.pay(line, now - began)
                 if callbacks:
-                    heappush(waiting, (line.used, next(self._order), line))
+                    self._wait(line)
                 else:
                     line.is_waiting = False
         if len(self._lines) > self._most_lines:
@@ -115,24 +124,61 @@ class FairQueue:
 
     def clear(self) -> None:
         """Forgets all callbacks."""
-        self._waiting.clear()
+        self._few, self._many = _Heap(), _Heap()
         self._lines.clear()
+
+    def _wait(self, line: "_Line") -> None:
+        (self._few if len(line.callbacks) <= FEW else self._many).push(line)
 
     def _forget_idle(self) -> None:
         """Forgets owners without callbacks, as long as others wait only those who have nothing to pay for."""
-        clock = self._clock if self._waiting else float("inf")
-        self._lines = {o: line for o, line in self._lines.items() if line.is_waiting or line.used > clock}
+
+        def is_kept(line: _Line) -> bool:
+            return line.is_waiting or (bool(self) and line.heap is not None and line.used > line.heap.clock)
+
+        self._lines = {owner: line for owner, line in self._lines.items() if is_kept(line)}
         self._most_lines = 2 * len(self._lines) + KEPT_OWNERS
+
+
+class _Heap:
+    """Lines by the time that they have used, on a clock of their own."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[float, int, _Line]] = []
+        self.clock = 0.0
+        self._order = count()
+
+    def push(self, line: "_Line") -> None:
+        """Lets a line wait. One that comes from another heap, or after a pause, begins where the clock stands."""
+        if line.heap is not self:
+            line.used, line.heap = self.clock, self
+        elif not line.is_waiting:
+            line.used = max(line.used, self.clock)
+        line.is_waiting = True
+        heappush(self.lines, (line.used, next(self._order), line))
+
+    def pop(self) -> "_Line":
+        """Returns the line that has used the least time."""
+        used, _, line = heappop(self.lines)
+        self.clock = max(self.clock, used)
+        return line
+
+    def pay(self, line: "_Line", seconds: float) -> None:
+        """Counts a time that a line has used."""
+        line.used += seconds
+        self.clock += seconds / (len(self.lines) + 1)
 
 
 class _Line:
     """The callbacks of one owner."""
 
-    __slots__ = ("callbacks", "is_waiting", "used")
+    __slots__ = ("callbacks", "heap", "is_waiting", "used")
 
     def __init__(self) -> None:
         self.callbacks = deque[Ready]()
+        self.heap: _Heap | None = None
+        """In which it waits, or has waited last."""
         self.is_waiting = False
-        """Whether it is in the heap, or its callback runs."""
+        """Whether it is in a heap, or its callback runs."""
         self.used = 0.0
-        """Seconds, on the clock of the queue."""
+        """Seconds, on the clock of the heap."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from turnwire.event_loop import fair_queue
-from turnwire.event_loop.fair_queue import KEPT_OWNERS, SHARE_SECONDS, FairQueue, Ready
+from turnwire.event_loop.fair_queue import FEW, KEPT_OWNERS, SHARE_SECONDS, FairQueue, Ready
 
 MILLISECOND = 0.001
 
@@ -81,7 +81,7 @@ def test_callbacks_of_an_owner_keep_their_order(callbacks: Callbacks) -> None:
 def test_owners_share_the_time_and_not_the_callbacks(callbacks: Callbacks) -> None:
     """One whose callbacks take long has fewer of them."""
     callbacks.add("a", 5, seconds=4 * MILLISECOND)
-    callbacks.add("b", 20)
+    callbacks.add("b", 16)
     assert callbacks.run(24) == "abbbb" * 3
 
 
@@ -97,7 +97,31 @@ def test_who_comes_after_a_pause_goes_first(callbacks: Callbacks) -> None:
     callbacks.add("a", 1000)
     callbacks.run(500)
     callbacks.add("b")
-    assert callbacks.run(2) == "ab"
+    assert callbacks.run(2) == "ba"
+
+
+def test_who_has_few_goes_before_hundreds_who_have_many(callbacks: Callbacks) -> None:
+    """In three quarters of the time; those with many have the rest."""
+    for number in range(300):
+        callbacks.add(f"m{number}", 2 * FEW)
+    callbacks.run(8)
+    callbacks.add("a", 12)
+    callbacks.run(8)
+    assert (callbacks.told.count("a"), len(callbacks.told)) == (6, 8)
+    callbacks.run(8)
+    assert (callbacks.told.count("a"), len(callbacks.told)) == (6, 8)
+    callbacks.run(8)
+    assert (callbacks.told.count("a"), len(callbacks.told)) == (0, 8)
+
+
+def test_who_had_few_for_long_is_not_behind_when_it_has_many(callbacks: Callbacks) -> None:
+    """It has had more than the others, and more was due to it."""
+    callbacks.add("b", 1000)
+    for _ in range(50):
+        callbacks.add("a", 6)
+        callbacks.run(8)
+    callbacks.add("a", 100)
+    assert callbacks.run(20).count("a") == 10
 
 
 def test_a_pause_is_no_claim(callbacks: Callbacks) -> None:
@@ -112,9 +136,9 @@ def test_a_pause_is_no_claim(callbacks: Callbacks) -> None:
 def test_an_owner_pays_for_what_took_long(callbacks: Callbacks) -> None:
     """Before its next callback, also if it has none when others have their turn."""
     callbacks.add("a", seconds=5 * MILLISECOND)
-    callbacks.add("b", 20)
+    callbacks.add("b", 16)
     callbacks.run(6)
-    callbacks.add("a", 20)
+    callbacks.add("a", 16)
     assert callbacks.run(8) == "bbbbabab"
 
 

@@ -8,7 +8,7 @@ What connections have sent of slow requests is looked at while there are such, a
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
@@ -17,6 +17,7 @@ from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
+from turnwire.domain.incremental.turns import Turns
 from turnwire.event_loop.owner import for_all
 
 T = TypeVar("T")
@@ -51,10 +52,6 @@ class CallerGone(Exception):
     """The caller has left its call."""
 
 
-_Turns = OrderedDict[str, deque[asyncio.Future[None]]]
-"""Who waits for a place, by connection."""
-
-
 class _Reading:
     """One request that is being received."""
 
@@ -77,8 +74,8 @@ class _Reading:
 class Receiving:
     """Receives requests. Belongs to the event loop.
 
-    `_waiting` has those that wait for a place, by connection: each connection has its turn, so one with many waiting
-    requests does not hold up another one. `_behind` has those of connections that have slow requests.
+    `_waiting` has those that wait for a place: connections have turns, so one with many requests does not hold up
+    another one. `_behind` has those of connections that have slow requests.
     """
 
     def __init__(
@@ -107,8 +104,8 @@ class Receiving:
         """Those that have a place, in the order of their beginning."""
         self._hurrying: asyncio.TimerHandle | None = None
         """Takes places back as long as others wait."""
-        self._waiting: _Turns = OrderedDict()
-        self._behind: _Turns = OrderedDict()
+        self._waiting = Turns[asyncio.Future[None]]()
+        self._behind = Turns[asyncio.Future[None]]()
         self._slow: dict[_Reading, None] = {}
         self._ending: DomainError | None = None
         """What ends requests that take long to come."""
@@ -156,7 +153,7 @@ class Receiving:
     async def _read(
         self, connection: str, receive: Callable[[], Awaitable[bytes]], parse: Callable[[bytes], Awaitable[T]]
     ) -> T:
-        if self._free <= 0 or self._waiting or self._behind:
+        if self._free <= 0 or self._waiting.count or self._behind.count:
             await self._turn(connection)
         else:
             self._free -= 1
@@ -181,20 +178,24 @@ class Receiving:
     def make_room(self, connection: str, error: DomainError) -> bool:
         """Ends a request that is not asked for yet, with an error, so that a call of another connection may begin.
 
-        It is the newest of a connection that waits behind others because it has slow ones.
+        It is the newest of the connection that has most of them among those that wait behind others because they have
+        slow ones, or else among all.
 
         Args:
-            connection: Whose call wants room. One that has slow requests itself gets none.
+            connection: Whose call wants room. One that has slow requests itself, or about as many that wait, gets none.
             error: What the ended call is told.
 
         Returns:
             Whether there was such a request.
         """
-        while self._behind and connection not in self._slow_of:
-            other, turns = next(reversed(self._behind.items()))
-            turn = turns.pop()
-            if not turns:
-                del self._behind[other]
+        if connection in self._slow_of:
+            return False
+        while self._behind.count or self._waiting.count:
+            waiting = self._behind if self._behind.count else self._waiting
+            most = waiting.owner_of_most()
+            if waiting is self._waiting and waiting.count_of(most) <= waiting.count_of(connection) + 1:
+                return False
+            turn = waiting.take_newest(most)
             if not turn.done():
                 turn.set_exception(error)
                 return True
@@ -214,7 +215,7 @@ class Receiving:
 
     def _hurry(self) -> None:
         """Looks after those that have places, while quick connections wait for one."""
-        if self._hurrying is None and self._waiting:
+        if self._hurrying is None and self._waiting.count:
             oldest = next((one for one in self._placed if not self._is_there(one)), None)
             if oldest is not None:
                 loop = asyncio.get_running_loop()
@@ -224,7 +225,7 @@ class Receiving:
         self._hurrying = None
         begun = asyncio.get_running_loop().time() - HURRIED_SECONDS
         for reading in [one for one in self._placed if one.begun_at <= begun]:
-            if self._waiting:
+            if self._waiting.count:
                 self._slow_down(reading)
         self._hurry()
 
@@ -247,8 +248,8 @@ class Receiving:
         now = asyncio.get_running_loop().time()
         self._slow[reading] = None
         self._slow_of[reading.connection] += 1
-        if turns := self._waiting.pop(reading.connection, None):
-            self._behind.setdefault(reading.connection, deque()).extend(turns)
+        for turn in self._waiting.drop(reading.connection):
+            self._behind.add(reading.connection, turn)
         self._leave(reading)
         reading.scope.reschedule(now + RECEIVE_SECONDS)
         if self._looking is None or self._looking.done():
@@ -286,7 +287,7 @@ class Receiving:
     async def _turn(self, connection: str) -> None:
         """Returns when there is a place, which is taken then."""
         turn = asyncio.get_running_loop().create_future()
-        (self._behind if connection in self._slow_of else self._waiting).setdefault(connection, deque()).append(turn)
+        (self._behind if connection in self._slow_of else self._waiting).add(connection, turn)
         self._hurry()
         try:
             await turn
@@ -296,13 +297,10 @@ class Receiving:
             raise
 
     def _give_back(self) -> None:
-        """Gives a place to who waits for it: the connections one after the other, and each one's requests in order."""
+        """Gives a place to who waits for it."""
         self._free += 1
-        while self._free > 0 and (waiting := self._waiting or self._behind):
-            connection, turns = waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                waiting[connection] = turns
+        while self._free > 0 and (self._waiting.count or self._behind.count):
+            _connection, turn = (self._waiting if self._waiting.count else self._behind).take()
             if not turn.done():
                 self._free -= 1
                 turn.set_result(None)

@@ -16,7 +16,7 @@ import aiosqlite
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.incremental.turns import Turns
 from turnwire.event_loop.owner import OWNER
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
@@ -104,16 +104,20 @@ class ReadingConnection(aiosqlite.Connection):
         """Takes the database; await the connection to open it."""
         open_database = functools.partial(sqlite3.connect, path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
         super().__init__(open_database, iter_chunk_size=64)
-        self._places = Room(READS_AT_ONCE)
+        self._free = READS_AT_ONCE
+        self._waiting = Turns[asyncio.Future[None]]()
         self._nobodys = Context()
 
     async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Runs a function on the thread when it is its owner's turn."""
-        if not self._places.has_room(1):
-            await self._places.take(OWNER.get(), 1)
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if self._free:
+            self._free -= 1
+        else:
+            await self._turn(loop.create_future())
+        future: asyncio.Future[T] = loop.create_future()
         # others wait for the place, so it is given up as nobody's work
-        future.add_done_callback(lambda _: self._places.change(-1), context=self._nobodys)
+        future.add_done_callback(self._give_back, context=self._nobodys)
         if not self._running or not self._connection:
             future.cancel()
             raise ValueError("the connection is closed")
@@ -123,6 +127,24 @@ class ReadingConnection(aiosqlite.Connection):
 
         self._tx.put_nowait((future, run_unless_cancelled))
         return await future
+
+    async def _turn(self, turn: asyncio.Future[None]) -> None:
+        """Returns when there is a place on the thread, which is taken then."""
+        self._waiting.add(OWNER.get(), turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it has the place
+                self._give_back(turn)
+            raise
+
+    def _give_back(self, _: object) -> None:
+        while self._waiting.count:
+            _owner, turn = self._waiting.take()
+            if not turn.done():  # else its caller has left
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 @contextlib.contextmanager

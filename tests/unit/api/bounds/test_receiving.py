@@ -166,6 +166,24 @@ async def test_the_newest_that_waits_behind_makes_room_for_a_call_of_others() ->
     assert await asyncio.gather(*greedy[:4]) == ["1", "2", "3", "4"]
 
 
+async def test_the_newest_of_who_has_most_makes_room_for_a_call_of_others() -> None:
+    """Of those that wait for a place, unless the other one has about as many."""
+    sent = Sent(2)
+    full = TooManyCalls.at("limits.max_calls", 5, timedelta(seconds=1))
+    calls = [sent.ask(name, "greedy") for name in "123456"]
+    await settled()
+    assert not sent.receiving.make_room("greedy", full)
+    modest = [sent.ask(name, "modest") for name in "78"]
+    await settled()
+    assert sent.receiving.make_room("modest", full)
+    assert not sent.receiving.make_room("modest", full)
+    with pytest.raises(TooManyCalls):
+        await calls[5]
+    for name in "1234578":
+        sent.come(name)
+    assert await asyncio.gather(*calls[:5], *modest) == [*"1234578"]
+
+
 async def test_one_that_does_not_come_fails() -> None:
     """After its time."""
     call = Sent(2).ask("1")

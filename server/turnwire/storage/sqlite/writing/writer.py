@@ -1,6 +1,7 @@
 """The single writer: all waiting commits in one transaction (group commit).
 
-What belongs to no session is an `Other` beside the commits: it shares their order, their transactions and their rules.
+What belongs to no session is an `Other` beside the commits: it shares their transactions and their rules. Units of a
+session are stored in their order, and so are those of none.
 
 A transaction costs one wait for the disk, whatever its size, so commits that wait together share it. When one of them
 fails, the transaction is repeated with a savepoint for each commit, so that the others succeed.
@@ -9,7 +10,7 @@ fails, the transaction is repeated with a savepoint for each commit, so that the
 import asyncio
 import contextlib
 import sqlite3
-from collections import deque
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import aiosqlite
 
 from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
+from turnwire.domain.incremental.lines import Lines
 from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
@@ -34,6 +36,13 @@ MAX_BATCH = 512
 MAX_BATCH_BYTES = 16 * 2**20
 """Of a transaction: frames of events and words for the index, which it holds until its end, `PART_BYTES` for each part,
 and what `Other.size_bytes` tells. The commit that passes it is the last one; hundreds of answers may end together."""
+
+BATCH_SECONDS = 0.1
+"""Of work in a transaction, before the wait for the disk. The commit that passes it is the last one; those that come
+meanwhile wait for it."""
+
+LARGE_BYTES = 64 * 1024
+"""A unit that writes as much goes after the small ones of other sessions."""
 
 PART_BYTES = 1024
 """What writing a part costs, whatever its text."""
@@ -108,7 +117,7 @@ class GroupWriter:
         self._changes = changes
         self._publish = publish
         self._observer = observer
-        self._waiting: deque[Waiting] = deque()
+        self._waiting = Lines[Waiting](_line_of, _is_large)
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
         self._told: frozenset[str] = frozenset()  # the sessions of which the current batch has events
@@ -139,7 +148,7 @@ class GroupWriter:
         if self._closing:
             future.set_exception(ShuttingDown())
             return future
-        self._waiting.append((unit, future, loop.time()))
+        self._waiting.add((unit, future, loop.time()))
         self._wake.set()
         return future
 
@@ -185,7 +194,7 @@ class GroupWriter:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                batch = self._next_batch()
+                batch = self._waiting.take(MAX_BATCH)
                 self._told = frozenset(u.session_id for u, *_ in batch if isinstance(u, Commit) and u.events)
                 self._batch = asyncio.get_running_loop().create_future()
                 await self._write_batch(batch)
@@ -195,9 +204,6 @@ class GroupWriter:
             if self._closing:
                 return
 
-    def _next_batch(self) -> list[Waiting]:
-        return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
-
     async def _write_batch(self, batch: list[Waiting]) -> None:
         loop = asyncio.get_running_loop()
         started_at = loop.time()
@@ -206,7 +212,7 @@ class GroupWriter:
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             written = _Written([error] * len(batch), [], [])
         outcomes, stored, deltas, leaves_upkeep = written
-        self._waiting.extendleft(reversed(batch[len(outcomes) :]))  # there was no room for them
+        self._waiting.put_back(batch[len(outcomes) :])  # there was no room for them, or no time
         del batch[len(outcomes) :]
         ended_at = loop.time()
         self._tell_loss()
@@ -235,7 +241,7 @@ class GroupWriter:
                     isinstance(one, Exception) and is_asked for one, is_asked in zip(outcomes, asked, strict=True)
                 ),
                 seconds=ended_at - started_at,
-                longest_seconds=ended_at - batch[0][2],
+                longest_seconds=ended_at - min(called_at for *_, called_at in batch),
             )
         )
 
@@ -278,7 +284,7 @@ class GroupWriter:
         self._changes.deltas, self._changes.index_rows = [], []
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
-        held_bytes = 0
+        held_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
         db.execute("BEGIN IMMEDIATE")
         try:
             for unit in units:
@@ -289,7 +295,7 @@ class GroupWriter:
                 held_bytes += _written_bytes(unit)
                 held_bytes += sum(len(one.frame) for one in events)
                 held_bytes += sum(len(words) for _, words in self._changes.index_rows[rows:])
-                if held_bytes >= MAX_BATCH_BYTES:
+                if held_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
                     break
             add_to_totals(db, self._changes.deltas)
             leaves_upkeep = any_work(db)
@@ -330,6 +336,15 @@ class GroupWriter:
             return translate(error) if isinstance(error, FAILURES) else error, []
         db.execute("RELEASE unit")
         return result
+
+
+def _line_of(waiting: Waiting) -> str:
+    unit = waiting[0]
+    return unit.session_id if isinstance(unit, Commit) else ""
+
+
+def _is_large(waiting: Waiting) -> bool:
+    return _written_bytes(waiting[0]) >= LARGE_BYTES
 
 
 def _written_bytes(unit: Unit) -> int:

@@ -27,7 +27,9 @@ class GrowingPart:
     """A part of the answer; `size` is its length in UTF-8 bytes.
 
     `taken` has the text that saves have taken, `fresh` what came since, `loose` the newest deltas of it, which are
-    joined when they are many: thousands of small texts take ten times their length. A save costs what is fresh.
+    joined when they are many: thousands of small texts take ten times their length. A save costs what is fresh. Few of
+    these are lists, and none is made anew: the garbage collector looks at lists and not at texts, and does not notice
+    how many there are while as many others go.
 
     `ended` is set once the provider has ended the part, which then never grows again. A call stays STREAMING until it
     is checked as well. When saving an ended part fails, `give_back` makes it STREAMING again.
@@ -38,8 +40,8 @@ class GrowingPart:
     kind: type[Text] | type[Reasoning] | type[Refusal] | type[ToolUse] | type[ProviderContent]
     name: str = ""
     call_id: str = ""
-    taken: list[str] = field(default_factory=list)
-    fresh: list[str] = field(default_factory=list)
+    taken: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
     loose: list[str] = field(default_factory=list)
     size: int = 0
     taken_size: int = 0
@@ -61,31 +63,32 @@ class GrowingPart:
         self.loose.append(text)
         self.size += size
         if len(self.loose) >= LOOSE_DELTAS:
-            self.fresh.append("".join(self.loose))
+            self.fresh += ("".join(self.loose),)
             self.loose.clear()
 
     def replace(self, text: str) -> None:
         """Takes another text in place of all that came."""
-        self.taken, self.fresh, self.loose = [], [text], []
+        self.taken, self.fresh = (), (text,)
+        self.loose.clear()
         self.size, self.taken_size, self.untaken = len(text.encode()), 0, 0
 
     def text(self) -> str:
         """Returns all of the text so far: the same object until more comes, so that many readers hold it once."""
         new = self._take_fresh()
         if new or len(self.taken) > 1:
-            self.taken = ["".join((*self.taken, new))]
+            self.taken = ("".join((*self.taken, new)),)
             self.untaken += len(new)
         return self.taken[0] if self.taken else ""
 
     def join(self) -> None:
         """Joins the text, which does not grow any more."""
-        self.fresh, self.taken, self.untaken = [self.text()], [], 0
+        self.fresh, self.taken, self.untaken = (self.text(),), (), 0
 
     def take_growth(self) -> tuple[Growth, str]:
         """Returns what is new since the last call."""
         offset, known = self.taken_size, self.taken[0][-self.untaken :] if self.untaken else ""
         if new := self._take_fresh():
-            self.taken.append(new)
+            self.taken += (new,)
         self.untaken, self.taken_size = 0, self.size
         return Growth(self.index, offset), known + new
 
@@ -100,11 +103,12 @@ class GrowingPart:
 
     def save_anew(self) -> None:
         """Makes the next `take_growth` return all of the text."""
-        self.fresh, self.taken, self.untaken, self.taken_size = self.taken + self.fresh, [], 0, 0
+        self.fresh, self.taken, self.untaken, self.taken_size = self.taken + self.fresh, (), 0, 0
 
     def _take_fresh(self) -> str:
         fresh = "".join((*self.fresh, *self.loose))
-        self.fresh, self.loose = [], []
+        self.fresh = ()
+        self.loose.clear()
         return fresh
 
     def _content(self, text: str) -> Content:

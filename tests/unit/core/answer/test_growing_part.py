@@ -1,10 +1,12 @@
 """The text of a part that grows: what readers see, and what each save has."""
 
+import gc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.core.answer.growing_part import LOOSE_DELTAS, GrowingPart
-from turnwire.domain.conversation.messages import Text
+from turnwire.domain.conversation.messages import Text, ToolUse
 
 
 def test_readers_of_one_moment_share_the_text() -> None:
@@ -43,3 +45,15 @@ def test_saves_have_all_of_the_text_in_order(steps: list[str]) -> None:
                 saved = b""
     part.join()
     assert part.text() == whole
+
+
+def test_the_garbage_collector_notices_thousands_of_parts_that_end() -> None:
+    """It counts new objects less those that go: lists in place of lists would wait in their thousands, all at once."""
+    parts = [GrowingPart(f"prt_{number}", number, ToolUse) for number in range(5_000)]
+    for part in parts:
+        part.add("{}", 2)
+    gc.collect()
+    for part in parts:
+        part.join()
+        part.take_growth()
+    assert len(gc.get_objects(generation=0)) < len(parts)

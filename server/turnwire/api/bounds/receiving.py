@@ -18,7 +18,7 @@ from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 from turnwire.domain.incremental.turns import Turns
-from turnwire.event_loop.owner import for_all
+from turnwire.event_loop.owner import NOBODY, OWNER, for_all
 
 T = TypeVar("T")
 
@@ -160,6 +160,7 @@ class Receiving:
         reading = _Reading(connection, asyncio.timeout(None))
         self._placed[reading] = None
         self._hurry()
+        owner = OWNER.set(NOBODY)  # others wait for its place, so it does not wait for all that its owner has to do
         timer = asyncio.get_running_loop().call_later(QUICK_SECONDS, self._is_late, reading)
         try:
             async with reading.scope:
@@ -171,6 +172,7 @@ class Receiving:
                 raise
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
         finally:
+            OWNER.reset(owner)
             timer.cancel()
             self._leave(reading)
             self._forget(reading)

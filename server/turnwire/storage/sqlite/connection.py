@@ -105,46 +105,43 @@ class ReadingConnection(aiosqlite.Connection):
         open_database = functools.partial(sqlite3.connect, path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
         super().__init__(open_database, iter_chunk_size=64)
         self._free = READS_AT_ONCE
-        self._waiting = Turns[asyncio.Future[None]]()
+        self._waiting = Turns[_Read]()
         self._nobodys = Context()
 
     async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Runs a function on the thread when it is its owner's turn."""
-        loop = asyncio.get_running_loop()
-        if self._free:
-            self._free -= 1
-        else:
-            await self._turn(loop.create_future())
-        future: asyncio.Future[T] = loop.create_future()
-        # others wait for the place, so it is given up as nobody's work
-        future.add_done_callback(self._give_back, context=self._nobodys)
-        if not self._running or not self._connection:
-            future.cancel()
-            raise ValueError("the connection is closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def run_unless_cancelled() -> T | None:
             return None if future.cancelled() else fn(*args, **kwargs)
 
-        self._tx.put_nowait((future, run_unless_cancelled))
+        if self._free:
+            self._free -= 1
+            self._begin((future, run_unless_cancelled))
+        else:
+            self._waiting.add(OWNER.get(), (future, run_unless_cancelled))
         return await future
 
-    async def _turn(self, turn: asyncio.Future[None]) -> None:
-        """Returns when there is a place on the thread, which is taken then."""
-        self._waiting.add(OWNER.get(), turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it has the place
-                self._give_back(turn)
-            raise
+    def _begin(self, read: "_Read") -> None:
+        """Gives a read to the thread. It has a place until it is done, or its caller has left."""
+        # others wait for the place, so it is given up as nobody's work; nor does a read wait for its caller to begin it
+        read[0].add_done_callback(self._give_back, context=self._nobodys)
+        if self._running and self._connection:
+            self._tx.put_nowait(read)
+        else:
+            read[0].set_exception(ValueError("the connection is closed"))
 
     def _give_back(self, _: object) -> None:
         while self._waiting.count:
-            _owner, turn = self._waiting.take()
-            if not turn.done():  # else its caller has left
-                turn.set_result(None)
+            _owner, read = self._waiting.take()
+            if not read[0].done():  # else its caller has left
+                self._begin(read)
                 return
         self._free += 1
+
+
+_Read = tuple[asyncio.Future[Any], Callable[[], Any]]
+"""A future, and the function whose result it gets."""
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ have turns, and those with few calls go before those with many.
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -87,18 +87,18 @@ class Arrivals(Generic[T]):
             self._leave(connection)
             self._enter(connection)
 
-    def drop(self, connection: str) -> None:
-        """Forgets all calls of a connection that is closed and that wait."""
-        if (calls := self._waiting.pop(connection, None)) is not None:
-            self.count -= len(calls)
-            self._resize(connection, len(calls), -len(calls))
-            self._leave(connection)
+    def drop(self, connection: str) -> Collection[T]:
+        """Forgets all calls of a connection that is closed and that wait. Returns them."""
+        if (calls := self._waiting.pop(connection, None)) is None:
+            return ()
+        self.count -= len(calls)
+        self._resize(connection, len(calls), -len(calls))
+        self._leave(connection)
+        return calls
 
     def end(self, error: Exception) -> list[T]:
         """Ends `next` with an error. Returns the calls that wait, which do not begin any more."""
-        calls = [call for waiting in self._waiting.values() for call in waiting]
-        for connection in list(self._waiting):
-            self.drop(connection)
+        calls = [call for connection in list(self._waiting) for call in self.drop(connection)]
         self._ended_by = error
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import struct
+import sys
 from collections.abc import AsyncIterator, Iterable
 from typing import Self
 
@@ -175,6 +176,10 @@ class Wire:
         self.writer.transport.abort()
 
 
+ATTACKER = ("127.0.0.2", 0) if sys.platform == "linux" else None
+"""From where attacks come: addresses share the server, and neighbours have another one."""
+
+
 @contextlib.asynccontextmanager
 async def wire(
     address: tuple[str, int], settings: bytes = b"", *, reads: bool = True, limit: int = 2**16
@@ -187,7 +192,7 @@ async def wire(
         reads: Whether anything is read at all.
         limit: Bytes that are read ahead.
     """
-    reader, writer = await asyncio.open_connection(*address, limit=limit)
+    reader, writer = await asyncio.open_connection(*address, limit=limit, local_addr=ATTACKER)
     one = Wire(reader, writer)
     writer.write(PREFACE + frame(SETTINGS, 0, 0, settings))
     reading = asyncio.create_task(one.read()) if reads else None

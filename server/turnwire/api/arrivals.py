@@ -5,17 +5,13 @@ have turns, and those with few calls go before those with many.
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
+from turnwire.domain.incremental.turns import Turns
+
 T = TypeVar("T")
-
-_FEW = 4
-"""Calls of a connection that do not matter for its turns; from there on each doubling puts it behind others."""
-
-_LONGEST_WAITING = 4
-"""One of so many turns is of the connection that has waited longest, so that none waits for ever."""
 
 
 class Arrivals(Generic[T]):
@@ -24,21 +20,17 @@ class Arrivals(Generic[T]):
     def __init__(self, max_waiting: int) -> None:
         """Takes how many may wait."""
         self._max_waiting = max_waiting
-        self._waiting: OrderedDict[str, deque[T]] = OrderedDict()
-        """In the order of their last turns."""
-        self._levels: list[OrderedDict[str, None]] = []
-        """The same connections by how many calls they have, the fewest first."""
-        self._level_of: dict[str, int] = {}
-        self._sizes: list[dict[str, None]] = [{}]
-        """The same connections by how many of their calls wait; the last place has those with most."""
         self._running = Counter[str]()
         """Calls that have begun, by connection."""
-        self._turns = 0
+        self._waiting = Turns[T](lambda connection: self._running[connection])
         self._asked: asyncio.Future[T] | None = None
         """Of `next`, while no call waits. Gets the next one that comes."""
         self._ended_by: Exception | None = None
-        self.count = 0
+
+    @property
+    def count(self) -> int:
         """How many wait."""
+        return self._waiting.count
 
     def add(self, connection: str, call: T) -> tuple[str, T] | None:
         """Lets a call wait. Returns the newest one of the connection that has most, and its connection, if there are
@@ -47,17 +39,11 @@ class Arrivals(Generic[T]):
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(call)
             return None
-        calls = self._waiting.get(connection)
-        if calls is None:
-            calls = self._waiting[connection] = deque()
-            self._enter(connection)
-        self._resize(connection, len(calls), 1)
-        calls.append(call)
-        self.count += 1
-        if self.count <= self._max_waiting:
+        self._waiting.add(connection, call)
+        if self._waiting.count <= self._max_waiting:
             return None
-        most = next(reversed(self._sizes[-1]))
-        return most, self._taken(most, self._waiting[most].pop)
+        most = self._waiting.owner_of_most()
+        return most, self._waiting.take_newest(most)
 
     def next(self) -> asyncio.Future[T]:
         """Returns a future of the call that begins next. The one before must be done.
@@ -65,8 +51,8 @@ class Arrivals(Generic[T]):
         The future raises what `end` was given once no call waits.
         """
         asked = self._asked = asyncio.get_running_loop().create_future()
-        if self.count:
-            asked.set_result(self._first())
+        if self._waiting.count:
+            asked.set_result(self._waiting.take()[1])
         elif self._ended_by is not None:
             asked.set_exception(self._ended_by)
         return asked
@@ -83,22 +69,15 @@ class Arrivals(Generic[T]):
         self._running[connection] += more
         if not self._running[connection]:
             del self._running[connection]
-        if connection in self._waiting and self._level(connection) != self._level_of[connection]:
-            self._leave(connection)
-            self._enter(connection)
+        self._waiting.changed(connection)
 
     def drop(self, connection: str) -> Collection[T]:
         """Forgets all calls of a connection that is closed and that wait. Returns them."""
-        if (calls := self._waiting.pop(connection, None)) is None:
-            return ()
-        self.count -= len(calls)
-        self._resize(connection, len(calls), -len(calls))
-        self._leave(connection)
-        return calls
+        return self._waiting.drop(connection)
 
     def end(self, error: Exception) -> list[T]:
         """Ends `next` with an error. Returns the calls that wait, which do not begin any more."""
-        calls = [call for connection in list(self._waiting) for call in self.drop(connection)]
+        calls = [self._waiting.take()[1] for _ in range(self._waiting.count)]
         self._ended_by = error
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
@@ -108,47 +87,3 @@ class Arrivals(Generic[T]):
     def has_ended(self) -> bool:
         """Whether no further call begins."""
         return self._ended_by is not None
-
-    def _first(self) -> T:
-        self._turns += 1
-        longest = self._turns % _LONGEST_WAITING == 0
-        connection = next(iter(self._waiting if longest else next(filter(None, self._levels))))
-        call = self._taken(connection, self._waiting[connection].popleft)
-        if connection in self._waiting:
-            self._waiting.move_to_end(connection)
-            self._leave(connection)
-            self._enter(connection)
-        return call
-
-    def _taken(self, connection: str, take: Callable[[], T]) -> T:
-        calls = self._waiting[connection]
-        self._resize(connection, len(calls), -1)
-        self.count -= 1
-        call = take()
-        if not calls:
-            del self._waiting[connection]
-            self._leave(connection)
-        return call
-
-    def _resize(self, connection: str, size: int, more: int) -> None:
-        """Notes that so many more calls of a connection wait, of which so many do."""
-        self._sizes[size].pop(connection, None)
-        while size + more >= len(self._sizes):
-            self._sizes.append({})
-        if size + more:
-            self._sizes[size + more][connection] = None
-        while len(self._sizes) > 1 and not self._sizes[-1]:
-            self._sizes.pop()
-
-    def _level(self, connection: str) -> int:
-        return (self._running[connection] // _FEW).bit_length()
-
-    def _enter(self, connection: str) -> None:
-        """Puts a connection behind those with about as many calls."""
-        level = self._level_of[connection] = self._level(connection)
-        while level >= len(self._levels):
-            self._levels.append(OrderedDict())
-        self._levels[level][connection] = None
-
-    def _leave(self, connection: str) -> None:
-        del self._levels[self._level_of.pop(connection)][connection]

@@ -1,12 +1,14 @@
 """Callbacks of many owners, of which the one goes first who has had the least time."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
+
+from turnwire.event_loop.owner import group_of
 
 SHARE_SECONDS = 0.0002
 """How long an owner's callbacks run before others have their turn. Each turn costs a microsecond."""
@@ -45,12 +47,13 @@ class Ready(partial[Any]):
 
 
 class FairQueue:
-    """Runs callbacks. Those of one owner run in their order, and owners share the time equally.
+    """Runs callbacks. Those of an owner run in their order. Groups share the time equally, and owners that of theirs.
 
     This is fair queueing with a virtual clock: an owner's `used` is the time that its callbacks have taken, counted
-    from where the clock stood when it came. The clock goes as fast as each owner would be served if all of those with
-    callbacks were served at once. Who comes after a pause goes first, but its pause gives it no claim to more later;
-    and a callback that took long is paid for before the owner's next one.
+    from where the clock stood when it came; one of ten connections of an address pays ten times its time. The clock
+    goes as fast as each owner would be served if all of those with callbacks were served at once. Who comes after a
+    pause goes first, but its pause gives it no claim to more later; and a callback that took long is paid for before
+    the owner's next one.
 
     Owners with few callbacks go first for three quarters of the time: beside hundreds of owners that take all they can
     get, an equal share would be too little for the few calls of another one.
@@ -80,7 +83,7 @@ class FairQueue:
         """Adds a callback of an owner."""
         line = self._lines.get(owner)
         if line is None:
-            line = self._lines[owner] = _Line()
+            line = self._lines[owner] = _Line(group_of(owner))
         line.callbacks.append(callback)
         if not line.is_waiting:
             self._wait(line)
@@ -146,6 +149,8 @@ class _Heap:
     def __init__(self) -> None:
         self.lines: list[tuple[float, int, _Line]] = []
         self.clock = 0.0
+        self._groups = Counter[str]()
+        """How many lines of each group wait."""
         self._order = count()
 
     def push(self, line: "_Line") -> None:
@@ -155,26 +160,33 @@ class _Heap:
         elif not line.is_waiting:
             line.used = max(line.used, self.clock)
         line.is_waiting = True
+        self._groups[line.group] += 1
         heappush(self.lines, (line.used, next(self._order), line))
 
     def pop(self) -> "_Line":
         """Returns the line that has used the least time."""
         used, _, line = heappop(self.lines)
         self.clock = max(self.clock, used)
+        if self._groups[line.group] > 1:
+            self._groups[line.group] -= 1
+        else:
+            del self._groups[line.group]
         return line
 
     def pay(self, line: "_Line", seconds: float) -> None:
-        """Counts a time that a line has used."""
-        line.used += seconds
-        self.clock += seconds / (len(self.lines) + 1)
+        """Counts a time that a line has used, which all those of its group share with it."""
+        others = self._groups.get(line.group, 0)
+        line.used += seconds * (others + 1)
+        self.clock += seconds / (len(self._groups) + (not others))
 
 
 class _Line:
     """The callbacks of one owner."""
 
-    __slots__ = ("callbacks", "heap", "is_waiting", "used")
+    __slots__ = ("callbacks", "group", "heap", "is_waiting", "used")
 
-    def __init__(self) -> None:
+    def __init__(self, group: str) -> None:
+        self.group = group
         self.callbacks = deque[Ready]()
         self.heap: _Heap | None = None
         """In which it waits, or has waited last."""

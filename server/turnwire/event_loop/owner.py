@@ -11,6 +11,12 @@ Tasks and callbacks inherit it, so that a turn is work of the connection that ha
 """
 
 
+def group_of(owner: str) -> str:
+    """Returns the address of a connection, or else the owner: what belongs together where owners share something."""
+    address = owner.rpartition(":")[0] or owner
+    return address.removeprefix("ipv4:").removeprefix("ipv6:")
+
+
 def own(owner: str) -> None:
     """Makes what the current task does from its next step on, and what it starts, work of an owner."""
     OWNER.set(owner)

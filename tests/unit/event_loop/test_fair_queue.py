@@ -114,6 +114,16 @@ def test_who_has_few_goes_before_hundreds_who_have_many(callbacks: Callbacks) ->
     assert (callbacks.told.count("a"), len(callbacks.told)) == (0, 8)
 
 
+def test_connections_of_an_address_share_its_time(callbacks: Callbacks) -> None:
+    """However many they are, the only one of another address has as much as all of them."""
+    for port in range(20):
+        callbacks.add(f"ipv4:10.0.0.1:{port}", 100)
+    callbacks.add("ipv4:10.0.0.2:1", 100)
+    callbacks.run(80)
+    assert callbacks.told.count("ipv4:10.0.0.2:1") in (39, 40, 41)
+    assert {callbacks.told.count(f"ipv4:10.0.0.1:{port}") for port in range(20)} <= {1, 2, 3}
+
+
 def test_who_had_few_for_long_is_not_behind_when_it_has_many(callbacks: Callbacks) -> None:
     """It has had more than the others, and more was due to it."""
     callbacks.add("b", 1000)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from turnwire.event_loop.owner import NOBODY, OWNER, for_all, own, own_if_nobody
+from turnwire.event_loop.owner import NOBODY, OWNER, for_all, group_of, own, own_if_nobody
 
 
 async def _in_a_task(owner: str) -> str:
@@ -50,3 +50,11 @@ async def test_what_others_wait_for_is_nobodys() -> None:
         return await asyncio.create_task(_owner(), context=for_all())
 
     assert await asyncio.create_task(begins()) == NOBODY
+
+
+def test_connections_of_an_address_are_a_group() -> None:
+    """At both listeners. What is no connection is a group by itself."""
+    groups = [
+        group_of(name) for name in ("ipv4:10.0.0.1:5", "10.0.0.1:6", "ipv6:[::1]:7", "[::1]:8", "mcp files", "unix:")
+    ]
+    assert groups == ["10.0.0.1", "10.0.0.1", "[::1]", "[::1]", "mcp files", "unix"]

@@ -18,7 +18,7 @@ from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 from turnwire.domain.incremental.turns import Turns
-from turnwire.event_loop.owner import NOBODY, OWNER, for_all
+from turnwire.event_loop.owner import NOBODY, OWNER, for_all, group_of
 
 T = TypeVar("T")
 
@@ -184,7 +184,8 @@ class Receiving:
         slow ones, or else among all.
 
         Args:
-            connection: Whose call wants room. One that has slow requests itself, or about as many that wait, gets none.
+            connection: Whose call wants room. One that has slow requests itself gets none, nor one of whom about as
+                many wait as of others of its address.
             error: What the ended call is told.
 
         Returns:
@@ -195,7 +196,10 @@ class Receiving:
         while self._behind.count or self._waiting.count:
             waiting = self._behind if self._behind.count else self._waiting
             most = waiting.owner_of_most()
-            if waiting is self._waiting and waiting.count_of(most) <= waiting.count_of(connection) + 1:
+            is_modest = group_of(most) != group_of(connection) or waiting.count_of(connection) + 1 < waiting.count_of(
+                most
+            )
+            if waiting is self._waiting and not is_modest:
                 return False
             turn = waiting.take_newest(most)
             if not turn.done():

@@ -167,21 +167,24 @@ async def test_the_newest_that_waits_behind_makes_room_for_a_call_of_others() ->
 
 
 async def test_the_newest_of_who_has_most_makes_room_for_a_call_of_others() -> None:
-    """Of those that wait for a place, unless the other one has about as many."""
+    """Of those that wait for a place, unless the other one of its address has about as many."""
     sent = Sent(2)
     full = TooManyCalls.at("limits.max_calls", 5, timedelta(seconds=1))
-    calls = [sent.ask(name, "greedy") for name in "123456"]
+    calls = [sent.ask(name, "host:greedy") for name in "123456"]
     await settled()
-    assert not sent.receiving.make_room("greedy", full)
-    modest = [sent.ask(name, "modest") for name in "78"]
+    assert not sent.receiving.make_room("host:greedy", full)
+    modest = [sent.ask(name, "host:modest") for name in "78"]
     await settled()
-    assert sent.receiving.make_room("modest", full)
-    assert not sent.receiving.make_room("modest", full)
+    assert sent.receiving.make_room("host:modest", full)
+    assert not sent.receiving.make_room("host:modest", full)
+    assert sent.receiving.make_room("other:modest", full)
     with pytest.raises(TooManyCalls):
         await calls[5]
-    for name in "1234578":
+    with pytest.raises(TooManyCalls):
+        await calls[4]
+    for name in "123478":
         sent.come(name)
-    assert await asyncio.gather(*calls[:5], *modest) == [*"1234578"]
+    assert await asyncio.gather(*calls[:4], *modest) == [*"123478"]
 
 
 async def test_one_that_does_not_come_fails() -> None:

@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.domain.incremental.turns import Turns
+from turnwire.event_loop.owner import group_of
 
 
 def waiting(counts: dict[str, int]) -> Turns[str]:
-    """Returns so many of each owner: `a0`, `a1`, ..."""
+    """Returns so many of each owner: `a0`, `a1`, ... All are of one address."""
     turns = Turns[str]()
     for owner, count in counts.items():
         for number in range(count):
-            turns.add(owner, f"{owner}{number}")
+            turns.add(f"host:{owner}", f"{owner}{number}")
     return turns
 
 
@@ -33,20 +34,28 @@ def test_who_has_few_goes_first() -> None:
     turns = waiting({"many": 100, "most": 200})
     assert taken(turns, 1) == ["many0"]
     for number in range(3):
-        turns.add("few", f"few{number}")
+        turns.add("host:few", f"few{number}")
     assert taken(turns, 4) == ["few0", "few1", "most0", "few2"]
     assert taken(turns, 4) == ["many1", "many2", "most1", "many3"]
 
 
+def test_connections_of_an_address_have_no_more_turns_than_one_of_another() -> None:
+    """However many they are, and how many things they have."""
+    turns = waiting({str(port): 1 for port in range(300)})
+    for number in range(100):
+        turns.add("neighbour:1", f"neighbour{number}")
+    assert len([one for one in taken(turns, 200) if one.startswith("neighbour")]) == 100
+
+
 def test_what_an_owner_has_besides_counts() -> None:
     """As soon as it is told."""
-    further = Counter(a=100)
+    further = Counter({"host:a": 100})
     turns = Turns[str](further.__getitem__)
     for owner in "abab":
-        turns.add(owner, owner)
+        turns.add(f"host:{owner}", owner)
     assert taken(turns, 1) == ["b"]
-    further["a"] = 0
-    turns.changed("a")
+    further["host:a"] = 0
+    turns.changed("host:a")
     turns.changed("nobody")
     assert taken(turns, 3) == ["b", "a", "a"]
 
@@ -54,27 +63,31 @@ def test_what_an_owner_has_besides_counts() -> None:
 def test_who_adds_more_keeps_its_turn() -> None:
     """It does not begin to wait anew."""
     turns = waiting({"a": 1, "b": 1})
-    turns.add("a", "a1")
+    turns.add("host:a", "a1")
     assert taken(turns, 3) == ["a0", "b0", "a1"]
 
 
 def test_the_newest_of_who_has_most_can_be_taken() -> None:
     """And all of an owner."""
     turns = waiting({"a": 2, "b": 5, "c": 4})
-    assert (turns.owner_of_most(), turns.take_newest("b"), turns.take_newest("b")) == ("b", "b4", "b3")
-    assert turns.owner_of_most() == "c"
-    assert list(turns.drop("c")) == ["c0", "c1", "c2", "c3"]
-    assert (turns.owner_of_most(), turns.count, sorted(turns.all())) == ("b", 5, ["a0", "a1", "b0", "b1", "b2"])
+    assert (turns.owner_of_most(), turns.count_of("host:b"), turns.count_of("nobody")) == ("host:b", 5, 0)
+    assert (turns.take_newest("host:b"), turns.take_newest("host:b"), turns.owner_of_most()) == ("b4", "b3", "host:c")
+    assert list(turns.drop("host:c")) == ["c0", "c1", "c2", "c3"]
+    assert (turns.owner_of_most(), turns.count) == ("host:b", 5)
     assert not turns.drop("nobody")
-    taken(turns, 5)
+    assert sorted(taken(turns, 5)) == ["a0", "a1", "b0", "b1", "b2"]
     with pytest.raises(IndexError):
         turns.take()
 
 
-@given(st.lists(st.tuples(st.sampled_from(("add", "take", "newest", "drop")), st.sampled_from("abc")), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("add", "take", "newest", "drop")), st.sampled_from(("x:a", "x:b", "c"))), max_size=60
+    )
+)
 def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
     """Whatever is done, each thing comes out once, and those of an owner in their order."""
-    turns, held = Turns[int](), dict[str, list[int]](a=[], b=[], c=[])
+    turns, held = Turns[int](), dict[str, list[int]]({"x:a": [], "x:b": [], "c": []})
     for number, (step, owner) in enumerate(steps):
         if step == "add":
             turns.add(owner, number)
@@ -87,6 +100,8 @@ def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
             assert one == held[next_owner].pop(0)
         elif turns.count:
             most = turns.owner_of_most()
-            assert len(held[most]) == max(map(len, held.values()))
+            groups = {"x": len(held["x:a"]) + len(held["x:b"]), "c": len(held["c"])}
+            assert groups[group_of(most)] == max(groups.values())
+            assert len(held[most]) == max(len(held[one]) for one in held if group_of(one) == group_of(most))
             assert turns.take_newest(most) == held[most].pop()
-        assert turns.count == sum(map(len, held.values())) == len(list(turns.all()))
+        assert turns.count == sum(map(len, held.values()))

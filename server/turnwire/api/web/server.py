@@ -20,6 +20,7 @@ from turnwire.api.web.http.certificates import WebCertificates
 from turnwire.api.web.http.handshake import Handshake
 from turnwire.api.web.http.http1 import Http1
 from turnwire.api.web.http.limits import IDLE_SECONDS, Connections
+from turnwire.api.web.http.work import a_few_at_a_time
 from turnwire.api.web.origins import Origins
 from turnwire.api.web.protocols.call import Gatekeeper
 from turnwire.api.web.tracing import TracedGate
@@ -140,15 +141,15 @@ class WebServer:
         if self._server is not None:
             self._server.close()
         self._close_socket()
-        self._connections.shutdown()
+        await self._connections.shutdown()
         running = set(self._state.tasks)
         if running:
             _, running = await asyncio.wait(running, timeout=grace.total_seconds())
-        for task in running:
+        async for task in a_few_at_a_time(running):
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=STOP_SECONDS)
-        self._connections.abort()
+        await self._connections.abort()
 
     def _close_socket(self) -> None:
         if self._socket is not None:

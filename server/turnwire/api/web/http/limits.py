@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from turnwire.api.bounds.peers import CutOffLog
 from turnwire.api.web.http.certificates import certificate_of
-from turnwire.api.web.http.work import Work
+from turnwire.api.web.http.work import Work, a_few_at_a_time
 from turnwire.ports.identity.authenticator import ClientCertificate
 
 MAX_HEAD_BYTES = 32_768
@@ -71,14 +71,15 @@ class Connections:
         """Forgets a connection. Idempotent."""
         self._transports.pop(connection, None)
 
-    def shutdown(self) -> None:
-        """Closes all connections that are idle, and the others once they are."""
-        for connection in list(self._transports):
-            connection.shutdown()
+    async def shutdown(self) -> None:
+        """Closes all connections that are idle, and the others once they are. Returns when all are told."""
+        async for connection in a_few_at_a_time(list(self._transports)):
+            if connection in self._transports:
+                connection.shutdown()
 
-    def abort(self) -> None:
-        """Closes all connections at once."""
-        for transport in list(self._transports.values()):
+    async def abort(self) -> None:
+        """Closes all connections, whatever they do."""
+        async for transport in a_few_at_a_time(list(self._transports.values())):
             transport.abort()
 
     def cut_off(self, transport: asyncio.Transport, reason: str) -> None:

@@ -3,14 +3,28 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextvars import Context
+from typing import TypeVar
+
+T = TypeVar("T")
 
 TURN_SECONDS = 0.002
 """How long all connections together work before everything else has its turn."""
 
 PAUSE_SECONDS = 0.001
 """How long everything else has. A call takes several turns of the loop, so one of them alone would be too little."""
+
+_FEW = 32
+"""Connections or requests that are ended together."""
+
+
+async def a_few_at_a_time(items: Collection[T]) -> AsyncIterator[T]:
+    """Yields the items, for work on thousands of them. Everything else has its turn between."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % _FEW:
+            await asyncio.sleep(0)
 
 
 class Work:

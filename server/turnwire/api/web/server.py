@@ -147,7 +147,7 @@ class WebServer:
             _, running = await asyncio.wait(running, timeout=grace.total_seconds())
         async for task in a_few_at_a_time(running):
             task.cancel()
-        if running:
+        if running := {task for task in running if not task.done()}:
             await asyncio.wait(running, timeout=STOP_SECONDS)
         await self._connections.abort()
 

@@ -32,6 +32,9 @@ BUSY_TIMEOUT_SECONDS = 2.0
 READS_AT_ONCE = 8
 """Reads that the thread of a connection has: it never waits for the event loop, and no read waits for many others."""
 
+_SKIPPED = 256
+"""Reads whose callers have left that are passed over at once: thousands of callers may leave together."""
+
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
 
@@ -132,12 +135,15 @@ class ReadingConnection(aiosqlite.Connection):
             read[0].set_exception(ValueError("the connection is closed"))
 
     def _give_back(self, _: object) -> None:
-        while self._waiting.count:
+        for _turn in range(_SKIPPED):
+            if not self._waiting.count:
+                self._free += 1
+                return
             _owner, read = self._waiting.take()
             if not read[0].done():  # else its caller has left
                 self._begin(read)
                 return
-        self._free += 1
+        asyncio.get_running_loop().call_soon(self._give_back, None, context=self._nobodys)
 
 
 _Read = tuple[asyncio.Future[Any], Callable[[], Any]]

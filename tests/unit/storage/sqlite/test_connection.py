@@ -120,6 +120,20 @@ async def test_a_read_whose_caller_has_left_does_not_run(held: Held) -> None:
     assert held.order == ["last"]
 
 
+async def test_thousands_who_leave_are_passed_over_a_few_at_a_time(held: Held) -> None:
+    """And who comes behind them is served."""
+    reads = [held.read("one") for _ in range(3000)]
+    await settled()
+    for one in reads:
+        one.cancel()
+    last = held.read("one")
+    held.goes_on.set()
+    await asyncio.wait([*reads, last])
+    again = [held.read("two") for _ in range(20)]
+    await asyncio.wait(again)
+    assert held.order == ["one", *["two"] * 20]
+
+
 async def test_a_closed_connection_refuses_those_that_waited(held: Held) -> None:
     """Nobody waits for ever."""
     reads = [held.read("one") for _ in range(3 * READS_AT_ONCE)]

@@ -98,8 +98,10 @@ async def test_a_connection_with_many_calls_that_did_not_end_is_made_anew(monkey
         raise AssertionError
 
     async def call() -> str:
+        is_answered = answers[0]
         calling = asyncio.create_task(connection.call("tool_0_0", "{}", print, ask))
-        await elapse(timedelta(seconds=61))
+        if not is_answered:  # a result is read in a thread, and the clock does not wait for it
+            await elapse(timedelta(seconds=61))
         outcome = await calling
         assert isinstance(outcome, ToolOutcome)
         return outcome.output

@@ -7,7 +7,12 @@ import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from opencode.message.message_pb2 import GetMessagesRequest, ListMessagesRequest, SendMessageRequest
+from opencode.message.message_pb2 import (
+    AbortSessionRequest,
+    GetMessagesRequest,
+    ListMessagesRequest,
+    SendMessageRequest,
+)
 from opencode.session.session_pb2 import (
     COMPACTION_MODE_OFF,
     COMPACTION_MODE_ON,
@@ -38,10 +43,13 @@ from tests.support.clients.conversation import (
     session_of,
     talk,
     tool,
+    turn_ended,
     watching,
     words_of,
 )
 from tests.support.servers.running import Client, connect, running_server
+from turnwire.domain.conversation.sessions import Session
+from turnwire.storage.sqlite.reading.tenant_reads import TenantReads
 
 
 async def update(
@@ -427,3 +435,23 @@ async def test_session_whose_directory_is_no_longer_allowed_works_on(tmp_path: P
         assert (await client.sessions.UpdateSession(request)).session.settings == kept
         await update(client, session_id, directory=str(two))
         await client.messages.SendMessage(read)
+
+
+async def test_a_session_and_its_turn_are_of_one_moment(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that ends while the session is read is told with its end, or as running with what was before."""
+    accepted = await client.messages.SendMessage(ask(FOREVER))
+    real, reads = TenantReads.session, list[int]()
+
+    async def session(self: TenantReads, session_id: str) -> Session:
+        found = await real(self, session_id)
+        reads.append(found.head_sequence)
+        if len(reads) == 1:
+            await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+            await turn_ended(client, accepted)
+        return found
+
+    monkeypatch.setattr(TenantReads, "session", session)
+    told = await session_of(client, accepted.session_id)
+    monkeypatch.undo()
+    assert not told.active_turn_id
+    assert told.head_sequence == (await session_of(client, accepted.session_id)).head_sequence > reads[0]

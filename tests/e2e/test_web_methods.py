@@ -1,10 +1,12 @@
 """Every method of the contract over Connect: by protobuf and by JSON it answers what it answers over gRPC."""
 
 import base64
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import grpc
 import pytest
@@ -41,7 +43,18 @@ class Both(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Both]:
-    """A server with a conversation; what the conversation does not have is named and not there."""
+    """A server with a conversation; what the conversation does not have is named and not there.
+
+    A page of a search is never short because the machine is slow.
+    """
+    with patch("turnwire.storage.sqlite.searching.finding.SHOWING_SECONDS", 600):
+        async with served(tmp_path_factory) as one:
+            yield one
+
+
+@contextlib.asynccontextmanager
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Both]:
+    """Serves a conversation at both listeners."""
     async with (
         running_server(tmp_path_factory.mktemp("methods"), '[web]\nlisten = "127.0.0.1:0"\n') as server,
         connect(server.address) as client,

@@ -30,6 +30,10 @@ VIEWS_AT_ONCE = 500
 """Sessions of a list that are looked at before the event loop goes on with others."""
 
 
+_READS = 4
+"""Times that a session is read for one answer at most, however many short turns begin and end meanwhile."""
+
+
 class SessionViews(Struct, frozen=True):
     """A page of sessions."""
 
@@ -82,8 +86,17 @@ class Sessions:
         return await self._once(principal, new, lambda: self._create(principal, new))
 
     async def get(self, principal: Principal, session_id: str) -> SessionView:
-        """Returns a session with its running turn and queue."""
-        return self._turns.view(await self._of(principal).session(session_id))
+        """Returns a session with its running turn and queue.
+
+        They are of one moment, so it is read again when a turn has begun or ended meanwhile.
+        """
+        conversations = self._of(principal)
+        for _ in range(_READS - 1):
+            running = self._turns.live(session_id)
+            session = await conversations.session(session_id)
+            if self._turns.live(session_id) is running:
+                return self._turns.view(session)
+        return self._turns.view(await conversations.session(session_id))
 
     async def spent(self, principal: Principal, session_id: str) -> Spent:
         """Returns what the ended turns of a session have used."""

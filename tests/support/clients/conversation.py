@@ -1,5 +1,6 @@
 """Talking to a server in tests: short ways to ask, to watch, and to say what an error was."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field

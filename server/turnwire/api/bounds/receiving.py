@@ -196,10 +196,8 @@ class Receiving:
         while self._behind.count or self._waiting.count:
             waiting = self._behind if self._behind.count else self._waiting
             most = waiting.owner_of_most()
-            is_modest = group_of(most) != group_of(connection) or waiting.count_of(connection) + 1 < waiting.count_of(
-                most
-            )
-            if waiting is self._waiting and not is_modest:
+            has_fewer = waiting.count_of(connection) + 1 < waiting.count_of(most)
+            if waiting is self._waiting and not has_fewer and group_of(most) == group_of(connection):
                 return False
             turn = waiting.take_newest(most)
             if not turn.done():

@@ -21,6 +21,7 @@ from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import INTERRUPTED_RUN, RESULT_RETRY_SECONDS, cut_to_bytes, server_result
+from turnwire.core.waiting import WaitingCalls
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
@@ -129,9 +130,10 @@ async def _commits(store: FakeStore, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_result_has_its_place_until_it_is_stored() -> None:
-    """The one for which others wait, and the room of its files; also while the disk is full."""
-    store, left = FakeStore(), list[str]()
+async def _settling_with_a_file(
+    store: FakeStore, left: list[str], output: str
+) -> tuple[WaitingCalls, "asyncio.Task[Message]"]:
+    """Begins to store a result with a file of a megabyte, which notes when it gives up its place."""
     calls, tools, _ = _server_calls(1, store)
     room = calls._calls._environment.waiting_calls
     room.hold("default", calls.message.turn_id, calls.message)
@@ -139,8 +141,14 @@ async def test_a_result_has_its_place_until_it_is_stored() -> None:
     await tools.until_called(1)
     store.automatic = False
     file = ToolFile(content=bytes(2**20), mime="image/png")
-    text = "x" * 2**17
-    tools.calls[0][3].set_result(ToolOutcome(output=text, files=(file,), leave=lambda: left.append("place")))
+    tools.calls[0][3].set_result(ToolOutcome(output=output, files=(file,), leave=lambda: left.append("place")))
+    return room, settling
+
+
+async def test_a_result_has_its_place_until_it_is_stored() -> None:
+    """The one for which others wait, and the room of its files; also while the disk is full."""
+    store, left = FakeStore(), list[str]()
+    room, settling = await _settling_with_a_file(store, left, "x" * 2**17)
     for attempt in (1, 2, 3):
         await _commits(store, 1 + attempt)
         assert room.bytes > 2**20 + 2**17
@@ -159,14 +167,7 @@ async def test_a_result_has_its_place_until_it_is_stored() -> None:
 async def test_what_a_cancelled_call_holds_is_given_up() -> None:
     """Its result may never be stored."""
     store, left = FakeStore(), list[str]()
-    calls, tools, _ = _server_calls(1, store)
-    room = calls._calls._environment.waiting_calls
-    room.hold("default", calls.message.turn_id, calls.message)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
-    store.automatic = False
-    file = ToolFile(content=bytes(2**20), mime="image/png")
-    tools.calls[0][3].set_result(ToolOutcome(output="", files=(file,), leave=lambda: left.append("place")))
+    room, settling = await _settling_with_a_file(store, left, "")
     await _commits(store, 2)
     settling.cancel()
     await asyncio.wait((settling,))

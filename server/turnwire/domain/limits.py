@@ -113,8 +113,8 @@ class Limits(
     """Calls at the same time, open streams and those whose answer is not read included; further ones are refused."""
     max_pending_calls: Count = 12_000
     """Calls of gRPC that have come and have not begun. So many watchers can come back at once. With one more, the
-    newest of the address and connection that has most of them is refused. Calls that come faster than the server takes them
-    from gRPC end as CANCELLED."""
+    newest of the address and connection that has most of them is refused. Calls that come faster than the server takes
+    them from gRPC end as CANCELLED."""
     max_streams_per_connection: Count = 1_000
     """Calls at the same time on one connection of gRPC. A client waits with further ones, or opens another
     connection."""

@@ -335,7 +335,11 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES},
         "core.turns.verdict": {"MAX_PAUSES": "the turn ends"},
         "core.use_cases.rewriting.late_turns": {"MAX_ATTEMPTS": "`STALE_VERSION`"},
-        "storage.sqlite.writing.writer": {"MAX_BATCH": WAITS, "MAX_BATCH_BYTES": WAITS},
+        "storage.sqlite.writing.writer": {
+            "MAX_BATCH": WAITS,
+            "MAX_BATCH_BYTES": WAITS,
+            "STOP_SECONDS": "it is not stored",
+        },
     },
     "Watches and connections": {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},

@@ -203,6 +203,7 @@ class Server:
         expiry.start()
         authenticator = await _open_authenticator(config, stack)
         gate = Gate(authenticator, self.load, rates.admit, observer)
+        stack.callback(store.end_soon)
         await self._listen(listeners, all_services(use_cases, authenticator.offered), gate, stack)
         providers.start()
         stack.callback(feed.close)

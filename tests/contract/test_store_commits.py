@@ -1,6 +1,7 @@
 """Store, writing: units of work are durable, ordered, published, and each has an outcome of its own."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, RecordRequest
 from turnwire.ports.pages import Bounds, Page
 from turnwire.ports.store import StoredRequest
-from turnwire.storage.sqlite.writing.writer import PART_BYTES
+from turnwire.storage.sqlite.writing.writer import PART_BYTES, Other
 
 
 @pytest.fixture
@@ -193,6 +194,37 @@ async def test_waiting_commits_have_an_outcome_when_the_store_closes(opened: Ope
     assert answers == [Committed(i + 1, i + 2, {f"msg_{i}": f"msg_{i - 1}"} if i else {}) for i in range(5)]
     with pytest.raises(ShuttingDown):
         await opened.store.commit(adding(make_message("msg_late", "a")))
+
+
+async def test_a_stop_stores_no_longer_than_it_has_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is being stored then is stored. What waits behind it is refused, in its transaction or not."""
+    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.BATCH_SECONDS", 0.0)  # a transaction has one unit
+    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.STOP_SECONDS", 0.0)
+    is_begun, may_end = threading.Event(), threading.Event()
+
+    def hold(_db: object, _deltas: object) -> None:
+        is_begun.set()
+        may_end.wait()
+
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        held = opened.store._writer.carry_out(Other(hold))
+        beside = opened.store._writer.carry_out(Other(lambda _db, _deltas: None))
+        try:
+            await asyncio.to_thread(is_begun.wait)
+            behind = opened.store.commit(adding(make_message("msg_behind", "a")))
+            opened.store.end_soon()
+            with pytest.raises(ShuttingDown):
+                await behind
+            assert not held.done()
+        finally:
+            may_end.set()
+        await held
+        late = opened.store.commit(adding(make_message("msg_late", "a")))
+        outcomes = await asyncio.gather(beside, late, return_exceptions=True)
+        assert [type(one) for one in outcomes] == [ShuttingDown, ShuttingDown]
+    async with opened_store(tmp_path) as opened:
+        assert await _message_ids(opened) == []
 
 
 async def test_reading_a_closed_store_is_a_storage_error(opened: OpenedStore) -> None:

@@ -49,7 +49,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out. Clients must
     accept answers of this size."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
-    """How long running requests may continue when the server stops. By default, a stop takes at most two seconds."""
+    """How long running requests may continue when the server stops. By default, a stop takes about two seconds."""
     heartbeat_seconds: Seconds = 15.0
     """Time without events after which a watcher gets a heartbeat."""
     insecure: bool = False

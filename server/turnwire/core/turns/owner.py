@@ -29,6 +29,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
     MessageNotFound,
+    ShuttingDown,
     StorageError,
     TooManyTurns,
     TurnInProgress,
@@ -342,7 +343,9 @@ class SessionTurns:
         idle = Work() if self.queue and not self._stopping.is_set() else _IDLE
         if await self._commit_surely(work + idle):
             self._is_announced = self._is_announced and not idle.events
-        elif not self._stopping.is_set():
+        elif self._stopping.is_set():
+            run.is_left = True
+        else:
             await self._end_unsaved(run)
 
     async def _end_unsaved(self, run: TurnRun) -> None:
@@ -376,7 +379,7 @@ class SessionTurns:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]):
                         await self._stopping.wait()
-            except MessageNotFound:  # what a turn answers again
+            except (MessageNotFound, ShuttingDown):  # what a turn answers again; the store ends, see `end_soon`
                 return False
             except Exception as error:
                 log.error("turn_not_saved", session_id=self._session_id, exc_info=error)

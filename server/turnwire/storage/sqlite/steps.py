@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import aiosqlite
 
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import ShuttingDown, StorageError
 from turnwire.storage.sqlite.connection import run
 
 RETRY_SECONDS = 60.0
@@ -65,7 +65,7 @@ class Steps:
             self._wake.clear()
             try:
                 is_more = await self._carry_out()
-            except StorageError:
+            except (StorageError, ShuttingDown):  # of the latter, `aclose` comes soon
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if is_more:

@@ -224,6 +224,10 @@ class SqliteStore:
         """Returns the database and the files beside it."""
         return self._files.identities()
 
+    def end_soon(self) -> None:
+        """Bounds how long a stop waits for what is to be stored; see `GroupWriter.end_soon`."""
+        self._writer.end_soon()
+
     async def aclose(self) -> None:
         """Closes the database; see `Store.aclose`."""
         if self._closed:

@@ -19,7 +19,7 @@ from turnwire.domain.conversation.events import QueueChanged, SessionStatusChang
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition, Turn, TurnStatus
-from turnwire.domain.errors import StorageBusy, TooManyTurns, TurnInProgress
+from turnwire.domain.errors import ShuttingDown, StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.domain.limits import Limits
 from turnwire.event_loop.owner import OWNER, own
 from turnwire.ports.commit import Committed, PutTurn
@@ -273,6 +273,23 @@ async def test_what_a_stop_leaves_is_counted() -> None:
         _send(turns, name)
     await settled()
     assert await turns.aclose() == LeftTurns(running=1, queued=2)
+
+
+async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
+    """It has not ended, and the next start ends it."""
+    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
+    providers = FakeProviders(FakeProvider([TextDelta(0, "so far"), None]))
+    turns = Turns(make_environment(store, providers, observer=observer))
+    _send(turns, "a")
+    await settled()
+    store.automatic = False
+    closing = asyncio.create_task(turns.aclose())
+    while not closing.done():
+        for waiting in (one for one in store.futures if not one.done()):
+            waiting.set_exception(ShuttingDown())
+        await asyncio.sleep(0)
+    assert await closing == LeftTurns(running=1, queued=0)
+    assert [what for what, _ in observer.turns] == ["started"]
 
 
 async def test_a_turn_is_work_of_who_asked_for_it() -> None:

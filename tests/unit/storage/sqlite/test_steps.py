@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.fakes.loop import settled
+from turnwire.domain.errors import ShuttingDown
 from turnwire.storage.sqlite.steps import Steps
 
 
@@ -31,3 +32,19 @@ async def test_work_that_is_woken_and_closed_at_once_ends(loops: int) -> None:
     closing = asyncio.create_task(work.aclose())
     await settled()
     assert closing.done()
+
+
+async def test_work_that_a_stopping_store_refuses_waits_to_be_closed() -> None:
+    """Its task does not fail, which asyncio would report."""
+
+    class Refused(Nothing):
+        async def _carry_out(self) -> bool:
+            raise ShuttingDown
+
+    work = Refused()
+    work.start()
+    await settled()
+    assert work._task is not None
+    assert not work._task.done()
+    await work.aclose()
+    assert work._task.cancelled()

@@ -47,6 +47,10 @@ LARGE_BYTES = 64 * 1024
 PART_BYTES = 1024
 """What writing a part costs, whatever its text."""
 
+STOP_SECONDS = 4.0
+"""How long a stop stores what waits; the next start ends what it leaves, as after a kill. Hundreds of answers that end
+together may have hundreds of thousands of parts."""
+
 T = TypeVar("T")
 
 
@@ -121,7 +125,7 @@ class GroupWriter:
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
         self._told: frozenset[str] = frozenset()  # the sessions of which the current batch has events
-        self._closing = False
+        self._closing = self._is_refusing = False
         self.published_position = 0
         """Position of the newest event that was published; of the newest in the log when none was yet."""
         self._start_position = 0
@@ -168,6 +172,19 @@ class GroupWriter:
         if self._batch is not None and (session_id in told if session_id is not None else told):
             await asyncio.shield(self._batch)
 
+    def end_soon(self) -> None:
+        """Stores what waits for `STOP_SECONDS` more; what waits then, and what comes later, fails with ShuttingDown.
+
+        Of each session that is what came last, so the next start finds what it would find after a kill.
+        """
+        asyncio.get_running_loop().call_later(STOP_SECONDS, self._refuse)
+
+    def _refuse(self) -> None:
+        self._closing = self._is_refusing = True
+        for _, future, _ in self._waiting.take(len(self._waiting)):
+            if not future.done():
+                future.set_exception(ShuttingDown())
+
     async def aclose(self) -> None:
         """Writes the waiting commits, then ends the task. Idempotent."""
         self._closing = True
@@ -201,6 +218,8 @@ class GroupWriter:
                 self._batch.set_result(None)
                 self._batch = None
                 del batch  # megabytes, maybe, and the next one may be an hour away
+                if self._is_refusing:
+                    self._refuse()  # what the batch had no room for
             if self._closing:
                 return
 

@@ -97,6 +97,7 @@ class TurnRun:
             self._task = asyncio.create_task(self._steps(slots), name=f"turn {self.turn.turn_id}")
             await asyncio.wait((self._task,))
         ending = self._ending_of(self._task)
+        self._task = None  # its error has the frames of this turn, which would keep its answer until a collection
         if self._phase is not None:
             self._end = await self._phase.stop()
         if self._is_suspended and ending is self._stopped_with and (self._end is None or self._end.is_resumable):

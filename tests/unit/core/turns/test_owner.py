@@ -1,6 +1,7 @@
 """Places in a session: taken before a message is stored, used or given up, committed in their order."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 
@@ -66,8 +67,8 @@ async def test_the_first_message_starts_and_the_next_ones_wait() -> None:
 
 
 async def test_turns_that_the_stop_cuts_off_end_in_rounds_of_their_own() -> None:
-    """Other work of their owner runs between two: what has come of each answer is put together, priced and closed."""
-    ended_in, rounds = list[int](), 0
+    """Other work of their owner runs between two: an answer is put together, priced and closed, and leaves memory."""
+    ended_in, gone_in, rounds = list[int](), list[int](), 0
 
     class Ends(RecordingObserver):
         def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
@@ -84,6 +85,10 @@ async def test_turns_that_the_stop_cuts_off_end_in_rounds_of_their_own() -> None
             turns.start(place, Work((PutTurn(place.turn),)) + place.work)
     await settled()
     assert turns.counts().running == 5
+    for owner in turns._owners.values():
+        assert owner.run is not None
+        weakref.finalize(owner.run, lambda: gone_in.append(rounds))
+    del owner
 
     async def close() -> None:
         nonlocal rounds
@@ -95,6 +100,7 @@ async def test_turns_that_the_stop_cuts_off_end_in_rounds_of_their_own() -> None
 
     await asyncio.create_task(close())
     assert len(ended_in) == len(set(ended_in)) == 5
+    assert len(gone_in) == len(set(gone_in)) == 5
 
 
 async def test_a_message_is_left_on_disk_as_soon_as_it_is_stored() -> None:

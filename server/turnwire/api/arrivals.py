@@ -6,7 +6,7 @@ have turns, and those with few calls go before those with many.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
 from turnwire.domain.incremental.turns import Turns
@@ -48,13 +48,13 @@ class Arrivals(Generic[T]):
     def next(self) -> asyncio.Future[T]:
         """Returns a future of the call that begins next. The one before must be done.
 
-        The future raises what `end` was given once no call waits.
+        The future raises what `end` was given.
         """
         asked = self._asked = asyncio.get_running_loop().create_future()
-        if self._waiting.count:
-            asked.set_result(self._waiting.take()[1])
-        elif self._ended_by is not None:
+        if self._ended_by is not None:
             asked.set_exception(self._ended_by)
+        elif self._waiting.count:
+            asked.set_result(self._waiting.take()[1])
         return asked
 
     def begun(self, connection: str) -> None:
@@ -75,13 +75,19 @@ class Arrivals(Generic[T]):
         """Forgets all calls of a connection that is closed and that wait. Returns them."""
         return self._waiting.drop(connection)
 
-    def end(self, error: Exception) -> list[T]:
-        """Ends `next` with an error. Returns the calls that wait, which do not begin any more."""
-        calls = [self._waiting.take()[1] for _ in range(self._waiting.count)]
+    def end(self, error: Exception) -> Iterator[T]:
+        """Ends `next` with an error. Returns the calls that wait, which do not begin any more.
+
+        Each waits until it is taken: thousands at once take tens of milliseconds.
+        """
         self._ended_by = error
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
-        return calls
+        return self._rest()
+
+    def _rest(self) -> Iterator[T]:
+        while self._waiting.count:
+            yield self._waiting.take()[1]
 
     @property
     def has_ended(self) -> bool:

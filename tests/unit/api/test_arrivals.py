@@ -45,7 +45,7 @@ async def test_nobody_asks_any_more() -> None:
     arrivals = Arrivals[str](10)
     arrivals.next().cancel()
     arrivals.add("host:a", "a0")
-    assert arrivals.end(ValueError("stopped")) == ["a0"]
+    assert list(arrivals.end(ValueError("stopped"))) == ["a0"]
 
 
 async def test_who_has_few_calls_goes_first() -> None:
@@ -82,14 +82,17 @@ async def test_calls_of_a_closed_connection_do_not_begin() -> None:
 
 
 async def test_the_end_returns_what_waits() -> None:
-    """Whoever waits for a call gets the error."""
+    """Whoever waits for a call gets the error. What is not taken yet goes on waiting, and does not begin."""
     asked = Arrivals[str](10)
     future = asked.next()
-    assert asked.end(ValueError("stopped")) == []
+    assert list(asked.end(ValueError("stopped"))) == []
     with pytest.raises(ValueError, match="stopped"):
         await future
     arrivals = waiting({"a": 2, "b": 1})
-    assert sorted(arrivals.end(ValueError("stopped"))) == ["a0", "a1", "b0"]
+    rest = arrivals.end(ValueError("stopped"))
+    taken = [next(rest)]
+    assert arrivals.count == 2
     with pytest.raises(ValueError, match="stopped"):
         await arrivals.next()
-    assert arrivals.end(ValueError("again")) == []
+    assert sorted(taken + list(rest)) == ["a0", "a1", "b0"]
+    assert list(arrivals.end(ValueError("again"))) == []

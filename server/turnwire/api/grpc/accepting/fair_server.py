@@ -9,6 +9,7 @@ that has most is refused. A call whose client has left keeps its place until its
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar
@@ -110,9 +111,9 @@ class FairServer(_SERVER):  # type: ignore[misc]
 
     async def _end(self, error: Exception) -> None:
         calls = self._arrivals.end(error)
-        while calls:
-            for _ in range(min(_FEW, len(calls))):
-                self._refuse(calls.pop(), self._stopping)
+        while self._arrivals.count:
+            for call in itertools.islice(calls, _FEW):
+                self._refuse(call, self._stopping)
             await asyncio.sleep(0)
 
     def _note(self, call: Any) -> None:

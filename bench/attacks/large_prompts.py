@@ -23,6 +23,9 @@ _LONG_MESSAGES = 6
 """Of the session that is forked; 11 MiB each."""
 
 
+_WAITING_SESSIONS = 64
+
+
 @contextlib.asynccontextmanager
 async def _silent(folder: Path) -> AsyncIterator[str]:
     stopped = asyncio.Event()
@@ -89,6 +92,30 @@ async def _forks(target: Target) -> None:
             print(f"forks asked: {asked}")
 
 
+async def _waiting(target: Target) -> None:
+    """Messages that wait behind turns of as many sessions, which all end at once; again and again."""
+    short = [message_pb2.MessagePart(text=message_pb2.TextPart(text="go"))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))]
+    begun = 0
+    async with caller(target) as one:
+        running = [await one.new_session() for _ in range(_WAITING_SESSIONS)]
+
+        async def begin(session_id: str) -> None:
+            first = message_pb2.SendMessageRequest(session_id=session_id, parts=short, model=_SILENT)
+            await surely(partial(one.messages.SendMessage, first))
+            await surely(
+                partial(one.messages.SendMessage, message_pb2.SendMessageRequest(session_id=session_id, parts=long))
+            )
+
+        while True:
+            for session_id in running:
+                await begin(session_id)
+            abort = (message_pb2.AbortSessionRequest(session_id=one_id, keep_queue=True) for one_id in running)
+            await asyncio.gather(*(surely(partial(one.messages.AbortSession, request)) for request in abort))
+            begun += len(running)
+            print(f"begun: {begun}")
+
+
 async def _repeats(target: Target) -> None:
     """Many large texts of one word, and searches for phrases of that word."""
     async with caller(target) as one, grpc.aio.insecure_channel(target.address) as channel:
@@ -132,6 +159,13 @@ ATTACKS = (
         _forks,
         around=_silent,
         seconds=40,
+    ),
+    Attack(
+        "large_messages_at_once",
+        "turns of 64 sessions that end at once, each with a message of 14 MiB behind it",
+        _waiting,
+        around=_silent,
+        seconds=60,
     ),
     Attack("search_repeats", "searches for phrases in texts of one word", _repeats, seconds=12),
 )

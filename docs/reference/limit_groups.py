@@ -331,6 +331,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.wire.supervisor": {"GRACE_SECONDS": "the program is killed"},
     },
     "Queues and turns": {
+        "core.environment": {"MAX_BEGINNING_BYTES": "the turn waits"},
         "core.turns.resuming": {"MAX_RESUMES": "the turn ends: `SERVER_RESTARTED`"},
         "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES},
         "core.turns.verdict": {"MAX_PAUSES": "the turn ends"},

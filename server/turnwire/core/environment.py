@@ -26,6 +26,10 @@ from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.ports.tools import NoServerTools, ServerTools
 
+MAX_BEGINNING_BYTES = 64 * 2**20
+"""Of messages that have waited, from before they are read until the beginning of their turns is stored. The turns of
+hundreds of sessions may end at once, or wait at a start on a full disk."""
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -51,6 +55,11 @@ class Environment:
     def prompts(self) -> Room:
         """For prompts on their way to models."""
         return Room(self.settings.limits.max_prompts_bytes)
+
+    @cached_property
+    def beginnings(self) -> Room:
+        """For messages that have waited, while the beginning of their turns is stored."""
+        return Room(MAX_BEGINNING_BYTES)
 
     @cached_property
     def waiting_calls(self) -> WaitingCalls:

@@ -37,8 +37,6 @@ from turnwire.domain.errors import (
 from turnwire.domain.incremental.slices import at_once
 from turnwire.event_loop.owner import own_if_nobody
 from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
-from turnwire.ports.conversations import AlternativesOf
-from turnwire.ports.pages import Page
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
 RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
@@ -89,7 +87,7 @@ class SessionTurns:
         self._stopping = asyncio.Event()
         self._uncancelled = Uncancelled()
         self.queue = SessionQueue()
-        self._waiting = WaitingPlaces(environment.store, self.queue, self._stopping)
+        self._waiting = WaitingPlaces(environment.store, self.queue, self._stopping, environment.beginnings)
         self.changes = QueueChanges(environment, session_id, self.queue, self._aim_of, self._interrupt)
         self.run: TurnRun | None = None
 
@@ -156,7 +154,7 @@ class SessionTurns:
         if place is None:
             self._forget(self._session_id)
             return
-        self.run = self._new_run(place.turn)
+        self.run = self._new_run_of(place)
         self._run_from(place)
 
     async def drop(self, taken: list[Place]) -> tuple[str, ...]:
@@ -223,6 +221,12 @@ class SessionTurns:
     def _new_run(self, turn: Turn, resume: ResumePoint | None = None) -> TurnRun:
         return TurnRun(self._environment, turn, resume, self._take_in)
 
+    def _new_run_of(self, place: Place) -> TurnRun:
+        """Returns a run of a place that was taken out of the queue; it keeps what of the turn is small."""
+        run = self._new_run(place.turn)
+        place.empty_turn()
+        return run
+
     async def _take_in(self, run: TurnRun) -> None:
         """Lets messages join a turn before its next step. What has begun is completed when the turn is stopped."""
         turn_id = run.turn.turn_id
@@ -261,7 +265,7 @@ class SessionTurns:
             run.ended.set()
             place = await self._next()
             if place is not None:
-                self.run = run = self._new_run(place.turn)
+                self.run = run = self._new_run_of(place)
         self.run = None
         self._forget(self._session_id)
 
@@ -284,8 +288,11 @@ class SessionTurns:
             return durable
         if not durable:
             return False
-        if place.turn.regenerates:
-            return await self._start_again(place, run)
+        async with self._waiting.whole(place) as is_whole:
+            begin = self._start_again if place.turn.regenerates else self._start_waiting
+            return is_whole and await begin(place, run)
+
+    async def _start_waiting(self, place: Place, run: TurnRun) -> bool:
         now = self._environment.clock()
         place.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING, started_at=now)
         run.begin(place.turn)
@@ -298,11 +305,11 @@ class SessionTurns:
         return await self._commit_surely(work + self.queue.changed())
 
     async def _start_again(self, place: Place, run: TurnRun) -> bool:
-        """As `_start` for a turn that answers a message again; ends it when that message waits or was taken back."""
+        """As `_start_waiting` for a turn that answers a message again; ends it when that waits or was taken back."""
         waiting, message_id = place.turn, place.message.message_id
         for _ in range(2):  # once more when the message began to wait between reading and storing
             try:
-                question, now = await self._question(waiting), self._environment.clock()
+                question, now = await self._waiting.question(waiting), self._environment.clock()
             except StorageError as error:  # it waits for the next start
                 log.error("turn_not_read", session_id=self._session_id, reason=error.reason)
                 return False
@@ -324,15 +331,6 @@ class SessionTurns:
                 return True
             self._is_announced = announced
         return False
-
-    async def _question(self, turn: Turn) -> Message | None:
-        """Returns the message that a turn answers again; None when it waits or was taken back."""
-        store = self._environment.store.of(turn.tenant)
-        try:
-            await store.alternatives(turn.session_id, AlternativesOf(turn.regenerates), Page(size=1))
-            return await store.message(turn.session_id, turn.regenerates)
-        except MessageNotFound:
-            return None
 
     async def _run_turn(self, run: TurnRun, span: Span) -> None:
         work = await run.run(self._slots)

@@ -154,13 +154,15 @@ async def test_a_full_queue_stays_on_disk() -> None:
     assert sum(len(msgspec.json.encode((place.turn, place.message))) for place in queue) < 50 * 1000
     await turns.abort("ses_1", "", keep_queue=True)
     await settled()
-    assert store.read == ["trn_1", "trn_q0", "msg_q0", "trn_q0"]  # and its tools again for its request
+    # with its message once there is room for both, and its tools again for its request
+    assert store.read == ["trn_1", "trn_q0", "trn_q0", "msg_q0", "trn_q0"]
     stored = [change.turn for commit in store.commits for change in commit.changes if isinstance(change, PutTurn)]
     assert (stored[-1].turn_id, stored[-1].status, stored[-1].tools) == ("trn_q0", TurnStatus.RUNNING, tools)
     assert len(queue) == 49
     dropped = await turns.abort("ses_1", "", keep_queue=False)
     assert len(dropped.dropped_message_ids) == 49
-    assert store.read == ["trn_1", "trn_q0", "msg_q0", "trn_q0"]  # and its tools again for its request
+    # with its message once there is room for both, and its tools again for its request
+    assert store.read == ["trn_1", "trn_q0", "trn_q0", "msg_q0", "trn_q0"]
     await turns.aclose()
 
 

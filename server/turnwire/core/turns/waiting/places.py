@@ -30,7 +30,7 @@ class Place:
 
     It is reserved before the message is stored, so that the response and the stored work can contain it. From when it
     is stored until its turn starts, it is an outline: it has neither the content of the message nor the tools and the
-    system prompt of the turn, however many wait. `fill` reads them.
+    system prompt of the turn, however many wait. `fill` reads them, and `fill_turn` those of the turn alone.
     """
 
     turn: Turn
@@ -45,6 +45,8 @@ class Place:
     durable: asyncio.Future[Committed] | None = None
     """The commit that stores the message; None before `start`, and when an earlier process stored it."""
     is_outline: bool = False
+    size_bytes: int | None = None
+    """Of the message of an outline, as `text_bytes`; None when an earlier process stored it."""
 
     @classmethod
     def waiting(cls, turn: Turn, message_id: str) -> "Place":
@@ -69,9 +71,21 @@ class Place:
 
     def empty(self) -> None:
         """Leaves out what may be large; call it once the message is stored."""
+        if not self.is_outline:
+            self.size_bytes = self.text_bytes
         self.turn = self.turn.outline()
         self.message = _outline(self.turn, self.message.message_id)
         self.work, self.is_outline = Work(), True
+
+    async def fill_turn(self, store: Store) -> None:
+        """Reads what was left out of the turn; the place stays an outline. As `fill`."""
+        if self.is_outline:
+            self.turn = await store.of(self.turn.tenant).turn(self.turn.session_id, self.turn.turn_id)
+
+    def empty_turn(self) -> None:
+        """Leaves out of an outline what `fill_turn` has read."""
+        if self.is_outline:
+            self.turn = self.turn.outline()
 
     async def fill(self, store: Store) -> None:
         """Reads what was left out. Does nothing when nothing was. Safe to cancel.

@@ -2,12 +2,18 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.turns.waiting.queue import SessionQueue
-from turnwire.domain.errors import NotFound, StorageError
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import MessageNotFound, NotFound, StorageError
+from turnwire.domain.incremental.room import Room
+from turnwire.ports.conversations import AlternativesOf
+from turnwire.ports.pages import Page
 from turnwire.ports.store import Store
 
 PAUSES_SECONDS = (0.1, 0.5, 2.0)
@@ -19,37 +25,78 @@ log = structlog.get_logger()
 class WaitingPlaces:
     """Reads what the places of a queue leave out, when it is needed."""
 
-    def __init__(self, store: Store, queue: SessionQueue, stopping: asyncio.Event) -> None:
+    def __init__(self, store: Store, queue: SessionQueue, stopping: asyncio.Event, room: Room) -> None:
         """Args:
         store: Where the messages are.
         queue: The queue of one session.
         stopping: Set when nothing is to start any more.
+        room: That of all sessions; see `Environment.beginnings`.
         """
         self._store = store
         self._queue = queue
         self._stopping = stopping
+        self._room = room
 
     async def take_first(self) -> Place | None:
-        """Takes the next place out of the queue and fills it; None when none waits or nothing is to start any more.
+        """Takes the next place out of the queue, with its whole turn and without its message.
 
-        Nothing is awaited between taking it and returning it. One that cannot be read is left out: it waits for the
-        next start.
+        Returns None when none waits or nothing is to start any more. Nothing is awaited between taking a place and
+        returning it. One that cannot be read is left out: it waits for the next start.
         """
         while (place := self._queue.first) is not None and not self._stopping.is_set():
-            is_filled = await self.fill(place)
+            is_read = await self._read(place, place.fill_turn)
             if place is self._queue.first and not self._stopping.is_set():
                 self._queue.remove(place)
-                if is_filled:
+                if is_read:
                     return place
-            elif place in self._queue:  # another one came before it
-                place.empty()
+            else:  # another one came before it
+                place.empty_turn()
         return None
+
+    @contextlib.asynccontextmanager
+    async def whole(self, place: Place) -> AsyncIterator[bool]:
+        """Has all of a place that was taken while the beginning of its turn is being stored; waits for room for that.
+
+        Yields what `fill` returns.
+        """
+        size, tenant = self._needed(place), place.turn.tenant
+        await self._room.take(tenant, size)
+        try:
+            is_filled = await self.fill(place)
+            more = self._needed(place) - size
+            self._room.change(more)
+            size += more
+            yield is_filled
+        finally:
+            self._room.change(-size)
+
+    def _needed(self, place: Place) -> int:
+        """Returns the room for a message. One that is answered again is read beside, so its place tells nothing."""
+        size = place.size_bytes if place.is_outline else place.text_bytes
+        if size is None or place.turn.regenerates:
+            return self._room.max_bytes // 2
+        return min(size, self._room.max_bytes)
 
     async def fill(self, place: Place) -> bool:
         """Reads what is stored of a message. Returns False when it is gone, or cannot be read after some attempts."""
+        return await self._read(place, place.fill)
+
+    async def question(self, turn: Turn) -> Message | None:
+        """Returns the message that a turn answers again; None when it waits or was taken back.
+
+        Raises StorageError.
+        """
+        store = self._store.of(turn.tenant)
+        try:
+            await store.alternatives(turn.session_id, AlternativesOf(turn.regenerates), Page(size=1))
+            return await store.message(turn.session_id, turn.regenerates)
+        except MessageNotFound:
+            return None
+
+    async def _read(self, place: Place, fill: Callable[[Store], Awaitable[None]]) -> bool:
         for pause in (*PAUSES_SECONDS, None):
             try:
-                await place.fill(self._store)
+                await fill(self._store)
             except (StorageError, NotFound) as error:
                 if pause is None or self._stopping.is_set() or isinstance(error, NotFound):
                     log.error("turn_not_read", session_id=place.turn.session_id, reason=error.reason)

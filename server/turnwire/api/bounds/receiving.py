@@ -296,7 +296,7 @@ class Receiving:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:  # it had got a place, no refusal
                 self._give_back()
             raise
 

@@ -187,6 +187,25 @@ async def test_the_newest_of_who_has_most_makes_room_for_a_call_of_others() -> N
     assert await asyncio.gather(*calls[:4], *modest) == [*"123478"]
 
 
+async def test_one_that_is_refused_and_cancelled_at_once_gives_no_place_back() -> None:
+    """It had none. Else each would let one more be received than memory is for."""
+    sent = Sent(2)
+    full = TooManyCalls.at("limits.max_calls", 5, timedelta(seconds=1))
+    calls = [sent.ask(name, "host:greedy") for name in "123"]
+    await settled()
+    assert sent.receiving.make_room("other:modest", full)
+    calls[2].cancel()
+    calls.append(sent.ask("4", "other:modest"))
+    await settled()
+    assert calls[2].cancelled()
+    assert sent.begun == ["1", "2"]
+    for name in "12":
+        sent.come(name)
+    await settled()
+    sent.come("4")
+    assert await asyncio.gather(*calls[:2], calls[3]) == [*"124"]
+
+
 async def test_one_that_does_not_come_fails() -> None:
     """After its time."""
     call = Sent(2).ask("1")

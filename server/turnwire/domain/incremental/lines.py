@@ -57,6 +57,7 @@ class Lines(Generic[T]):
 
     def put_back(self, taken: list[T]) -> None:
         """Takes back the last ones that were taken, in their order; they wait again before all others."""
+        self._taken -= len(taken)  # or a large one that is taken back each time would wait for ever
         for one in reversed(taken):
             name = self._line_of(one)
             line = self._lines.setdefault(name, deque())

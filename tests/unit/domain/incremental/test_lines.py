@@ -45,6 +45,16 @@ def test_what_is_put_back_is_next() -> None:
     assert lines.take(9) == ["b1", "b2", "A2", "a3"]
 
 
+def test_large_ones_that_are_put_back_do_not_wait_for_ever() -> None:
+    """Also when few of those that are taken together are kept each time, as by a transaction that takes long."""
+    lines, kept = lines_of("A1", *(f"b{number}" for number in range(100))), list[str]()
+    for _ in range(4):
+        taken = lines.take(2 * SMALL_FIRST)
+        lines.put_back(taken[SMALL_FIRST // 4 :])
+        kept += taken[: SMALL_FIRST // 4]
+    assert kept[-1] == "A1"
+
+
 steps = st.lists(st.one_of(st.text("abcABC", min_size=1, max_size=1), st.tuples(st.integers(1, 9), st.integers(0, 9))))
 
 

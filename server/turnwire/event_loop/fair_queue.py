@@ -17,7 +17,10 @@ FEW = 16
 """Callbacks of an owner that has few. Calls of one who makes some at a time have fewer at any moment."""
 
 FEW_SHARE = 0.75
-"""Part of the time that owners with few callbacks have before those with many."""
+"""Part of the time that owners with few callbacks have while those with many wait, too."""
+
+DUE_SECONDS = 0.02
+"""Most that either kind makes up for later: nobody pays for a moment in which the whole process stood still."""
 
 KEPT_OWNERS = 64
 """Owners without callbacks that are kept at least before they are looked through."""
@@ -55,10 +58,11 @@ class FairQueue:
     pause goes first, but its pause gives it no claim to more later; and a callback that took long is paid for before
     the owner's next one.
 
-    Owners with few callbacks go first for three quarters of the time: beside hundreds of owners that take all they can
-    get, an equal share would be too little for the few calls of another one.
+    Owners with few callbacks have three quarters of the time: beside hundreds of owners that take all they can get, an
+    equal share would be too little for the few calls of another one. What one of them takes beyond that those with many
+    get back, so callbacks that take as long as a round leave them their quarter.
 
-    They have a clock of their own, and who changes from one kind to the other begins there like a newcomer.
+    Those with few have a clock of their own, and who changes from one kind to the other begins there like a newcomer.
 
     `_lines` has all owners with callbacks or something to pay for, `_few` and `_many` the former. Used by one thread.
     """
@@ -68,6 +72,8 @@ class FairQueue:
         self._on_error = on_error
         self._lines: dict[str, _Line] = {}
         self._few, self._many = _Heap(), _Heap()
+        self._due = 0.0
+        """Seconds that owners with many callbacks have to get before those with few go on."""
         self._most_lines = KEPT_OWNERS
 
     def __bool__(self) -> bool:
@@ -95,9 +101,11 @@ class FairQueue:
         """
         few, many, clock = self._few.lines, self._many.lines, time.perf_counter
         now = clock()
-        few_first, end = now + FEW_SHARE * seconds, now + seconds
+        end = now + seconds
         while now < end and (few or many):
-            heap = self._few if few and (now < few_first or not many) else self._many
+            if not (few and many):
+                self._due = 0.0
+            heap = self._few if few and (self._due <= 0 or not many) else self._many
             line = heap.pop()
             if heap is self._few and len(line.callbacks) > FEW:  # it had few when it began to wait
                 self._wait(line)
@@ -118,6 +126,7 @@ class FairQueue:
                         break
             finally:
                 heap.pay(line, now - began)
+                self._pay(heap, now - began)
                 if callbacks:
                     self._wait(line)
                 else:
@@ -129,6 +138,11 @@ class FairQueue:
         """Forgets all callbacks."""
         self._few, self._many = _Heap(), _Heap()
         self._lines.clear()
+
+    def _pay(self, heap: "_Heap", seconds: float) -> None:
+        """Counts a time that owners of a kind have had, for the other kind."""
+        due = self._due + seconds * (1 - FEW_SHARE if heap is self._few else -FEW_SHARE)
+        self._due = max(-DUE_SECONDS, min(DUE_SECONDS, due))
 
     def _wait(self, line: "_Line") -> None:
         (self._few if len(line.callbacks) <= FEW else self._many).push(line)

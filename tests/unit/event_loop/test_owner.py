@@ -2,6 +2,10 @@
 
 import asyncio
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from turnwire.event_loop.owner import NOBODY, OWNER, for_all, group_of, own, own_if_nobody
 
 
@@ -52,9 +56,26 @@ async def test_what_others_wait_for_is_nobodys() -> None:
     assert await asyncio.create_task(begins()) == NOBODY
 
 
-def test_connections_of_an_address_are_a_group() -> None:
-    """At both listeners. What is no connection is a group by itself."""
-    groups = [
-        group_of(name) for name in ("ipv4:10.0.0.1:5", "10.0.0.1:6", "ipv6:[::1]:7", "[::1]:8", "mcp files", "unix:")
-    ]
-    assert groups == ["10.0.0.1", "10.0.0.1", "[::1]", "[::1]", "mcp files", "unix"]
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [
+        ("10.0.0.1", ["ipv4:10.0.0.1:5", "10.0.0.1:6", "ipv6:%5B::ffff:10.0.0.1%5D:7", "::ffff:10.0.0.1:8"]),
+        ("::/64", ["ipv6:%5B::1%5D:7", "ipv6:[::1]:7", "::1:8"]),
+        ("2001:db8:0:1::/64", ["ipv6:%5B2001:db8:0:1::1%5D:7", "2001:db8:0:1:ffff:ffff:ffff:ffff:8"]),
+        ("2001:db8:0:2::/64", ["ipv6:%5B2001:db8:0:2::1%5D:7", "2001:db8:0:2::1:7"]),
+        ("fe80::/64", ["ipv6:%5Bfe80::1%252%5D:5", "ipv6:%5Bfe80::2%25eth0%5D:5", "fe80::3%eth0:6"]),
+        ("unix", ["unix:"]),
+        ("mcp files", ["mcp files"]),
+        ("turns of acme", ["turns of acme"]),
+        ("", [""]),
+    ],
+)
+def test_connections_of_a_network_are_a_group(group: str, names: list[str]) -> None:
+    """At both listeners: an address of IPv4, or a /64 of IPv6. What is no connection is a group by itself."""
+    assert {group_of(name) for name in names} == {group}
+
+
+@given(st.one_of(st.text(), st.text("ipv46:%5BD[]./1f", max_size=40)))
+def test_any_name_has_a_group(name: str) -> None:
+    """Names of peers come from gRPC and the system, and those of tenants from their operators."""
+    assert isinstance(group_of(name), str)

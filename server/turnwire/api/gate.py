@@ -37,7 +37,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import ANONYMOUS, Principal, Role
-from turnwire.event_loop.owner import own
+from turnwire.event_loop.owner import network_of, own
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 from turnwire.ports.telemetry.line_limit import LineLimit
 from turnwire.ports.telemetry.observer import NoObserver, Observer
@@ -266,9 +266,9 @@ class Gate:
         try:
             principal = await self._admission.admit(name, least_role, caller)
         except Unauthenticated as error:
-            raise await self._refused(error, name, caller, error.cause, of=caller.address()) from None
+            raise await self._refused(error, name, caller, error.cause, of=network_of(caller.address())) from None
         except TooManySignIns as error:
-            raise await self._refused(error, name, caller, error.message, of=caller.address()) from None
+            raise await self._refused(error, name, caller, error.message, of=network_of(caller.address())) from None
         try:
             self._count(principal.tenant)
         except QuotaExceeded as error:  # a line for each would be what the rate should prevent

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.principal import ANONYMOUS, Principal
+from turnwire.event_loop.owner import network_of
 from turnwire.identity.access_tokens import PREFIX
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.own_tokens import OwnTokens
@@ -58,7 +59,7 @@ class Authentication:
         if (known := self.recall(caller)) is not None:
             return known
         assert self._jwt is not None and caller.authorization is not None
-        return await self._jwt.verify(_bearer(caller.authorization), caller.address())
+        return await self._jwt.verify(_bearer(caller.authorization), network_of(caller.address()))
 
 
 def _bearer(authorization: str) -> str:

@@ -23,7 +23,7 @@ from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_lo
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
-from turnwire.api.refusals import CANCELLED_LINES_A_SECOND
+from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, PROMPT_PER_SECOND
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.domain.errors import MessageNotFound, QuotaExceeded
 from turnwire.domain.principal import Principal, Role
@@ -238,6 +238,19 @@ async def test_a_caller_is_refused_before_its_request_is_parsed() -> None:
         ("caller_refused", "not known", "192.0.2.1")
     ]
     assert "not known" not in str(refused.value.status)
+
+
+async def test_addresses_of_a_network_are_refused_as_one() -> None:
+    """A client that has a /64 of IPv6 guesses no faster when it comes from another address each time."""
+    gate, service = somebodys_gate(), Service(b"")
+    callers = [FakeCaller("Bearer wrong", address=f"2001:db8::{number:x}") for number in range(3 * PROMPT_PER_SECOND)]
+    calls = [asyncio.create_task(gate.unary(one(service), sent(REQUEST), caller)) for caller in callers]
+    await settled()
+    held = [call for call in calls if not call.done()]
+    assert len(held) >= PROMPT_PER_SECOND  # also when a second ends meanwhile
+    for call in held:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def test_bytes_that_are_no_message_are_an_invalid_request() -> None:

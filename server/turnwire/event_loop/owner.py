@@ -22,8 +22,11 @@ def group_of(owner: str) -> str:
     """Returns what belongs together where owners share something: of connections, their network; else the owner.
 
     The listeners name peers in two ways: gRPC as "ipv4:192.0.2.1:5000" and "ipv6:%5B2001:db8::1%5D:5000", the web
-    listener as "192.0.2.1:5000" and "2001:db8::1:5000".
+    listener as "192.0.2.1:5000" and "2001:db8::1:5000". A client of a Unix socket may give its end any name ("unix:",
+    "unix:/its/path", "unix-abstract:its%20name"), so all of them belong together.
     """
+    if owner.startswith("unix"):
+        return "unix"
     name = unquote(owner) if owner.startswith("ipv6:") else owner
     address = name.removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0]
     return network_of(address.strip("[]")) if address else owner

@@ -64,7 +64,7 @@ async def test_what_others_wait_for_is_nobodys() -> None:
         ("2001:db8:0:1::/64", ["ipv6:%5B2001:db8:0:1::1%5D:7", "2001:db8:0:1:ffff:ffff:ffff:ffff:8"]),
         ("2001:db8:0:2::/64", ["ipv6:%5B2001:db8:0:2::1%5D:7", "2001:db8:0:2::1:7"]),
         ("fe80::/64", ["ipv6:%5Bfe80::1%252%5D:5", "ipv6:%5Bfe80::2%25eth0%5D:5", "fe80::3%eth0:6"]),
-        ("unix", ["unix:"]),
+        ("unix", ["unix:", "unix:/its/path:5", "unix-abstract:ipv4:10.0.0.1:5"]),
         ("mcp files", ["mcp files"]),
         ("turns of acme", ["turns of acme"]),
         ("", [""]),

@@ -36,7 +36,7 @@ class GrpcCaller:
                 self.tenant = str(value) if self.tenant is None else ""
 
     def connection(self) -> str:
-        """Returns the address with the port; of all connections of a Unix socket it is the same."""
+        """Returns the address with the port; of connections of a Unix socket it is the same, unless they have names."""
         return self._context.peer()
 
     def certificate(self) -> ClientCertificate | None:
@@ -57,9 +57,12 @@ class GrpcCaller:
         )
 
     def address(self) -> str:
-        """Returns the address without the port: "ipv4:10.0.0.1:5000" gives "10.0.0.1", a Unix socket "unix"."""
+        """Returns the address without the port: "ipv4:10.0.0.1:5000" gives "10.0.0.1", a Unix socket "unix".
+
+        Such a client may give its end a name, with which gRPC begins with "unix:" or "unix-abstract:".
+        """
         kind, _, rest = unquote(self._context.peer()).partition(":")
-        return kind if kind == "unix" else rest.rpartition(":")[0].strip("[]")
+        return "unix" if kind.startswith("unix") else rest.rpartition(":")[0].strip("[]")
 
 
 def _has_cut_name(properties: Mapping[str, Iterable[bytes]]) -> bool:

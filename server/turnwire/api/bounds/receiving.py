@@ -3,13 +3,14 @@
 How large a request is, is known when it is there: gRPC shows no part of it. So each one may be as large as the largest,
 and few are received at a time. A request that its client has sent comes at once, so the others hardly wait. One that
 does not come soon makes room for others: so many clients may be slow, and none of them stops the quick ones.
-Connections with slow requests have their turns behind all others, and make room first when there are too many of them.
+Connections with slow requests have few turns beside others, and make room first when there are too many of them.
 What connections have sent of slow requests is looked at while there are such, and those that have most make room, too.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from datetime import timedelta
 from typing import TypeVar
 
@@ -29,6 +30,13 @@ processor is busy."""
 HURRIED_SECONDS = 0.005
 """How long it keeps its place while quick connections wait for one: with thousands of connections that each begin a
 slow request, others would wait for seconds."""
+
+BEHIND = 16
+"""One of so many places is for connections with slow requests, so that they do not wait for ever beside one that always
+has others. A request that does not come keeps it for `HURRIED_SECONDS`."""
+
+_PASSED = 256
+"""Waiting calls that are looked at in one round of the event loop: thousands of callers may leave together."""
 
 RECEIVE_SECONDS = 600.0
 """How long a request may take to arrive: enough for the largest default request at 28 KB a second."""
@@ -75,7 +83,7 @@ class Receiving:
     """Receives requests. Belongs to the event loop.
 
     `_waiting` has those that wait for a place: connections have turns, so one with many requests does not hold up
-    another one. `_behind` has those of connections that have slow requests.
+    another one. `_behind` has those of connections that have slow requests; one place of `BEHIND` is for these.
     """
 
     def __init__(
@@ -106,6 +114,10 @@ class Receiving:
         """Takes places back as long as others wait."""
         self._waiting = Turns[asyncio.Future[None]]()
         self._behind = Turns[asyncio.Future[None]]()
+        self._is_giving = False
+        """Whether free places are given in the next round of the event loop."""
+        self._given = 0
+        """Places that were given to those that waited, and of which these had left."""
         self._slow: dict[_Reading, None] = {}
         self._ending: DomainError | None = None
         """What ends requests that take long to come."""
@@ -303,8 +315,20 @@ class Receiving:
     def _give_back(self) -> None:
         """Gives a place to who waits for it."""
         self._free += 1
-        while self._free > 0 and (self._waiting.count or self._behind.count):
-            _connection, turn = (self._waiting if self._waiting.count else self._behind).take()
+        if not self._is_giving:
+            self._give()
+
+    def _give(self) -> None:
+        """Gives the free places to those that wait; goes on later when many of these have left."""
+        self._is_giving = False
+        for _ in range(_PASSED):
+            if self._free <= 0 or not (self._waiting.count or self._behind.count):
+                return
+            self._given += 1
+            is_of_behind = not self._waiting.count or (self._behind.count and self._given % BEHIND == 0)
+            _connection, turn = (self._behind if is_of_behind else self._waiting).take()
             if not turn.done():
                 self._free -= 1
                 turn.set_result(None)
+        self._is_giving = True
+        asyncio.get_running_loop().call_soon(self._give, context=Context())  # as nobody's work

@@ -12,6 +12,7 @@ from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import COPIED_BYTES, Copying
 from turnwire.api.bounds.peers import MAX_RESETS, Resets
 from turnwire.api.bounds.receiving import (
+    BEHIND,
     HURRIED_SECONDS,
     LOOK_SECONDS,
     QUICK_SECONDS,
@@ -25,6 +26,10 @@ from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 QUICK, LONG = timedelta(seconds=QUICK_SECONDS), timedelta(seconds=RECEIVE_SECONDS)
 HURRIED = timedelta(seconds=HURRIED_SECONDS)
 LOOK = timedelta(seconds=LOOK_SECONDS)
+
+
+MANY = 4_000
+"""Calls of one connection that wait."""
 
 
 async def parse(data: bytes) -> str:
@@ -185,6 +190,48 @@ async def test_the_newest_of_who_has_most_makes_room_for_a_call_of_others() -> N
     for name in "123478":
         sent.come(name)
     assert await asyncio.gather(*calls[:4], *modest) == [*"123478"]
+
+
+async def test_who_has_slow_ones_does_not_wait_for_ever() -> None:
+    """Beside a connection of which always some wait."""
+    sent = Sent(2)
+    slow = sent.ask("slow", "slow")
+    await settled()
+    await elapse(QUICK)
+    calls = [sent.ask(str(number), "greedy") for number in range(2 + 4 * BEHIND)]
+    await settled()
+    behind = sent.ask("behind", "slow")
+    for number in range(2 * BEHIND):
+        await settled()
+        sent.come(str(number))
+    await settled()
+    assert "behind" in sent.begun
+    for call in (slow, behind, *calls):
+        call.cancel()
+    await asyncio.gather(slow, behind, *calls, return_exceptions=True)
+
+
+async def test_callers_that_left_together_are_passed_over_a_few_at_a_time() -> None:
+    """Everything else has its turns between them."""
+    sent = Sent(2)
+    calls = [sent.ask(name) for name in "12"]
+    await asyncio.sleep(0)
+    gone = [sent.ask(f"gone{number}", "b") for number in range(MANY)]
+    await asyncio.sleep(0)
+    for call in gone:
+        call.cancel()
+    await asyncio.gather(*gone, return_exceptions=True)
+    calls.append(sent.ask("3", "b"))
+    await asyncio.sleep(0)
+    sent.come("1")
+    rounds = 0
+    while sent.begun[-1] != "3":
+        await asyncio.sleep(0)
+        rounds += 1
+    assert rounds > 10
+    sent.come("2")
+    sent.come("3")
+    assert await asyncio.gather(*calls) == [*"123"]
 
 
 async def test_one_that_is_refused_and_cancelled_at_once_gives_no_place_back() -> None:

@@ -1,8 +1,11 @@
 """In which order callbacks of owners run, on a clock that only moves when they work."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnwire.event_loop import fair_queue
 from turnwire.event_loop.fair_queue import DUE_SECONDS, FEW, FEW_SHARE, KEPT_OWNERS, SHARE_SECONDS, FairQueue, Ready
@@ -144,6 +147,65 @@ def test_connections_of_an_address_share_its_time(callbacks: Callbacks) -> None:
     callbacks.run(80)
     assert callbacks.told.count("ipv4:10.0.0.2:1") in (39, 40, 41)
     assert {callbacks.told.count(f"ipv4:10.0.0.1:{port}") for port in range(20)} <= {1, 2, 3}
+
+
+@pytest.mark.parametrize("count", [1, 2 * FEW])
+def test_connections_of_an_address_are_not_before_one_of_another(callbacks: Callbacks, count: int) -> None:
+    """However many of them come at the same moment: none has had anything yet, but their address has."""
+    for port in range(300):
+        callbacks.add(f"ipv4:10.0.0.1:{port}", count)
+    callbacks.add("ipv4:10.0.0.2:1", 8 * count)
+    callbacks.run(16)
+    assert callbacks.told.count("ipv4:10.0.0.2:1") >= 7
+
+
+def test_new_connections_of_an_address_have_no_more_than_old_ones(callbacks: Callbacks) -> None:
+    """A client that comes by another connection each time shares with the others as if it had one."""
+
+    def again() -> None:
+        callbacks.add("ipv4:10.0.0.2:1", then=again)
+
+    again()
+    old = 0
+    for port in range(100):
+        callbacks.add(f"ipv4:10.0.0.1:{port}")
+        callbacks.add(f"ipv4:10.0.0.1:{1000 + port}")
+        old += callbacks.run(1) == "ipv4:10.0.0.2:1"
+    assert old in (49, 50, 51)
+
+
+def test_connections_that_come_and_go_are_forgotten_while_their_address_is_busy(callbacks: Callbacks) -> None:
+    """Each has had its part, and so have the others of the address."""
+    callbacks.add("ipv4:10.0.0.2:1", 100_000)
+    callbacks.add("ipv4:10.0.0.1:1", 100_000)
+    for port in range(20 * KEPT_OWNERS):
+        callbacks.add(f"ipv4:10.0.0.1:{port}", 2)
+        callbacks.run(8)
+    assert callbacks.queue.owners <= 2 * KEPT_OWNERS
+
+
+@given(
+    st.lists(
+        st.one_of(st.tuples(st.sampled_from(("x:a", "x:b", "c")), st.integers(1, 40)), st.integers(1, 30)), max_size=40
+    )
+)
+def test_each_callback_runs_once_and_those_of_an_owner_in_their_order(steps: list[tuple[str, int] | int]) -> None:
+    """However many come, and whenever."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fair_queue, "time", clock := Clock())
+        callbacks, ran, added = Callbacks(clock), dict[str, list[int]](), Counter[str]()
+        for step in steps:
+            if isinstance(step, int):
+                callbacks.run(step)
+                continue
+            owner, count = step
+            for _ in range(count):
+                number, line = added[owner], ran.setdefault(owner, [])
+                callbacks.add(owner, then=lambda line=line, number=number: line.append(number))  # type: ignore[misc]
+                added[owner] += 1
+        callbacks.run()
+    assert not callbacks.queue
+    assert ran == {owner: [*range(count)] for owner, count in added.items()}
 
 
 def test_who_had_few_for_long_is_not_behind_when_it_has_many(callbacks: Callbacks) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -72,7 +73,8 @@ class Sessions:
         self._uncancelled = Uncancelled()
         self.before_removal: Callable[[str], Awaitable[None]] = _nothing
         """What ends all else that happens in a session before it is removed."""
-        self._changing = asyncio.Lock()  # from reading settings to storing the changed ones; held for one commit
+        self._changing = WeakValueDictionary[str, asyncio.Lock]()
+        """By session: held from reading its settings to storing the changed ones, for one commit."""
 
     async def create(self, principal: Principal, new: SessionChange) -> SessionView:
         """Creates an empty session.
@@ -141,7 +143,7 @@ class Sessions:
         """
 
         async def carry_out() -> int:
-            async with self._changing:
+            async with self._alone(session_id):
                 return await self._mark(principal, session_id, request, is_archived=is_archived)
 
         made = await self._requests.once(principal, request, self._uncancelled, carry_out)
@@ -183,7 +185,7 @@ class Sessions:
     async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         session = await self._of(principal).session(session_id)
         await check_settings(self._environment, change, session.tenant, session.directory)
-        async with self._changing:
+        async with self._alone(session_id):
             return await self._update(principal, session_id, change)
 
     async def delete(self, principal: Principal, session_id: str) -> None:
@@ -203,7 +205,7 @@ class Sessions:
         return await self._uncancelled.run(self._give_title(turn, title, spent))
 
     async def _give_title(self, turn: Turn, title: str, spent: Work) -> bool:
-        async with self._changing:
+        async with self._alone(turn.session_id):
             session = await self._environment.store.of(turn.tenant).session(turn.session_id)
             now, work = self._environment.clock(), spent
             if not session.title:
@@ -216,6 +218,10 @@ class Sessions:
     async def aclose(self) -> None:
         """Waits for changes and deletions whose callers are gone. Idempotent."""
         await self._uncancelled.settle()
+
+    def _alone(self, session_id: str) -> asyncio.Lock:
+        """Returns what is held by whoever changes the settings of a session. Other sessions do not wait for it."""
+        return self._changing.setdefault(session_id, asyncio.Lock())
 
     def _of(self, principal: Principal) -> TenantStore:
         return self._environment.store.of(principal.tenant)

@@ -49,7 +49,7 @@ class Answers:
             TooManyCalls: there is no place.
         """
         sending = self._load.sending
-        async with sending.making if name in MAKES_OBJECTS else contextlib.nullcontext():
+        async with sending.making(client) if name in MAKES_OBJECTS else contextlib.nullcontext():
             if name in READS_CONTENT:
                 sending.check(client)
             answer = await run()

@@ -15,6 +15,8 @@ from typing import NamedTuple
 from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.receiving import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
+from turnwire.domain.incremental.room import Room
+from turnwire.event_loop.owner import NOBODY, OWNER, group_of
 
 SMALL_BYTES = 16 * 1024
 """Answers up to this size have no place: 10,000 watches may have one each."""
@@ -84,14 +86,28 @@ class Sending:
         self._refused = set[Client]()
         """Who was refused a place since the last one became free."""
         self._timer: asyncio.TimerHandle | None = None
-        self.making = asyncio.Semaphore(MAX_MADE)
-        """Is held while an answer is made that may be large."""
+        self._making = Room(MAX_MADE)
+        """Of answers, each of which counts as one."""
         self.bytes = 0
         """Of the answers that have a place."""
         self.waiting_bytes = 0
         """Of the answers that wait for one."""
         self._shared: dict[int, tuple[int, int]] = {}
         """How many of these share an object, and its bytes, by its id: they have it, so no other has the id."""
+
+    @contextlib.asynccontextmanager
+    async def making(self, client: Client) -> AsyncIterator[None]:
+        """Is entered while an answer is made that may be large. Addresses have turns. Safe to cancel.
+
+        Others wait for the end, so that is nobody's work: it does not wait for all else that its owner has to do.
+        """
+        await self._making.take(group_of(client.connection), 1)
+        owner = OWNER.set(NOBODY)
+        try:
+            yield
+        finally:
+            OWNER.reset(owner)
+            self._making.change(-1)
 
     def check(self, client: Client) -> None:
         """Raises TooManyCalls when a client was refused a place and none became free since.

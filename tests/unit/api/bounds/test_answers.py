@@ -8,12 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from opencode.message.message_pb2 import GetMessageResponse
+from tests.support.fakes.loop import settled
 from turnwire.api.bounds.answers import BESIDE_BYTES, Answers
 from turnwire.api.bounds.load import Load
-from turnwire.api.bounds.sending import Client
+from turnwire.api.bounds.sending import MAX_MADE, Client
 from turnwire.api.bounds.unread import CALL_BYTES
+from turnwire.api.rights import MAKES_OBJECTS
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.limits import Limits
+from turnwire.event_loop.owner import NOBODY, OWNER, own
 
 SIZE = 100_000
 
@@ -54,6 +57,34 @@ async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Loa
     may_read.set()
     await asyncio.gather(*tasks)
     assert (made, load.sending.bytes) == ([0, 1, 2], 0)
+
+
+async def test_addresses_have_turns_to_make_lists(answers: Answers) -> None:
+    """Of which few are made at a time. That is nobody's work: others wait for its end."""
+    name, begun, ended = min(MAKES_OBJECTS), list[str](), asyncio.Event()
+
+    async def call(connection: str) -> None:
+        own(connection)
+
+        async def run() -> bytes:
+            begun.append(connection)
+            assert OWNER.get() == NOBODY
+            await ended.wait()
+            return b""
+
+        await answers.one(name, run, Client("", connection), lambda _: None)
+        assert OWNER.get() == connection
+
+    calls = [asyncio.create_task(call(f"ipv4:10.0.0.1:{port}")) for port in range(20)]
+    await settled()
+    calls.append(asyncio.create_task(call("ipv4:10.0.0.2:1")))
+    await settled()
+    assert len(begun) == MAX_MADE
+    calls[5].cancel()
+    ended.set()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert begun.index("ipv4:10.0.0.2:1") <= MAX_MADE + 1
+    assert len(begun) == len(calls) - 1
 
 
 async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:

@@ -13,7 +13,9 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge
+from turnwire.domain.incremental.room import Room
 from turnwire.domain.principal import Principal
+from turnwire.event_loop.owner import for_all
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 
@@ -37,7 +39,8 @@ class Uploads:
         self._reservations = reservations
         self._uncancelled = Uncancelled()
         self._completing: dict[tuple[str, str], asyncio.Task[Upload]] = {}
-        self._digests = asyncio.Semaphore(MAX_DIGESTS)
+        self._digests = Room(MAX_DIGESTS)
+        """Of uploads, each of which counts as one. Tenants have turns."""
 
     async def create(self, principal: Principal, new: NewUpload) -> Upload:
         """Begins an upload.
@@ -142,7 +145,11 @@ class Uploads:
         key = upload.tenant, upload.upload_id
         task = self._completing.get(key)
         if task is None:
-            task = self._completing[key] = asyncio.create_task(self._complete(upload), name="upload digest")
+            task = self._completing[key] = asyncio.create_task(
+                self._complete(upload),
+                name="upload digest",
+                context=for_all(),  # others wait for it
+            )
             task.add_done_callback(lambda done: self._complete_ended(key, done))
         return await asyncio.shield(task)
 
@@ -153,7 +160,10 @@ class Uploads:
 
     async def _complete(self, upload: Upload) -> Upload:
         digest = hashlib.sha256()
-        async with self._digests:
+        await self._digests.take(upload.tenant, 1)
+        try:
             async for piece in self._store.pieces(upload.tenant, upload.upload_id):
                 await asyncio.to_thread(digest.update, piece)
+        finally:
+            self._digests.change(-1)
         return await asyncio.shield(self._store.complete(upload.tenant, upload.upload_id, digest.hexdigest()))

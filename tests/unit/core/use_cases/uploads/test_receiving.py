@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 
+import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
@@ -12,7 +13,7 @@ from turnwire.core.intake.inputs import NewUpload
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.settings import FileSettings, QuotaLimits
-from turnwire.core.use_cases.uploads.receiving import Uploads
+from turnwire.core.use_cases.uploads.receiving import MAX_DIGESTS, Uploads
 from turnwire.domain.accounts import Account
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, QuotaExceeded
 from turnwire.domain.principal import BUILT_IN
@@ -120,6 +121,28 @@ async def test_callers_share_one_digest() -> None:
     world.fake.may_read.set()
     assert (await second).sha256 == hashlib.sha256(b"data").hexdigest()
     assert world.fake.readings == 1
+
+
+async def test_tenants_have_turns_with_digests() -> None:
+    """However many uploads of another one were complete before."""
+    world, ended = World(), list[str]()
+
+    async def complete(upload_id: str, name: str) -> None:
+        await world.writing(upload_id, 0, name.encode(), is_last=True)
+        ended.append(name)
+
+    upload_ids = [await world.begun() for _ in range(10)]
+    world.fake.may_read.clear()
+    calls = []
+    for number, upload_id in enumerate(upload_ids):
+        name = "many" if number < 9 else "one"
+        upload = world.fake.uploads[upload_id]
+        world.fake.uploads[upload_id] = msgspec.structs.replace(upload, tenant=name)
+        calls.append(asyncio.create_task(complete(upload_id, name)))
+        await settled()
+    world.fake.may_read.set()
+    await asyncio.gather(*calls)
+    assert ended.index("one") <= 2 * MAX_DIGESTS
 
 
 async def test_a_sealed_upload_is_completed_by_any_write() -> None:

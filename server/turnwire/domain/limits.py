@@ -91,8 +91,8 @@ class Limits(
     max_steps: Count = 50
     """Model calls of one turn. A message may ask for less."""
     max_running_turns: Count = 256
-    """Turns whose model is asked at the same time, on the whole server; further turns wait. Turns that wait for a tool
-    or a retry do not count."""
+    """Turns whose model is asked at the same time, on the whole server; further ones wait, tenants in turns. Turns that
+    wait for a tool or a retry do not count."""
     max_queued_messages: Annotated[int, Meta(ge=0)] = 100
     """Messages that wait in one session; further messages are refused."""
     max_repeated_calls: Annotated[int, Meta(ge=2)] = 3

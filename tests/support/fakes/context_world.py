@@ -1,6 +1,5 @@
 """A session whose conversation is too long for its model, with a turn that runs in it."""
 
-import asyncio
 from collections.abc import Sequence
 
 from tests.support.fakes.context import KeepingStore, ScriptedProvider
@@ -12,6 +11,7 @@ from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import Message, Text
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.incremental.room import Room
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import StreamItem
 
@@ -65,7 +65,7 @@ class World:
 
     async def run(self) -> TurnEnded:
         """Runs the whole turn and stores its end."""
-        work = await TurnRun(self.environment, self.turn).run(asyncio.Semaphore(1))
+        work = await TurnRun(self.environment, self.turn).run(Room(1))
         assert work is not None
         await self.environment.commit("ses_1", work, self.environment.clock())
         return work.events[-1].kind  # type: ignore[return-value]

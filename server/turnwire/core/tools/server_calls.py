@@ -21,6 +21,7 @@ from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.questions import QuestionReply
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
+from turnwire.domain.incremental.room import Room
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import Committed, PutFile, PutMessage
 from turnwire.ports.telemetry.observer import ToolCallEnd
@@ -106,7 +107,7 @@ class ServerCalls:
         self._calls = calls
         self._client_tools = client_tools
         self._turn = turn
-        self._slots = asyncio.Semaphore(environment.settings.limits.max_parallel_tool_calls)
+        self._slots = Room(environment.settings.limits.max_parallel_tool_calls)
         self._unsaved_logs: set[int] = set()
         self._is_over = False
 
@@ -153,7 +154,7 @@ class ServerCalls:
             return
         await self._environment.tools.wait_discovered()
         resumption = await self._questions.resumption(index) if is_paused else None
-        async with Slot(self._slots) as slot:
+        async with Slot(self._slots, self._turn.tenant) as slot:
             call, now = calls.call(index), self._environment.clock()
             if resumption is None:
                 running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)

@@ -34,6 +34,7 @@ from turnwire.domain.errors import (
     TooManyTurns,
     TurnInProgress,
 )
+from turnwire.domain.incremental.room import Room
 from turnwire.domain.incremental.slices import at_once
 from turnwire.event_loop.owner import own_if_nobody
 from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
@@ -65,14 +66,14 @@ class SessionTurns:
         self,
         environment: Environment,
         session_id: str,
-        slots: asyncio.Semaphore,
+        slots: Room,
         forget: Callable[[str], None],
         on_ended: Callable[[Turn], None],
     ) -> None:
         """Args:
         environment: Ports and settings.
         session_id: The session.
-        slots: Bounds the turns whose model is asked at the same time, on the whole server.
+        slots: Bounds the turns whose model is asked at the same time, on the whole server; tenants have turns.
         forget: Called when nothing runs or waits any more.
         on_ended: Called when the end of a turn is stored.
         """

@@ -32,6 +32,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, QuotaExceeded
+from turnwire.domain.incremental.room import Room
 from turnwire.domain.incremental.slices import Sliced
 
 log = structlog.get_logger()
@@ -85,7 +86,7 @@ class TurnRun:
         self.ended = asyncio.Event()
         """Set by the owner once the turn's end is durable, or once the owner gave up storing it."""
 
-    async def run(self, slots: asyncio.Semaphore) -> Work | None:
+    async def run(self, slots: Room) -> Work | None:
         """Runs the turn to its end; one of `slots` is held while a model is asked.
 
         Never raises. Returns the work that ends the turn, which the caller must commit; None when it was suspended and
@@ -186,7 +187,7 @@ class TurnRun:
         if self._phase is not None:
             await self._phase.flush()
 
-    async def _steps(self, slots: asyncio.Semaphore) -> Ending:
+    async def _steps(self, slots: Room) -> Ending:
         """Runs step after step. Returns the end of the turn; the end of the last step is not stored yet."""
         limits = self._environment.settings.limits
         max_steps = min(self.turn.options.max_steps or limits.max_steps, limits.max_steps)
@@ -200,7 +201,9 @@ class TurnRun:
                 return ending
             if exceeded := self._exceeded_quota():
                 return Ending(FinishReason.BUDGET, Failure.of(exceeded))
-            async with Slot(slots) as slot:  # no slot while waiting for tools: a person may have to answer
+            async with Slot(
+                slots, self.turn.tenant
+            ) as slot:  # no slot while waiting for tools: a person may have to answer
                 self._end = await self._ask(slot)
 
     def _exceeded_quota(self) -> QuotaExceeded | None:

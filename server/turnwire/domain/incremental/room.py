@@ -1,11 +1,11 @@
-"""Room for a number of bytes, in an order that is fair to those who want it."""
+"""Room for a number of bytes or of things, in an order that is fair to those who want it."""
 
 import asyncio
 from collections import deque
 
 
 class Room:
-    """Counts the bytes of all that have a place. Used on the event loop only.
+    """Counts the bytes of all that have a place, or these themselves. Used on the event loop only.
 
     `_waiting` has those that wait, by owner, the owner whose turn is next first: what one wants goes in its order, and
     what is large is not overtaken for ever by what is small. It is bounded by those who ask.
@@ -30,7 +30,7 @@ class Room:
 
         Args:
             owner: Who wants it.
-            size: In bytes, at most `max_bytes`.
+            size: In bytes, or 1 where things are counted; at most `max_bytes`.
         """
         if self.has_room(size):
             return

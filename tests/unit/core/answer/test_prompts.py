@@ -21,6 +21,7 @@ from turnwire.core.settings import Retries
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import Compaction, FinishReason, Message, MessageType
 from turnwire.domain.errors import ProviderUnavailable
+from turnwire.domain.incremental.room import Room
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StepFinished, StreamItem, TextDelta
 
 LONG = "a" * (2 * ALWAYS_BYTES)
@@ -66,7 +67,7 @@ async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:
     """Once the provider has read it: neither its place nor the request in any form."""
     before, provider = len(_requests()), _Reading()
     environment = _environment(provider)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
     await settled()
     assert len(LONG) < environment.prompts.held_bytes < 1.1 * len(LONG)
     provider.reads.set()
@@ -78,12 +79,12 @@ async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:
 
 async def test_a_turn_waits_for_its_place_and_holds_up_no_small_one() -> None:
     """It leaves its slot to others meanwhile, and is asked when the first prompt was read."""
-    provider, slots = _Reading(), asyncio.Semaphore(2)
+    provider, slots = _Reading(), Room(2)
     environment = _environment(provider)
     runs = [TurnRun(environment, make_turn(turn_id)) for turn_id in ("trn_1", "trn_2", "trn_3")]
     running = [asyncio.create_task(run.run(slots)) for run in runs]
     await settled()
-    assert (provider.asked, slots.locked()) == (1, False)
+    assert (provider.asked, slots.held_bytes) == (1, 1)
     small = TurnRun(_beside(environment), make_turn("trn_4"))
     running.append(asyncio.create_task(small.run(slots)))
     await settled()
@@ -106,7 +107,7 @@ async def test_another_attempt_takes_a_place_anew() -> None:
     """Its request is made again from what is stored; between the attempts there is none."""
     provider = _Reading()
     environment = _environment(provider)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
     provider.reads.set()
     provider.fails.set()
     await settled()
@@ -126,7 +127,7 @@ async def test_a_prompt_that_never_fits_ends_its_turn() -> None:
     """It names the limit, and no model is asked."""
     provider = _Reading()
     environment = _environment(provider, LONG * 2)
-    work = await TurnRun(environment, make_turn()).run(asyncio.Semaphore(1))
+    work = await TurnRun(environment, make_turn()).run(Room(1))
     assert provider.asked == 0
     assert "limits.max_prompts_bytes" in repr(work)
 
@@ -160,7 +161,7 @@ async def test_no_conversation_is_read_before_its_prompt_has_a_place() -> None:
     object.__setattr__(slow, "prompts", environment.prompts)
     runs = [TurnRun(slow, make_turn("trn_slow"))]
     runs += [TurnRun(environment, make_turn(f"trn_{n}")) for n in range(3)]
-    running = [asyncio.create_task(run.run(asyncio.Semaphore(4))) for run in runs]
+    running = [asyncio.create_task(run.run(Room(4))) for run in runs]
     await settled()
     assert (provider.asked, store.reads) == (1, 1)
     tools.discovered.set()
@@ -190,7 +191,7 @@ async def test_a_prompt_that_has_grown_is_measured_again(is_read: bool) -> None:
 
     if is_read:
         store.history = history  # type: ignore[method-assign]
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
     await settled()
     if not is_read:
         store.conversation = grown
@@ -214,7 +215,7 @@ async def test_a_prompt_that_has_grown_waits_for_a_larger_place() -> None:
         return grown
 
     store.history = history  # type: ignore[method-assign]
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
     await settled()
     assert (provider.asked, held.held_bytes, len(_requests()) - before) == (0, 2 * len(LONG), 0)
     held.change(-2 * len(LONG))
@@ -235,7 +236,7 @@ async def test_a_conversation_over_the_limit_is_read_alone_when_its_prompt_is_sh
     provider = _Reading()
     environment = _environment(provider, store=store)
     assert environment.prompts.has_room(1)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(asyncio.Semaphore(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
     await settled()
     assert (provider.asked, store.reads) == (0, 0)
     environment.prompts.change(-1)

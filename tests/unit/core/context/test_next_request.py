@@ -18,6 +18,7 @@ from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import File, FinishReason, MessageType, ModelRef
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable, UnknownModel
+from turnwire.domain.incremental.room import Room
 from turnwire.ports.commit import PutTurn
 
 
@@ -54,7 +55,7 @@ async def test_large_settings_are_read_again_for_each_request() -> None:
         made = (await world.requests.again()).request
         assert (made.system, made.tools) == (turn.system, turn.tools)
     assert (await world.requests.toolbox()).definitions == turn.tools
-    work = await run.run(asyncio.Semaphore(1))
+    work = await run.run(Room(1))
     assert work is not None
     [end] = [change for change in work.changes if isinstance(change, PutTurn)]
     assert (end.turn.finish_reason, end.keeps_settings) == (FinishReason.STOP, True)
@@ -162,7 +163,7 @@ async def test_a_turn_whose_model_is_gone_says_so() -> None:
 
     world = World()
     environment = dataclasses.replace(world.environment, providers=Providers())
-    work = await TurnRun(environment, world.turn).run(asyncio.Semaphore(1))
+    work = await TurnRun(environment, world.turn).run(Room(1))
     assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)

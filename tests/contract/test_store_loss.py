@@ -68,6 +68,21 @@ async def test_loss_is_told_once_and_ends_all_storing(losing: Losing, tmp_path: 
     assert len(losing.published) == 1
 
 
+async def test_what_cannot_be_told_ends_all_storing(losing: Losing) -> None:
+    """Watchers may have missed it. What waits for the store fails, and does not wait for ever."""
+
+    def fail(_: list[StoredEvent]) -> None:
+        raise ValueError("a bug")
+
+    losing.store._writer._publish = fail
+    messages = [adding(make_message(f"msg_{number}", "a")) for number in range(3)]
+    answers = await asyncio.gather(*map(losing.store.commit, messages), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StorageError] * 3
+    with pytest.raises(StorageError, match="a bug"):
+        await losing.store.commit(messages[0])
+    assert [type(loss) for loss in losing.losses] == [StorageError]
+
+
 async def test_unit_is_rolled_back_when_the_loss_is_seen_before_it(losing: Losing) -> None:
     """Nothing of it is stored."""
     losing.lose(looks=0)

@@ -7,7 +7,8 @@ from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.log.counted_steps import Counted, CountedSteps
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
-from turnwire.storage.sqlite.writing.writer import GroupWriter, last_position
+from turnwire.storage.sqlite.writing.events import last_position
+from turnwire.storage.sqlite.writing.writer import GroupWriter
 
 STEP_EVENTS = 96
 """Of one step, which holds up commits for some milliseconds."""

@@ -1,5 +1,6 @@
 """The events of a commit: their numbers and their frames."""
 
+import sqlite3
 from collections.abc import Iterator
 
 import msgspec
@@ -126,3 +127,15 @@ def _with_mark(unit: Unit, view: SessionView) -> SessionView:
     """Returns a view of the session as archived as it is now: a message may have changed that since it was read."""
     archived_at = moment(unit.archived_at_us) if unit.archived_at_us else None
     return msgspec.structs.replace(view, session=msgspec.structs.replace(view.session, archived_at=archived_at))
+
+
+def last_position(db: sqlite3.Connection) -> int:
+    """Returns the newest position that the log has ever given.
+
+    Events may be gone from its end while older ones are kept for a turn: the hours know their positions.
+    """
+    (position,) = db.execute(
+        "SELECT max(coalesce((SELECT max(position) FROM events), 0), (SELECT pruned_through FROM log_state),"
+        " coalesce((SELECT max(position) FROM log_hours), 0))"
+    ).fetchone()
+    return int(position)

@@ -29,6 +29,7 @@ from turnwire.storage.sqlite.connection import FAILURES, run, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.searching.upkeep import any_work
 from turnwire.storage.sqlite.writing.changes import CommitWriter
+from turnwire.storage.sqlite.writing.events import last_position
 
 MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""
@@ -181,9 +182,7 @@ class GroupWriter:
 
     def _refuse(self) -> None:
         self._closing = self._is_refusing = True
-        for _, future, _ in self._waiting.take(len(self._waiting)):
-            if not future.done():
-                future.set_exception(ShuttingDown())
+        _fail(self._waiting.take(len(self._waiting)), ShuttingDown())
 
     async def aclose(self) -> None:
         """Writes the waiting commits, then ends the task. Idempotent."""
@@ -214,7 +213,10 @@ class GroupWriter:
                 batch = self._waiting.take(MAX_BATCH)
                 self._told = frozenset(u.session_id for u, *_ in batch if isinstance(u, Commit) and u.events)
                 self._batch = asyncio.get_running_loop().create_future()
-                await self._write_batch(batch)
+                try:
+                    await self._write_batch(batch)
+                except Exception as error:  # else all that is to be stored later would wait for ever
+                    self._lose(batch, error)
                 self._batch.set_result(None)
                 self._batch = None
                 del batch  # megabytes, maybe, and the next one may be an hour away
@@ -222,6 +224,12 @@ class GroupWriter:
                     self._refuse()  # what the batch had no room for
             if self._closing:
                 return
+
+    def _lose(self, batch: list[Waiting], error: Exception) -> None:
+        """Stores nothing more, because watchers may have missed what was stored."""
+        self._loss = self._loss or StorageError(f"the server could not tell what it had stored: {error!r}")
+        self._tell_loss()
+        _fail(batch, self._loss)
 
     async def _write_batch(self, batch: list[Waiting]) -> None:
         loop = asyncio.get_running_loop()
@@ -357,6 +365,12 @@ class GroupWriter:
         return result
 
 
+def _fail(waiting: list[Waiting], error: Exception) -> None:
+    for _, future, _ in waiting:
+        if not future.done():
+            future.set_exception(error)
+
+
 def _line_of(waiting: Waiting) -> str:
     unit = waiting[0]
     return unit.session_id if isinstance(unit, Commit) else ""
@@ -377,15 +391,3 @@ def _reuse_log(db: sqlite3.Connection) -> None:
     """Lets SQLite begin its write-ahead log anew: on a full disk it would not grow to where that happens by itself."""
     with contextlib.suppress(sqlite3.OperationalError):
         db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-
-def last_position(db: sqlite3.Connection) -> int:
-    """Returns the newest position that the log has ever given.
-
-    Events may be gone from its end while older ones are kept for a turn: the hours know their positions.
-    """
-    (position,) = db.execute(
-        "SELECT max(coalesce((SELECT max(position) FROM events), 0), (SELECT pruned_through FROM log_state),"
-        " coalesce((SELECT max(position) FROM log_hours), 0))"
-    ).fetchone()
-    return int(position)

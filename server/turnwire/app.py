@@ -192,11 +192,9 @@ class Server:
         await turns.recover()
         stack.push_async_callback(staging.aclose)
         await staging.start()
-        stack.push_async_callback(use_cases.imports.aclose)
-        for rewriting in (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives):
-            stack.push_async_callback(rewriting.aclose)
+        rewriting = (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives)
         closing = (use_cases.conversations, use_cases.late_turns, use_cases.waiting_messages, use_cases.tool_leases)
-        for acting in (*closing, use_cases.questions, use_cases.uploads):
+        for acting in (use_cases.imports, *rewriting, *closing, use_cases.questions, use_cases.uploads):
             stack.push_async_callback(acting.aclose)
         expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
         stack.push_async_callback(expiry.aclose)

@@ -85,7 +85,7 @@ class World:
         """Ends the server in order."""
         assert self._server is not None
         code = await asyncio.wait_for(self._server.terminate(), PATIENCE_SECONDS)
-        assert code == 0, "\n".join(self._server.stderr)
+        assert code == 0, "\n".join((f"exit code {code}", *self._server.stderr))
         await self._ended()
 
     async def _ended(self) -> None:

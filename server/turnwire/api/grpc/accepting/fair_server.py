@@ -106,10 +106,15 @@ class FairServer(_SERVER):  # type: ignore[misc]
                     continue  # this one call has failed
                 await self._end(error)
                 return
-            self._note(call)
+            try:
+                self._note(call)
+            except Exception as error:  # who calls learns that it was cancelled; the others come
+                log.error("call_not_begun", exc_info=error)
             del call  # or it would be kept until the next one comes
 
     async def _end(self, error: Exception) -> None:
+        if self._arrivals.has_ended:  # the first that learns it refuses the calls of all
+            return
         calls = self._arrivals.end(error)
         while self._arrivals.count:
             for call in itertools.islice(calls, _FEW):

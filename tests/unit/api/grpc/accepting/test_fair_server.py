@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from turnwire.api.bounds.peers import Resets
 from turnwire.api.grpc.accepting import fair_server
-from turnwire.api.grpc.accepting.fair_server import FairServer, fair_servers, missing_names
+from turnwire.api.grpc.accepting.fair_server import AT_ONCE, FairServer, fair_servers, missing_names
 
 
 def test_grpc_has_all_that_is_needed() -> None:
@@ -100,6 +100,32 @@ async def test_calls_of_closed_connections_are_freed_a_few_at_a_time() -> None:
 
 
 async def test_calls_that_wait_at_the_end_are_refused_a_few_at_a_time() -> None:
-    """Whatever still runs has its turns between them."""
+    """Whatever still runs has its turns between them. All that ask gRPC for calls learn of the end."""
     server = CountingServer(Resets())
-    assert await most_in_a_round(server, lambda: asyncio.create_task(server.stop())) <= MANY // 10
+
+    def stop() -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(server.stop()) for _ in range(AT_ONCE)]
+
+    assert await most_in_a_round(server, stop) <= MANY // 10
+
+
+async def test_a_call_that_cannot_wait_ends_nothing_else() -> None:
+    """What asks gRPC for calls goes on."""
+    server = CountingServer(Resets())
+    calls = iter([Call(server), Call(server)])
+    noted = list[Any]()
+
+    async def request_call() -> Any:
+        for call in calls:
+            return call
+        raise RuntimeError
+
+    def note(call: Any) -> None:
+        noted.append(call)
+        raise ValueError("a bug")
+
+    server._note = note  # type: ignore[method-assign]
+    with capture_logs() as lines:
+        await server._take(request_call)
+    assert len(noted) == 2
+    assert [line["event"] for line in lines] == ["call_not_begun"] * 2

@@ -77,6 +77,7 @@ async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) 
         ended = asyncio.create_task(server.wait_ended())
         await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
         _notify(environ, "STOPPING=1")
+        gc.disable()  # what turns leave is freed without it, and it would look at all that comes instead at once
         began, readings = time.monotonic(), server.readings()
         _log_stopping(stop.result() if stop.done() else "", server.failure, readings)
     log.info(

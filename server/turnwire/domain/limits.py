@@ -111,7 +111,7 @@ class Limits(
     """Event streams open at the same time."""
     max_calls: Count = 20_000
     """Calls at the same time, open streams and those whose answer is not read included; further ones are refused."""
-    max_pending_calls: Count = 12_000
+    max_pending_calls: Count = 10_000
     """Calls of gRPC that have come and have not begun. So many watchers can come back at once. With one more, the
     newest of the address and connection that has most of them is refused. Calls that come faster than the server takes
     them from gRPC end as CANCELLED."""

@@ -47,6 +47,7 @@ def serve(
 ) -> None:
     """Run the server until SIGTERM or Ctrl-C."""
     import os
+    import sys
 
     # Otherwise gRPC's core adds its own lines to the one that says why the server cannot start.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -56,7 +57,12 @@ def serve(
     from turnwire.cli.serve import run_server
 
     options = {name: value for name, value in (("--listen", listen), ("--db", db), ("--web", web)) if value}
-    raise typer.Exit(run_server(config, os.environ, options))
+    code = run_server(config, os.environ, options)
+    # All is stored and closed. The end of the interpreter would look at all objects once more, for up to a second, and
+    # free what belongs to gRPC after its core is gone: now and then a stop ended with SIGSEGV.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @app.command()

@@ -54,7 +54,6 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
             return runner.run(_serve(config, environ, output))
     finally:
         output.close()
-        gc.freeze()  # the last collection of the interpreter would look at all that was kept: up to a second
 
 
 async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) -> int:

@@ -246,11 +246,11 @@ class Churn:
     async def storm(self) -> None:
         """One named request from many at once: it counts once."""
         self._number += 1
-        session_id = await new_session(self._client)
-        request = ask("/words 5", session_id, request_id=f"storm {self._number}")
+        name = f"storm {self._number}"
+        request = ask("/words 5", await new_session(self._client), request_id=name)
         answers = await asyncio.gather(*(self._client.messages.SendMessage(request) for _ in range(20)))
         assert len({answer.message_id for answer in answers}) == 1
-        await self._delete(session_id)
+        await self._delete(request.session_id)
 
     async def steps(self) -> None:
         """A turn of many steps, which calls a tool that does not exist."""

@@ -28,6 +28,9 @@ from turnwire.telemetry.readings import Readings
 MAX_SHARED_THREADS = 32
 """For what blocks and has no threads of its own: name look-ups, spools, conversions of large requests."""
 
+SHORT_GRACE_SECONDS = 10.0
+"""For so long, the garbage of calls that go on during a stop takes little memory."""
+
 log = structlog.get_logger()
 
 
@@ -76,7 +79,8 @@ async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) 
         ended = asyncio.create_task(server.wait_ended())
         await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
         _notify(environ, "STOPPING=1")
-        gc.disable()  # what turns leave is freed without it, and it would look at all that comes instead at once
+        if config.server.shutdown_grace_seconds <= SHORT_GRACE_SECONDS:
+            gc.disable()  # what turns leave is freed without it, and it would look at all that comes instead at once
         began, readings = time.monotonic(), server.readings()
         _log_stopping(stop.result() if stop.done() else "", server.failure, readings)
     log.info(

@@ -27,8 +27,8 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.ports.tools import NoServerTools, ServerTools
 
 MAX_BEGINNING_BYTES = 64 * 2**20
-"""Of messages that have waited, from before they are read until the beginning of their turns is stored. The turns of
-hundreds of sessions may end at once, or wait at a start on a full disk."""
+"""Of messages that have waited, with the tools and system prompts of their turns, from before they are read until the
+beginning of these is stored. The turns of hundreds of sessions may end at once, or wait at a start on a full disk."""
 
 
 @dataclass(frozen=True)

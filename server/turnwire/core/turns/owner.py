@@ -291,17 +291,16 @@ class SessionTurns:
             return False
         async with self._waiting.whole(place) as is_whole:
             begin = self._start_again if place.turn.regenerates else self._start_waiting
-            return is_whole and await begin(place, run)
+            has_begun = is_whole and await begin(place, run)
+        run.is_left = self._stopping.is_set() and not has_begun
+        return has_begun
 
     async def _start_waiting(self, place: Place, run: TurnRun) -> bool:
         now = self._environment.clock()
         place.turn = msgspec.structs.replace(place.turn, status=TurnStatus.RUNNING, started_at=now)
         run.begin(place.turn)
         message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
-        work = Work(
-            (PutTurn(place.turn), PutMessage(message, ())),
-            self._start_events(place.turn),
-        )
+        work = Work((PutTurn(place.turn), PutMessage(message, ())), self._start_events(place.turn))
         place.empty()
         return await self._commit_surely(work + self.queue.changed())
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from turnwire.core.context.next_request import settings_bytes
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
@@ -46,7 +47,7 @@ class Place:
     """The commit that stores the message; None before `start`, and when an earlier process stored it."""
     is_outline: bool = False
     size_bytes: int | None = None
-    """Of the message of an outline, as `text_bytes`; None when an earlier process stored it."""
+    """Of an outline, what `held_bytes` was; None when an earlier process stored it."""
 
     @classmethod
     def waiting(cls, turn: Turn, message_id: str) -> "Place":
@@ -69,10 +70,15 @@ class Place:
         texts = (part.content.text for part in self.message.parts if isinstance(part.content, Text))
         return sum(map(utf8_bytes, texts))
 
+    @property
+    def held_bytes(self) -> int:
+        """The texts of the message with the tools and the system prompt of the turn."""
+        return self.text_bytes + settings_bytes(self.turn)
+
     def empty(self) -> None:
         """Leaves out what may be large; call it once the message is stored."""
         if not self.is_outline:
-            self.size_bytes = self.text_bytes
+            self.size_bytes = self.held_bytes
         self.turn = self.turn.outline()
         self.message = _outline(self.turn, self.message.message_id)
         self.work, self.is_outline = Work(), True

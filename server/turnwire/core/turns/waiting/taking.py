@@ -57,12 +57,12 @@ class WaitingPlaces:
     async def whole(self, place: Place) -> AsyncIterator[bool]:
         """Has all of a place that was taken while the beginning of its turn is being stored; waits for room for that.
 
-        Yields what `fill` returns.
+        Yields what `fill` returns, and False once nothing is to start any more.
         """
         size, tenant = self._needed(place), place.turn.tenant
         await self._room.take(tenant, size)
         try:
-            is_filled = await self.fill(place)
+            is_filled = not self._stopping.is_set() and await self.fill(place)
             more = self._needed(place) - size
             self._room.change(more)
             size += more
@@ -71,8 +71,8 @@ class WaitingPlaces:
             self._room.change(-size)
 
     def _needed(self, place: Place) -> int:
-        """Returns the room for a message. One that is answered again is read beside, so its place tells nothing."""
-        size = place.size_bytes if place.is_outline else place.text_bytes
+        """Returns the room for a place. A message that is answered again is read beside, so its place tells nothing."""
+        size = place.size_bytes if place.is_outline else place.held_bytes
         if size is None or place.turn.regenerates:
             return self._room.max_bytes // 2
         return min(size, self._room.max_bytes)

@@ -1,7 +1,6 @@
 """Sessions that are stored in parts, so that a long one does not hold up the commits of others."""
 
 import asyncio
-import contextlib
 from asyncio import Future
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,7 +8,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import SessionNotFound, StorageError
+from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
 from turnwire.domain.principal import staging_name
 from turnwire.ports.commit import (
     AdoptSession,
@@ -56,8 +55,7 @@ class Staging:
         """Ends the task. Idempotent."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,))
 
     def begin(self, tenant: str) -> "StagedSession":
         """Returns a new session to store in parts for a tenant."""
@@ -89,7 +87,7 @@ class Staging:
             work = Work((DropStaged(PART_CHANGES),))
             try:
                 done = await self._environment.commit(staged_id, work, self._environment.clock())
-            except SessionNotFound:
+            except (SessionNotFound, ShuttingDown):  # the next start drops what is left
                 return
             except StorageError:
                 await asyncio.sleep(RETRY_SECONDS)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import aiosqlite
+import structlog
 
 from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
 from turnwire.domain.incremental.lines import Lines
@@ -30,6 +31,8 @@ from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.searching.upkeep import any_work
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.events import last_position
+
+log = structlog.get_logger()
 
 MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""
@@ -226,10 +229,11 @@ class GroupWriter:
                 return
 
     def _lose(self, batch: list[Waiting], error: Exception) -> None:
-        """Stores nothing more, because watchers may have missed what was stored."""
+        """Stores nothing more: watchers may have missed what was stored. Its callers do not learn whether it is."""
+        log.error("commits_not_told", exc_info=error)
         self._loss = self._loss or StorageError(f"the server could not tell what it had stored: {error!r}")
         self._tell_loss()
-        _fail(batch, self._loss)
+        _fail(batch, error)
 
     async def _write_batch(self, batch: list[Waiting]) -> None:
         loop = asyncio.get_running_loop()

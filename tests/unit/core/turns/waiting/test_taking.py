@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore
@@ -84,4 +85,40 @@ async def test_one_that_is_larger_than_the_room_begins_alone() -> None:
     assert world.begun == ["a" * 200, "b"]
     world.end("b")
     await asyncio.gather(*beginning)
+    assert world.room.held_bytes == 0
+
+
+async def test_tools_and_system_prompts_count() -> None:
+    """They are held as long as the message, and may be larger."""
+    world = World("a", "b")
+    world.store.unfinished = tuple(msgspec.structs.replace(turn, system="x" * 60) for turn in world.store.unfinished)
+    beginning = [asyncio.create_task(world.begin(_outline(name, of_this_process=False))) for name in ("a", "b")]
+    await settled()
+    assert world.begun == ["a"]
+    world.end("a")
+    await settled()
+    world.end("b")
+    await asyncio.gather(*beginning)
+    assert world.room.held_bytes == 0
+    whole = make_place("a")
+    whole.turn = msgspec.structs.replace(whole.turn, system="x" * 1000)
+    whole.empty()
+    assert whole.size_bytes is not None
+    assert whole.size_bytes > 1000
+
+
+async def test_nothing_is_read_any_more_once_the_server_stops() -> None:
+    """Who waited for room waits in the file."""
+    world = World("a" * 60, "b" * 60)
+    first, second = _outline("a" * 60), _outline("b" * 60)
+    running = asyncio.create_task(world.begin(first))
+    await settled()
+    waiting = asyncio.create_task(world.begin(second))
+    await settled()
+    world.stopping.set()
+    world.end("a" * 60)
+    await running
+    with pytest.raises(AssertionError):
+        await waiting
+    assert second.is_outline
     assert world.room.held_bytes == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.support.fakes.domain_values import NOW
 from turnwire.core.use_cases.moving.staging import Staging
+from turnwire.domain.errors import ShuttingDown
 from turnwire.ports.commit import Committed
 
 LATER = 20
@@ -41,4 +42,20 @@ async def test_who_waits_for_leftovers_does_not_wait_for_later_ones() -> None:
     assert len(store.dropped) < LATER
     while len(store.dropped) < LATER + 2:
         await staging.settled()
+    await staging.aclose()
+
+
+async def test_a_stop_that_stores_nothing_more_leaves_the_rest_to_the_next_start() -> None:
+    """It ends without an error, also when there are more leftovers."""
+    asked = list[str]()
+
+    async def commit(staged_id: str, *_: object) -> Committed:
+        asked.append(staged_id)
+        raise ShuttingDown
+
+    environment: Any = SimpleNamespace(store=_Store(), commit=commit, clock=lambda: NOW)
+    staging = Staging(environment)
+    await staging.start()
+    await staging.settled()
+    assert asked == ["stg_1", "stg_2"]
     await staging.aclose()

@@ -101,13 +101,12 @@ class Sending:
 
         Others wait for the end, so that is nobody's work: it does not wait for all else that its owner has to do.
         """
-        await self._making.take(group_of(client.connection), 1)
-        owner = OWNER.set(NOBODY)
-        try:
-            yield
-        finally:
-            OWNER.reset(owner)
-            self._making.change(-1)
+        async with self._making.held(group_of(client.connection)):
+            owner = OWNER.set(NOBODY)
+            try:
+                yield
+            finally:
+                OWNER.reset(owner)
 
     def check(self, client: Client) -> None:
         """Raises TooManyCalls when a client was refused a place and none became free since.

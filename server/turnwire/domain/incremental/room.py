@@ -1,7 +1,9 @@
 """Room for a number of bytes or of things, in an order that is fair to those who want it."""
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import AsyncIterator
 
 
 class Room:
@@ -47,6 +49,15 @@ class Room:
                     del self._waiting[owner]
             self._go_on()  # the one that left may have held up smaller ones
             raise
+
+    @contextlib.asynccontextmanager
+    async def held(self, owner: str, size: int = 1) -> AsyncIterator[None]:
+        """Has a place; waits for it as `take` does."""
+        await self.take(owner, size)
+        try:
+            yield
+        finally:
+            self.change(-size)
 
     def change(self, by: int) -> None:
         """Counts so many bytes more, or fewer, of those that have a place."""

@@ -160,10 +160,7 @@ class Uploads:
 
     async def _complete(self, upload: Upload) -> Upload:
         digest = hashlib.sha256()
-        await self._digests.take(upload.tenant, 1)
-        try:
+        async with self._digests.held(upload.tenant):
             async for piece in self._store.pieces(upload.tenant, upload.upload_id):
                 await asyncio.to_thread(digest.update, piece)
-        finally:
-            self._digests.change(-1)
         return await asyncio.shield(self._store.complete(upload.tenant, upload.upload_id, digest.hexdigest()))

@@ -128,7 +128,10 @@ class Delivery(RuleBasedStateMachine):
         except BaseException as error:
             self._broken = True
             machine = type(self)
-            machine.failure = machine.failure or "\n".join([*self._story, traceback.format_exc()])
+            if not machine.failure:
+                found = traceback.format_exc()
+                told = asyncio.run_coroutine_threadsafe(self.town.world.told(), self.loop).result()
+                machine.failure = "\n".join([*self._story, found, told])
             if isinstance(error, CancelledError):  # else nobody would be told
                 raise AssertionError("what was done was cancelled") from error
             raise

@@ -29,6 +29,12 @@ from turnwire.storage.sqlite.care.examination import Examiner
 PAUSE_SECONDS = 0.005
 """Between two looks at a state that nobody announces."""
 
+NOTICED_SECONDS = 1
+"""After which the end of a process that has ended is known."""
+
+TOLD_LINES = 60
+"""Of what a server wrote, in the report of a failure."""
+
 
 class World:
     """Use `start` and `close`; everything on one event loop."""
@@ -98,6 +104,16 @@ class World:
         if self._server is not None:
             wrong = [line for line in self._server.stderr if "Traceback" in line or '"INTERNAL"' in line]
             assert not wrong, "\n".join(self._server.stderr)
+
+    async def told(self) -> str:
+        """Returns whether the server runs, and the last that it wrote: for who wants to know why something failed."""
+        if self._server is None:
+            return "no server runs"
+        try:
+            ended = f"ended with code {await asyncio.wait_for(asyncio.shield(self._server.ended()), NOTICED_SECONDS)}"
+        except TimeoutError:
+            ended = "runs"
+        return "\n".join([f"the server {ended}, and wrote:", *self._server.stderr[-TOLD_LINES:]])
 
     async def close(self) -> None:
         """Stops everything."""

@@ -27,8 +27,9 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.ports.tools import NoServerTools, ServerTools
 
 MAX_BEGINNING_BYTES = 64 * 2**20
-"""Of messages that have waited, with the tools and system prompts of their turns, from before they are read until the
-beginning of these is stored. The turns of hundreds of sessions may end at once, or wait at a start on a full disk."""
+"""Of messages that wait, with the tools and system prompts of their turns, from before they are read until their
+beginning or a change of them is stored. The turns of hundreds of sessions may end at once, or wait at a start
+on a full disk."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Environment:
 
     @cached_property
     def beginnings(self) -> Room:
-        """For messages that have waited, while the beginning of their turns is stored."""
+        """For messages that wait, while the beginning of their turns or a change of them is stored."""
         return Room(MAX_BEGINNING_BYTES)
 
     @cached_property

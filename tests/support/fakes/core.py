@@ -194,7 +194,8 @@ class FakeStore:
         return found[turn_id]
 
     async def message(self, session_id: str, message_id: str) -> Message:
-        """Returns a message as it was stored last, or as the test gives it."""
+        """Returns a message as it was stored last, or as the test gives it. Others go on meanwhile."""
+        await asyncio.sleep(0)
         found = {message.message_id: message for message in (*self.conversation, *self.waiting)}
         found |= {change.message.message_id: change.message for change in self._changes(PutMessage)}
         if message_id not in found:

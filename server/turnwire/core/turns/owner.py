@@ -164,18 +164,17 @@ class SessionTurns:
             pass  # a message that is being changed is dropped as it is stored
         stored = [place for place in taken if await place.settled()]
         late = [place for place in stored if place.turn.is_late]
-        dropped = list[Place]()
-        for group in ([place for place in stored if place not in late], *([place] for place in late)):
-            if group and await self._drop(group):  # else the server stops: they stay stored for the next start
-                dropped += group
+        others = [place for place in stored if place not in late]
+        dropped = others if others and await self._drop(others) else []  # else they stay stored for the next start
+        for place in late:
+            async with self._waiting.whole(place) as is_whole:
+                dropped += [place] if is_whole and await self._drop([place]) else []
         return tuple(place.message.message_id for place in stored if place in dropped)
 
     async def _drop(self, places: list[Place]) -> bool:
-        """Stores that messages do not wait any more. One whose turn is late is alone: all of it is read for that."""
+        """Stores that messages do not wait any more; False if the server stops. One whose turn is late is whole."""
         now, work = self._environment.clock(), Work()
         for place in places:
-            if place.turn.is_late and not await self._waiting.fill(place):
-                return False
             work += dropping_work(place, now)
         return await self._commit_surely(work + self.queue.changed())
 
@@ -246,7 +245,7 @@ class SessionTurns:
             return
         self._interrupt(place)
         if place in self.queue:
-            place.empty()
+            place.empty_unless_held()
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
         """Runs a turn, then the queue."""

@@ -1,7 +1,8 @@
 """Changes of waiting messages: edits, moves, removals, and joining a running turn, each one commit."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 
 import msgspec
@@ -14,17 +15,21 @@ from turnwire.core.intake.contents import Contents
 from turnwire.core.quotas.reservations import Reservation
 from turnwire.core.turns.waiting.places import Place, dropping_work, joining_work
 from turnwire.core.turns.waiting.queue import SessionQueue
+from turnwire.core.turns.waiting.whole import whole_places
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageReplaced
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
-from turnwire.domain.errors import InvalidRequest, MessageNotWaiting
+from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 log = structlog.get_logger()
 
 MAX_JOINING_BYTES = 8 * 2**20
 """Of the messages that join a turn in one commit; one alone may be larger."""
+
+PATIENCE_SECONDS = 10.0
+"""How long a change waits for room to read a message. On a full disk those that have it may keep it for long."""
 
 Reserve = Callable[[Message], AbstractContextManager[Reservation]]
 
@@ -101,13 +106,8 @@ class QueueChanges:
         Returns:
             The new message, and the revision of the queue.
         """
-        async with self._queue.changing:
-            place = await self._filled(edit.message_id)
-            try:
-                return await self._edit(place, edit, reserve, further)
-            finally:
-                if place in self._queue:
-                    place.empty()
+        async with self._queue.changing, self._whole(edit.message_id) as place:
+            return await self._edit(place, edit, reserve, further)
 
     async def _edit(self, place: Place, edit: MessageEdit, reserve: Reserve, further: Work) -> tuple[Message, int]:
         before = place.turn, place.message
@@ -146,20 +146,22 @@ class QueueChanges:
     async def remove(self, message_id: str, further: Work) -> int:
         """Removes a message and ends its turn. Returns the revision of the queue."""
         async with self._queue.changing:
-            place = self._queue.find(message_id)
-            if place.turn.is_late:  # its message goes back into the conversation
-                place = await self._filled(message_id)
-            former = self._queue.remove(place)
-            work = dropping_work(place, self._environment.clock())
-            storing = self._commit(work + further)
-            try:
-                revision = (await storing).queue_revision
-            except Exception:
-                self._queue.put_back(place, former)
-                place.empty()
-                raise
-            self._report_ended(work)
-            return revision
+            if not self._queue.find(message_id).turn.is_late:
+                return await self._remove(self._queue.find(message_id), further)
+            async with self._whole(message_id) as place:  # its message goes back into the conversation
+                return await self._remove(place, further)
+
+    async def _remove(self, place: Place, further: Work) -> int:
+        former = self._queue.remove(place)
+        work = dropping_work(place, self._environment.clock())
+        try:
+            revision = (await self._commit(work + further)).queue_revision
+        except Exception:
+            self._queue.put_back(place, former)
+            place.empty_unless_held()
+            raise
+        self._report_ended(work)
+        return revision
 
     async def join(self, turn_id: str, takes_messages: Callable[[], bool]) -> None:
         """Lets the messages that are aimed at the running turn join it; returns when that is durable.
@@ -173,26 +175,16 @@ class QueueChanges:
         """
         async with self._queue.changing:
             try:
-                while takes_messages() and (places := await self._joining(turn_id)) and takes_messages():
-                    await self._join(places, turn_id)
+                while takes_messages() and (places := self._queue.joining(turn_id)):
+                    async with self._all_of(places) as wholes:
+                        if takes_messages():
+                            await self._join([place for place in wholes if place in self._queue], turn_id)
             except Exception as error:
                 log.warning("turn_not_steered", session_id=self._session_id, error=type(error).__name__)
-            finally:
-                for place in self._queue.joining(turn_id):
-                    place.empty()
-
-    async def _joining(self, turn_id: str) -> list[Place]:
-        """Returns the next messages that are to join a turn, as many as fit into memory together."""
-        places, size = list[Place](), 0
-        for place in self._queue.joining(turn_id):
-            await place.fill(self._environment.store)
-            places.append(place)
-            size += place.text_bytes
-            if size > MAX_JOINING_BYTES:
-                break
-        return [place for place in places if place in self._queue]
 
     async def _join(self, places: list[Place], turn_id: str) -> None:
+        if not places:  # an abort took them meanwhile
+            return
         now = self._environment.clock()
         former = [self._queue.remove(place) for place in places]
         work = sum((joining_work(place, turn_id, now) for place in places), Work())
@@ -204,13 +196,37 @@ class QueueChanges:
             raise
         self._report_ended(work)
 
-    async def _filled(self, message_id: str) -> Place:
-        """Returns a place with all that is stored of its message. Raises MessageNotWaiting."""
-        place = self._queue.find(message_id)
-        await place.fill(self._environment.store)
-        if place not in self._queue:  # an abort took it meanwhile
-            raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
-        return place
+    @contextlib.asynccontextmanager
+    async def _whole(self, message_id: str) -> AsyncIterator[Place]:
+        """Has a place with all that is stored of its message. Raises MessageNotWaiting, and TooManyTurns: no room."""
+        async with self._all_of([self._queue.find(message_id)]) as [place]:
+            if place not in self._queue:  # an abort took it meanwhile
+                raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
+            yield place
+
+    @contextlib.asynccontextmanager
+    async def _all_of(self, places: list[Place]) -> AsyncIterator[list[Place]]:
+        """Has the first places whole, as many as fit into memory together. Raises TooManyTurns: there is no room."""
+        room, store = self._environment.beginnings, self._environment.store
+        whole = whole_places(
+            places,
+            lambda place: place.fill(store),
+            room,
+            max_bytes=MAX_JOINING_BYTES,
+            patience_seconds=PATIENCE_SECONDS,
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                wholes = await stack.enter_async_context(whole)
+            except TimeoutError:
+                text = "too many messages that wait are read at the same time"
+                raise TooManyTurns.of("MAX_BEGINNING_BYTES", room.max_bytes, text) from None
+            try:
+                yield wholes
+            finally:
+                for place in wholes:
+                    if place in self._queue:
+                        place.empty()
 
     def _report_ended(self, work: Work) -> None:
         for turn in ended_turns(work):

@@ -48,6 +48,8 @@ class Place:
     is_outline: bool = False
     size_bytes: int | None = None
     """Of an outline, what `held_bytes` was; None when an earlier process stored it."""
+    is_held: bool = False
+    """Whether somebody works with all of it."""
 
     @classmethod
     def waiting(cls, turn: Turn, message_id: str) -> "Place":
@@ -82,6 +84,11 @@ class Place:
         self.turn = self.turn.outline()
         self.message = _outline(self.turn, self.message.message_id)
         self.work, self.is_outline = Work(), True
+
+    def empty_unless_held(self) -> None:
+        """As `empty`, unless somebody works with all of it, who empties it then."""
+        if not self.is_held:
+            self.empty()
 
     async def fill_turn(self, store: Store) -> None:
         """Reads what was left out of the turn; the place stays an outline. As `fill`."""

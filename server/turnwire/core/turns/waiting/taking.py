@@ -8,6 +8,7 @@ import structlog
 
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.turns.waiting.queue import SessionQueue
+from turnwire.core.turns.waiting.whole import whole_places
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import MessageNotFound, NotFound, StorageError
@@ -57,29 +58,14 @@ class WaitingPlaces:
     async def whole(self, place: Place) -> AsyncIterator[bool]:
         """Has all of a place that was taken while the beginning of its turn is being stored; waits for room for that.
 
-        Yields what `fill` returns, and False once nothing is to start any more.
+        Yields False when its message is gone or cannot be read, and once nothing is to start any more.
         """
-        size, tenant = self._needed(place), place.turn.tenant
-        await self._room.take(tenant, size)
-        try:
-            is_filled = not self._stopping.is_set() and await self.fill(place)
-            more = self._needed(place) - size
-            self._room.change(more)
-            size += more
-            yield is_filled
-        finally:
-            self._room.change(-size)
+        async with whole_places([place], self._fill_to_begin, self._room):
+            yield not self._stopping.is_set() and not place.is_outline
 
-    def _needed(self, place: Place) -> int:
-        """Returns the room for a place. A message that is answered again is read beside, so its place tells nothing."""
-        size = place.size_bytes if place.is_outline else place.held_bytes
-        if size is None or place.turn.regenerates:
-            return self._room.max_bytes // 2
-        return min(size, self._room.max_bytes)
-
-    async def fill(self, place: Place) -> bool:
-        """Reads what is stored of a message. Returns False when it is gone, or cannot be read after some attempts."""
-        return await self._read(place, place.fill)
+    async def _fill_to_begin(self, place: Place) -> None:
+        if not self._stopping.is_set():
+            await self._read(place, place.fill)
 
     async def question(self, turn: Turn) -> Message | None:
         """Returns the message that a turn answers again; None when it waits or was taken back.

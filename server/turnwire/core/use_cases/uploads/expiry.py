@@ -3,7 +3,7 @@
 import asyncio
 
 from turnwire.core.environment import Environment
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import ShuttingDown, StorageError
 from turnwire.ports.clock import Clock
 
 INTERVAL_SECONDS = 60.0
@@ -38,5 +38,5 @@ class UploadExpiry:
         try:
             while await asyncio.shield(self._store.remove_expired(self._clock())):
                 pass
-        except StorageError:
-            return  # as on a full disk; the next look tries again
+        except (StorageError, ShuttingDown):
+            return  # as on a full disk; the next look, or the next start, tries again

@@ -20,7 +20,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, TurnEnded, TurnSteered
 from turnwire.domain.conversation.messages import FinishReason, Message, Part, Text
 from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition
-from turnwire.domain.errors import MessageNotWaiting, QuotaExceeded, StorageBusy
+from turnwire.domain.errors import MessageNotWaiting, QuotaExceeded, StorageBusy, TooManyTurns
 from turnwire.ports.commit import Committed, OrderQueue, PutMessage, PutTurn
 
 
@@ -42,8 +42,9 @@ class World:
         self.interrupted: list[str] = []
         for name in waiting:
             self.wait(make_place(name))
+        self.environment = make_environment(self.store, observer=self.observer)
         self.changes = QueueChanges(
-            make_environment(self.store, observer=self.observer),
+            self.environment,
             "ses_1",
             self.queue,
             lambda policy: "" if policy is BusyPolicy.QUEUE else "trn_1",
@@ -207,7 +208,7 @@ async def test_a_late_message_goes_back_whole() -> None:
 
 async def test_large_messages_join_in_several_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """In their order; no more of them are in memory than fit."""
-    monkeypatch.setattr(changes, "MAX_JOINING_BYTES", 1_500_000)
+    monkeypatch.setattr(changes, "MAX_JOINING_BYTES", 4_500_000)  # each has three with its tools and its system prompt
     world = World()
     for name in ("s1", "s2", "s3"):
         world.wait(make_large_place(name))
@@ -279,3 +280,72 @@ async def test_nothing_joins_a_turn_that_is_to_end() -> None:
     world.succeed()
     await asyncio.gather(removing, joining)
     assert (names(world.queue), len(world.store.commits)) == ("s1", 1)
+
+
+async def test_only_so_much_is_read_for_changes_of_all_sessions() -> None:
+    """What is read for one holds up another one, and nothing is read before there is room."""
+    changing: list[Callable[[World], Coroutine[Any, Any, Any]]] = [
+        lambda world: world.edit("s1", policy=BusyPolicy.INTERRUPT),
+        lambda world: world.changes.remove("msg_s1", Work()),
+        lambda world: world.changes.join("trn_1", lambda: True),
+    ]
+    for change in changing:
+        world = World()
+        world.wait(make_large_place("s1", is_late=True))
+        room = world.environment.beginnings
+        await room.take("other", room.max_bytes - 4_000_000)
+        running = asyncio.create_task(change(world))
+        await settled()
+        assert held_bytes(world.queue) < 1000
+        assert world.store.commits == []
+        room.change(4_000_000 - room.max_bytes)
+        await settled()
+        assert room.held_bytes > 3_000_000
+        world.succeed()
+        await running
+        assert room.held_bytes == 0
+
+
+async def test_a_change_does_not_wait_for_ever_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk those that have room may keep it."""
+    monkeypatch.setattr(changes, "PATIENCE_SECONDS", 0.0)
+    world = World("s1", "q2")
+    room = world.environment.beginnings
+    await room.take("other", room.max_bytes)
+    with pytest.raises(TooManyTurns) as refused:
+        await world.edit("q2", "new words")
+    assert refused.value.metadata["limit"] == "MAX_BEGINNING_BYTES"
+    await world.changes.join("trn_1", lambda: True)
+    assert (names(world.queue), world.store.commits, room.held_bytes) == ("s1 q2", [], room.max_bytes)
+
+
+async def test_messages_that_were_just_stored_join_whole() -> None:
+    """The first one becomes an outline when its commit is noted, which may be while the second one is read."""
+    world = World()
+    first = make_large_place("s1")
+    first.durable = asyncio.get_running_loop().create_future()
+    world.queue.append(first)
+    world.wait(make_large_place("s2"))
+    world.store.automatic = True
+    first.durable.add_done_callback(lambda _: first.empty_unless_held())
+    first.durable.set_result(Committed(0, 1))
+    await world.changes.join("trn_1", lambda: True)
+    [commit] = world.store.commits
+    joined = [change.message for change in commit.changes if isinstance(change, PutMessage)]
+    assert [message.parts[0].content for message in joined] == [Text(LONG), Text(LONG)]
+
+
+async def test_an_edit_of_a_message_that_was_just_stored_returns_all_of_it() -> None:
+    """Its commit may be noted while the edit is stored."""
+    world = World()
+    place = make_large_place("q1")
+    place.durable = asyncio.get_running_loop().create_future()
+    world.queue.append(place)
+    place.durable.set_result(Committed(0, 1))
+    editing = asyncio.create_task(world.edit("q1", policy=BusyPolicy.STEER))
+    await settled()
+    place.empty_unless_held()
+    world.succeed()
+    message, _ = await editing
+    assert message.parts[0].content == Text(LONG)
+    assert held_bytes(world.queue) < 1000

@@ -92,8 +92,10 @@ async def test_tools_and_system_prompts_count() -> None:
     """They are held as long as the message, and may be larger."""
     world = World("a", "b")
     world.store.unfinished = tuple(msgspec.structs.replace(turn, system="x" * 60) for turn in world.store.unfinished)
-    beginning = [asyncio.create_task(world.begin(_outline(name, of_this_process=False))) for name in ("a", "b")]
-    await settled()
+    beginning = []
+    for name in ("a", "b"):
+        beginning.append(asyncio.create_task(world.begin(_outline(name, of_this_process=False))))
+        await settled()
     assert world.begun == ["a"]
     world.end("a")
     await settled()

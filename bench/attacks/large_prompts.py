@@ -18,6 +18,8 @@ from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.search.search_pb2_grpc import SearchServiceStub
 from opencode.session.session_pb2 import ForkSessionRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
+from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest
 
 _LONG_MESSAGES = 6
 """Of the session that is forked; 11 MiB each."""
@@ -116,6 +118,33 @@ async def _waiting(target: Target) -> None:
             print(f"begun: {begun}")
 
 
+async def _edited(target: Target) -> None:
+    """Edits of the policies of messages that wait in as many sessions, at once, again and again."""
+    short = [message_pb2.MessagePart(text=message_pb2.TextPart(text="go"))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))]
+    waiting = list[tuple[str, str]]()
+    edited = 0
+    async with caller(target) as one:
+        for _ in range(_WAITING_SESSIONS):
+            session_id = await one.new_session()
+            first = message_pb2.SendMessageRequest(session_id=session_id, parts=short, model=_SILENT)
+            await surely(partial(one.messages.SendMessage, first))
+            second = message_pb2.SendMessageRequest(session_id=session_id, parts=long)
+            waiting.append((session_id, (await surely(partial(one.messages.SendMessage, second))).message_id))
+
+        async def edit(session_id: str, message_id: str) -> None:
+            nonlocal edited
+            await one.turns.EditQueuedMessage(
+                EditQueuedMessageRequest(session_id=session_id, message_id=message_id, busy_policy=BUSY_POLICY_QUEUE)
+            )
+            edited += 1
+
+        try:
+            await asyncio.gather(*(again(partial(edit, *one_of_them)) for one_of_them in waiting))
+        finally:
+            print(f"edited: {edited}")
+
+
 async def _repeats(target: Target) -> None:
     """Many large texts of one word, and searches for phrases of that word."""
     async with caller(target) as one, grpc.aio.insecure_channel(target.address) as channel:
@@ -164,6 +193,13 @@ ATTACKS = (
         "large_messages_at_once",
         "turns of 64 sessions that end at once, each with a message of 14 MiB behind it",
         _waiting,
+        around=_silent,
+        seconds=60,
+    ),
+    Attack(
+        "large_edits_at_once",
+        "edits of messages of 14 MiB that wait in 64 sessions, at the same time",
+        _edited,
         around=_silent,
         seconds=60,
     ),

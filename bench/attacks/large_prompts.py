@@ -12,14 +12,15 @@ from bench.attacks.attack import Attack, Target
 from bench.attacks.costly_requests import again, caller, surely
 from opencode.message import message_pb2
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.search.search_pb2_grpc import SearchServiceStub
 from opencode.session.session_pb2 import ForkSessionRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE
-from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest
+from opencode.turn.turn_pb2 import BUSY_POLICY_INTERRUPT, BUSY_POLICY_QUEUE, TurnSettings
+from opencode.turn.turn_service_pb2 import EditQueuedMessageRequest, RegenerateMessageRequest
 
 _LONG_MESSAGES = 6
 """Of the session that is forked; 11 MiB each."""
@@ -145,6 +146,36 @@ async def _edited(target: Target) -> None:
             print(f"edited: {edited}")
 
 
+async def _answered_again(target: Target) -> None:
+    """Large questions of as many sessions that are answered again, at once, again and again."""
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))]
+    questions = list[tuple[str, str]]()
+    asked = 0
+    async with caller(target) as one:
+        for _ in range(_WAITING_SESSIONS):
+            session_id = await one.new_session()
+            append = message_pb2.AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=long)
+            appended = await surely(partial(one.messages.AppendMessage, append))
+            questions.append((session_id, appended.message_id))
+
+        async def ask(session_id: str, message_id: str) -> None:
+            nonlocal asked
+            await one.turns.RegenerateMessage(
+                RegenerateMessageRequest(
+                    session_id=session_id,
+                    message_id=message_id,
+                    settings=TurnSettings(model=ModelName(provider_id="silent", model_id="x")),
+                    busy_policy=BUSY_POLICY_INTERRUPT,
+                )
+            )
+            asked += 1
+
+        try:
+            await asyncio.gather(*(again(partial(ask, *question)) for question in questions))
+        finally:
+            print(f"asked again: {asked}")
+
+
 async def _repeats(target: Target) -> None:
     """Many large texts of one word, and searches for phrases of that word."""
     async with caller(target) as one, grpc.aio.insecure_channel(target.address) as channel:
@@ -200,6 +231,13 @@ ATTACKS = (
         "large_edits_at_once",
         "edits of messages of 14 MiB that wait in 64 sessions, at the same time",
         _edited,
+        around=_silent,
+        seconds=60,
+    ),
+    Attack(
+        "large_questions_again",
+        "questions of 14 MiB of 64 sessions that are answered again, at the same time",
+        _answered_again,
         around=_silent,
         seconds=60,
     ),

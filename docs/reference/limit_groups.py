@@ -331,11 +331,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.wire.supervisor": {"GRACE_SECONDS": "the program is killed"},
     },
     "Queues and turns": {
-        "core.environment": {
-            "MAX_BEGINNING_BYTES": "the turn waits; a change of a waiting message: `CONCURRENCY_LIMIT`"
+        "core.beginnings": {
+            "MAX_BEGINNING_BYTES": "the turn waits; a request: `CONCURRENCY_LIMIT`",
+            "PATIENCE_SECONDS": "`CONCURRENCY_LIMIT`",
         },
         "core.turns.resuming": {"MAX_RESUMES": "the turn ends: `SERVER_RESTARTED`"},
-        "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES, "PATIENCE_SECONDS": "`CONCURRENCY_LIMIT`"},
+        "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES},
         "core.turns.verdict": {"MAX_PAUSES": "the turn ends"},
         "core.use_cases.rewriting.late_turns": {"MAX_ATTEMPTS": "`STALE_VERSION`"},
         "storage.sqlite.writing.writer": {

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.fakes.domain_values import NOW, adding, creating, make_message, removing
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part, Text
@@ -225,3 +225,26 @@ async def test_a_conversation_is_measured_without_reading_it(opened: OpenedStore
     for tenant, session_id in (("other", "ses_1"), ("other", "ses_unknown")):
         with pytest.raises(SessionNotFound):
             await opened.store.of(tenant).history_bytes(session_id)
+
+
+async def test_what_is_read_to_answer_a_message_is_measured(opened: OpenedStore, read: list[int]) -> None:
+    """The message, the one behind it, and of an answer its question. Nothing is read; other messages do not count."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    messages = [
+        make_message("msg_first", "f" * 3_000),
+        make_message("msg_question", "q" * 50_000),
+        make_answer("msg_answer", "a" * 700_000, answers_message_id="msg_question"),
+        make_message("msg_last", "l" * 9_000_000),
+    ]
+    for message in messages:
+        await opened.store.commit(adding(message))
+    wanted = {
+        "msg_first": 53_000,
+        "msg_question": 750_000,
+        "msg_answer": 9_750_000,
+        "msg_last": 9_000_000,
+    }
+    for message_id, size in wanted.items():
+        assert size <= await reads.question_bytes("ses_1", message_id) < size + 1_000
+    assert await reads.question_bytes("ses_1", "msg_unknown") == 0
+    assert read == []

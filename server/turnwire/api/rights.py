@@ -105,6 +105,7 @@ MAKES_OBJECTS = frozenset(
 READS_CONTENT = MAKES_OBJECTS | {
     "opencode.message.MessageService.GetMessage",
     "opencode.message.MessageService.ListMessages",
+    "opencode.turn.TurnService.EditQueuedMessage",
 }
 """Full names of the methods whose answers may be large: a connection that was refused a place for one is refused before
 the next is made."""

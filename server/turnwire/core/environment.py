@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from turnwire.core.beginnings import Beginnings
 from turnwire.core.keeping import KeptSessions
 from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.settings import CoreSettings
@@ -25,11 +26,6 @@ from turnwire.ports.store import Store
 from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.ports.tools import NoServerTools, ServerTools
-
-MAX_BEGINNING_BYTES = 64 * 2**20
-"""Of messages that wait, with the tools and system prompts of their turns, from before they are read until their
-beginning or a change of them is stored. The turns of hundreds of sessions may end at once, or wait at a start
-on a full disk."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +54,9 @@ class Environment:
         return Room(self.settings.limits.max_prompts_bytes)
 
     @cached_property
-    def beginnings(self) -> Room:
-        """For messages that wait, while the beginning of their turns or a change of them is stored."""
-        return Room(MAX_BEGINNING_BYTES)
+    def beginnings(self) -> Beginnings:
+        """For messages that wait or are to be answered, while the beginning of their turns or a change is stored."""
+        return Beginnings()
 
     @cached_property
     def waiting_calls(self) -> WaitingCalls:

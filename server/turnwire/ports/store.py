@@ -179,6 +179,10 @@ class TenantStore(ArchivableStore, Protocol):
         """Returns a message with what StartTurn needs to know of it. Raises MessageNotFound, also for a hidden one."""
         ...
 
+    async def question_bytes(self, session_id: str, message_id: str) -> int:
+        """Returns about what `question` reads, with the question of an answer; or 0. Raises SessionNotFound."""
+        ...
+
     async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
         """Returns the messages that share the one before them, on the path and off it, the oldest first.
 
@@ -354,10 +358,7 @@ class Store(StagingStore, Protocol):
         ...
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
-        """Returns the messages of a turn in order; empty for an unknown turn.
-
-        Of all its answers, the newest that has parts has them here; the other messages come without.
-        """
+        """Returns the messages of a turn in order: its newest answer with parts has them, the others come without."""
         ...
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:

@@ -153,6 +153,10 @@ class FakeStore:
         """Returns how long its texts are."""
         return sum(map(message_bytes, self.conversation))
 
+    async def question_bytes(self, session_id: str, message_id: str) -> int:
+        """Returns how long the texts of a message are."""
+        return sum(message_bytes(message) for message in self.conversation if message.message_id == message_id)
+
     async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
         """Returns those of the conversation that have such calls."""
         return tuple(

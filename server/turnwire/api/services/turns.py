@@ -100,12 +100,10 @@ class TurnService:
         )
         return with_messages(found.messages, rest)
 
-    async def EditQueuedMessage(
-        self, principal: Principal, request: pb.EditQueuedMessageRequest
-    ) -> pb.EditQueuedMessageResponse:
+    async def EditQueuedMessage(self, principal: Principal, request: pb.EditQueuedMessageRequest) -> LongAnswer:
         """Replaces what a waiting message says."""
         edited = await self._waiting.edit(principal, await converted(edit_request, request))
-        return pb.EditQueuedMessageResponse(message=messages.message(edited.message), revision=edited.revision)
+        return with_messages((edited.message,), pb.EditQueuedMessageResponse(revision=edited.revision), "message")
 
     async def MoveQueuedMessage(
         self, principal: Principal, request: pb.MoveQueuedMessageRequest

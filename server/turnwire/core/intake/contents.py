@@ -8,7 +8,7 @@ from msgspec import Struct
 from turnwire.core.intake.attachments import LoadedFile, NewFile, load_file
 from turnwire.core.intake.inputs import NewPart, NewText
 from turnwire.core.intake.readable_files import ReadableFiles
-from turnwire.domain.conversation.messages import Content, Part, Text
+from turnwire.domain.conversation.messages import Content, File, Part, Text, ToolResult
 from turnwire.domain.errors import MessageTooLarge
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.limits import Limits
@@ -21,6 +21,11 @@ class Contents(Struct, frozen=True):
 
     contents: tuple[Content, ...]
     files: tuple[LoadedFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """What of a message's limit they take."""
+        return sum(map(_size_bytes, self.contents))
 
     def parts(self, new_id: IdMaker) -> tuple[Part, ...]:
         """Returns the contents as parts with new ids."""
@@ -56,15 +61,24 @@ async def load_contents(
     for index, part in enumerate(parts):
         if isinstance(part, NewText):
             contents.append(Text(part.text))
-            size += utf8_bytes(part.text)
         elif isinstance(part, NewFile):
             loaded = await load_file(part, f"{field}[{index}].file", readable)
             contents.append(loaded.reference)
             files.append(loaded)
-            size += loaded.reference.size_bytes
         else:
             contents.append(part)
-            size += utf8_bytes(part.output)
+        size += _size_bytes(contents[-1])
         if size > limits.max_message_bytes:
             raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, field, size)
     return Contents(tuple(contents), tuple(files))
+
+
+def _size_bytes(content: Content) -> int:
+    match content:
+        case File():
+            return content.size_bytes
+        case ToolResult():
+            return utf8_bytes(content.output)
+        case Text():
+            return utf8_bytes(content.text)
+    return 0

@@ -20,16 +20,15 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageReplaced
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
-from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns
+from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, MessageTooLarge
+from turnwire.domain.limits import Limits
+from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
 log = structlog.get_logger()
 
 MAX_JOINING_BYTES = 8 * 2**20
 """Of the messages that join a turn in one commit; one alone may be larger."""
-
-PATIENCE_SECONDS = 10.0
-"""How long a change waits for room to read a message. On a full disk those that have it may keep it for long."""
 
 Reserve = Callable[[Message], AbstractContextManager[Reservation]]
 
@@ -58,6 +57,7 @@ class MessageEdit(Struct, frozen=True):
             changes.append(PutTurn(place.turn))
         if self.contents is None:
             return Work(tuple(changes))
+        _check_size(self.contents, place.message, environment.settings.limits)
         parts = self.contents.parts(environment.new_id)
         place.message = message = msgspec.structs.replace(place.message, parts=parts, updated_at=now)
         # removed and written anew, so that no part of the old one stays; then the files, which both may have
@@ -208,19 +208,11 @@ class QueueChanges:
     async def _all_of(self, places: list[Place]) -> AsyncIterator[list[Place]]:
         """Has the first places whole, as many as fit into memory together. Raises TooManyTurns: there is no room."""
         room, store = self._environment.beginnings, self._environment.store
-        whole = whole_places(
-            places,
-            lambda place: place.fill(store),
-            room,
-            max_bytes=MAX_JOINING_BYTES,
-            patience_seconds=PATIENCE_SECONDS,
-        )
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                wholes = await stack.enter_async_context(whole)
-            except TimeoutError:
-                text = "too many messages that wait are read at the same time"
-                raise TooManyTurns.of("MAX_BEGINNING_BYTES", room.max_bytes, text) from None
+
+        async def fill(place: Place) -> None:
+            await place.fill(store)
+
+        async with whole_places(places, fill, room, max_bytes=MAX_JOINING_BYTES, take=room.take_soon) as wholes:
             try:
                 yield wholes
             finally:
@@ -239,3 +231,10 @@ class QueueChanges:
 
     def _commit(self, work: Work) -> "asyncio.Future[Committed]":
         return self._environment.commit(self._session_id, work + self._queue.changed(), self._environment.clock())
+
+
+def _check_size(contents: Contents, message: Message, limits: Limits) -> None:
+    """Refuses contents that are too large together with what stays of a message."""
+    size, limit = contents.size_bytes + utf8_bytes(message.metadata_json), limits.max_message_bytes
+    if size > limit:
+        raise MessageTooLarge.over("limits.max_message_bytes", limit, "parts", size)

@@ -1,6 +1,5 @@
 """All that is stored of waiting messages, while it is needed: few of them are in memory at the same time."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
@@ -15,7 +14,7 @@ async def whole_places(
     room: Room,
     *,
     max_bytes: int = 0,
-    patience_seconds: float | None = None,
+    take: Callable[[str, int], Awaitable[None]] | None = None,
 ) -> AsyncIterator[list[Place]]:
     """Reads the first places of one session, and has room for what they are meanwhile.
 
@@ -27,10 +26,7 @@ async def whole_places(
         fill: Reads what a place leaves out.
         room: That of all sessions; see `Environment.beginnings`.
         max_bytes: The place that passes it is the last one.
-        patience_seconds: How long it waits for room; None for ever.
-
-    Raises:
-        TimeoutError: there was no room for the first one.
+        take: How to wait for room; None as `Room.take` does.
     """
     wholes = list[Place]()
     held_bytes = 0
@@ -38,8 +34,7 @@ async def whole_places(
         for place in places:
             size = _needed_bytes(place, room)
             if not wholes:
-                async with asyncio.timeout(patience_seconds):
-                    await room.take(place.turn.tenant, size)
+                await (take or room.take)(place.turn.tenant, size)
             elif held_bytes > max_bytes or not room.has_room(size):
                 break
             held_bytes += size

@@ -84,18 +84,20 @@ class LateTurns:
         environment = self._environment
         session = await environment.session(principal, session_id)
         await check_tools(environment, principal.tenant, answer.tools, "settings.tools")
-        for _ in range(MAX_ATTEMPTS):
-            question = await environment.store.of(principal.tenant).question(session_id, message_id)
-            _check(question)
-            now = environment.clock()
-            check_spending(environment, principal.tenant, now)
-            turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
-            turn = msgspec.structs.replace(turn, is_late=True)
-            try:
-                return await self._store(principal, question, turn, request, answer)
-            except StaleVersion as error:
-                stale = error
-        raise stale
+        store = environment.store.of(principal.tenant)
+        async with environment.beginnings.for_question(store, principal.tenant, session_id, message_id):
+            for _ in range(MAX_ATTEMPTS):
+                question = await store.question(session_id, message_id)
+                _check(question)
+                now = environment.clock()
+                check_spending(environment, principal.tenant, now)
+                turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
+                turn = msgspec.structs.replace(turn, is_late=True)
+                try:
+                    return await self._store(principal, question, turn, request, answer)
+                except StaleVersion as error:
+                    stale = error
+            raise stale
 
     async def _store(
         self, principal: Principal, question: StoredQuestion, turn: Turn, request: NamedRequest, answer: NewTurn

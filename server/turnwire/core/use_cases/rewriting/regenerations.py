@@ -80,7 +80,7 @@ class Regenerations:
             StaleVersion: the session changed at every attempt.
         """
         made = await self._requests.once(
-            principal, asked, self._uncancelled, lambda: self._regenerate(principal, asked, answer)
+            principal, asked, self._uncancelled, lambda: self._with_room(principal, asked, answer)
         )
         if isinstance(made, LateTurn):
             return made
@@ -89,6 +89,11 @@ class Regenerations:
     async def aclose(self) -> None:
         """Waits for requests whose callers are gone. Idempotent."""
         await self._uncancelled.settle()
+
+    async def _with_room(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
+        store, tenant = self._environment.store.of(principal.tenant), principal.tenant
+        async with self._environment.beginnings.for_question(store, tenant, asked.session_id, asked.message_id):
+            return await self._regenerate(principal, asked, answer)
 
     async def _regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
         environment = self._environment

@@ -22,7 +22,6 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import MessageNotWaiting
 from turnwire.domain.principal import Principal
-from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import RequireQueueRevision
 from turnwire.ports.pages import Page, QueuePage
 from turnwire.ports.store import TenantStore
@@ -101,19 +100,20 @@ class WaitingMessages:
     async def _edit(self, principal: Principal, edit: QueueEdit) -> EditedMessage:
         environment = self._environment
         session = await environment.session(principal, edit.session_id)
-        message = await self._of(principal).message(edit.session_id, edit.message_id)
         contents = None
         if edit.parts:
-            limits, readable = environment.settings.limits, readable_files(environment, session)
-            contents = await load_contents(edit.parts, readable, limits, utf8_bytes(message.metadata_json))
+            contents = await load_contents(
+                edit.parts, readable_files(environment, session), environment.settings.limits
+            )
         files = contents.changes(environment.clock()) if contents is not None else ()
 
         def reserve(changed: Message) -> AbstractContextManager[Reservation]:
             return self._reservations.reserve(principal.tenant, (changed,), files, told=(changed,))
 
-        changes = self._turns.queue_changes(edit.session_id, edit.message_id)
         change = MessageEdit(edit.message_id, contents, edit.policy)
-        return EditedMessage(*await changes.edit(change, reserve, _further(principal, edit)))
+        async with self._waiting(principal, edit, edit.message_id):
+            changes = self._turns.queue_changes(edit.session_id, edit.message_id)
+            return EditedMessage(*await changes.edit(change, reserve, _further(principal, edit)))
 
     async def _move(self, principal: Principal, edit: QueueEdit) -> OrderedQueue:
         async with self._waiting(principal, edit, edit.message_id, edit.before_message_id):

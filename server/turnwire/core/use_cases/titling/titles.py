@@ -97,8 +97,7 @@ class Titles:
 
     async def _ask(self, turn: Turn, model: ModelRef) -> None:
         environment, settings = self._environment, self._environment.settings.titles
-        asked = await environment.store.of(turn.tenant).question(turn.session_id, turn.user_message_id)
-        words = request_of(asked.message, asked.behind, settings.max_input_characters)
+        words = await self._words(turn)
         if not words:
             return
         self._note_tried(turn.session_id)
@@ -114,6 +113,13 @@ class Titles:
         finally:
             if not is_stored:
                 self._pay(turn, call)
+
+    async def _words(self, turn: Turn) -> str:
+        """Returns what the model reads; "" when there is nothing. The messages that it is of may be large."""
+        store, session_id, message_id = self._environment.store.of(turn.tenant), turn.session_id, turn.user_message_id
+        async with self._environment.beginnings.for_question(store, turn.tenant, session_id, message_id):
+            asked = await store.question(session_id, message_id)
+            return request_of(asked.message, asked.behind, self._environment.settings.titles.max_input_characters)
 
     def _model_for(self, turn: Turn) -> ModelRef | None:
         settings = self._environment.settings.titles

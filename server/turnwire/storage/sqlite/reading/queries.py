@@ -163,21 +163,35 @@ def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conver
         db.execute("COMMIT")
 
 
+_ON_PATH = "messages.message_id = ? AND session = ? AND hidden = 0"
+
+_NEXT_ONE = (
+    "messages.id = (SELECT id FROM messages WHERE session = ? AND hidden = 0 AND queued = 0"
+    f" AND place > (SELECT place FROM messages WHERE {_ON_PATH} AND queued = 0) ORDER BY place LIMIT 1)"
+)
+
+
+def question_bytes(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> int:
+    """Returns what is read to answer a message; see `TenantStore.question_bytes`."""
+    row = session_row(db, tenant, session_id)
+    answered = "SELECT json_extract(body, '$.parent_id') FROM messages WHERE message_id = ? AND session = ?"
+    wanted = f"(message_id IN (?, ({answered})) AND +session = ?) OR {_NEXT_ONE}"
+    (size,) = db.execute(
+        f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE {wanted}",
+        (message_id, message_id, row, row, row, message_id, row),
+    ).fetchone()
+    return int(size)
+
+
 def question(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> StoredQuestion:
     """Returns a message that may be answered; see `TenantStore.question`."""
     db.execute("BEGIN")  # so that everything is of the same moment
     try:
         row = session_row(db, tenant, session_id)
-        one = "messages.message_id = ? AND session = ? AND hidden = 0"
-        found = read_messages(db, one, (message_id, row), "place")
+        found = read_messages(db, _ON_PATH, (message_id, row), "place")
         if not found:
             raise MessageNotFound(message_id)
-        place = f"(SELECT place FROM messages WHERE {one} AND queued = 0)"
-        next_one = (
-            "messages.id = (SELECT id FROM messages WHERE session = ? AND hidden = 0 AND queued = 0"
-            f" AND place > {place} ORDER BY place LIMIT 1)"
-        )
-        behind = read_messages(db, next_one, (row, message_id, row), "place")
+        behind = read_messages(db, _NEXT_ONE, (row, message_id, row), "place")
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
         return StoredQuestion(found[0], next(iter(behind), None), _has_turn(db, found[0]), head)
     finally:

@@ -162,6 +162,10 @@ class TenantReads:
         """Returns a message that may be answered."""
         return await run(self._reads.connection, queries.question, self._tenant, session_id, message_id)
 
+    async def question_bytes(self, session_id: str, message_id: str) -> int:
+        """Returns what is read to answer a message."""
+        return await run(self._reads.connection, queries.question_bytes, self._tenant, session_id, message_id)
+
     async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
         """Returns the messages that share the one before them."""
         return await self._by_size(alternatives_of, session_id, asked, page)

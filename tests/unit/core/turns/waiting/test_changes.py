@@ -11,6 +11,7 @@ import pytest
 from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.loop import settled
 from tests.support.fakes.waiting import make_place, names
+from turnwire.core import beginnings
 from turnwire.core.intake.contents import Contents
 from turnwire.core.turns.waiting import changes
 from turnwire.core.turns.waiting.changes import MessageEdit, QueueChanges
@@ -308,7 +309,7 @@ async def test_only_so_much_is_read_for_changes_of_all_sessions() -> None:
 
 async def test_a_change_does_not_wait_for_ever_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk those that have room may keep it."""
-    monkeypatch.setattr(changes, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(beginnings, "PATIENCE_SECONDS", 0.0)
     world = World("s1", "q2")
     room = world.environment.beginnings
     await room.take("other", room.max_bytes)

@@ -1,0 +1,54 @@
+"""Room for large messages that are read again."""
+
+import asyncio
+
+import pytest
+
+from tests.support.fakes.core import FakeStore
+from tests.support.fakes.domain_values import make_message
+from tests.support.fakes.loop import settled
+from turnwire.core import beginnings
+from turnwire.core.beginnings import MAX_BEGINNING_BYTES, Beginnings
+from turnwire.domain.errors import TooManyTurns
+
+
+async def _read(room: Beginnings, store: FakeStore, read: list[str], name: str, go: asyncio.Event) -> None:
+    async with room.for_question(store, "default", "ses_1", f"msg_{name}"):
+        read.append(name)
+        await go.wait()
+
+
+async def test_questions_that_are_large_together_are_read_one_after_the_other() -> None:
+    """Small ones need not wait, and one that is larger than the room is read alone."""
+    sizes = {"a": MAX_BEGINNING_BYTES // 2, "b": 1000, "c": MAX_BEGINNING_BYTES // 2, "d": MAX_BEGINNING_BYTES + 1}
+    store = FakeStore(conversation=tuple(make_message(f"msg_{name}", "x" * size) for name, size in sizes.items()))
+    room, read, go = Beginnings(), list[str](), {name: asyncio.Event() for name in sizes}
+    reading = []
+    for name in sizes:
+        reading.append(asyncio.create_task(_read(room, store, read, name, go[name])))
+        await settled()
+    assert read == ["a", "b"]
+    go["a"].set()
+    await settled()
+    assert read == ["a", "b", "c"]
+    for name in ("b", "c"):
+        go[name].set()
+        await settled()
+    assert read == ["a", "b", "c", "d"]
+    go["d"].set()
+    await asyncio.gather(*reading)
+    assert room.held_bytes == 0
+
+
+async def test_a_request_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused with the limit, and what it was to have is free."""
+    monkeypatch.setattr(beginnings, "PATIENCE_SECONDS", 0.0)
+    room = Beginnings()
+    await room.take("other", MAX_BEGINNING_BYTES)
+    with pytest.raises(TooManyTurns) as refused:
+        await room.take_soon("default", 1)
+    assert refused.value.metadata["limit"] == "MAX_BEGINNING_BYTES"
+    assert refused.value.metadata["limitValue"] == str(MAX_BEGINNING_BYTES)
+    room.change(-MAX_BEGINNING_BYTES)
+    await room.take_soon("default", MAX_BEGINNING_BYTES)
+    assert room.held_bytes == MAX_BEGINNING_BYTES

@@ -425,7 +425,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "storage.sqlite.listing.pages": {"MAX_STEPS": "the page is short, and has a next one"},
         "storage.sqlite.reading.usage": {"MAX_ROWS": PIECES},
-        "storage.sqlite.reading.queries": {
+        "storage.sqlite.answering.callers": {
             "MAX_CALLERS": "older ones are left out",
             "MAX_CALLERS_BYTES": "older ones are left out",
         },

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import (
@@ -15,6 +16,7 @@ from tests.support.fakes.domain_values import (
     creating,
     make_answer,
     make_message,
+    make_part,
     make_permission,
     make_question,
     make_turn,
@@ -162,14 +164,17 @@ async def test_large_reads_are_carried_out_beside_the_others(tmp_path: Path, mon
     monkeypatch.setattr(long_reads, "LONG_BYTES", 2000)
     async with opened_store(tmp_path) as one:
         await one.store.commit(creating("ses"))
-        for name, text in (("small", "text"), ("large", "x" * 5000)):
-            await one.store.commit(adding(make_message(name, text, session_id="ses")))
+        call = make_part(0, ToolUse(name="look", input_json=f'"{"x" * 5000}"'), part_id="prt_call")
+        for message in (make_message("small", "text"), make_answer("calling", call), make_message("large", "x" * 5000)):
+            await one.store.commit(adding(msgspec.structs.replace(message, session_id="ses")))
         reads, stuck = one.store.of(DEFAULT_TENANT), Stuck(one.store._reads.long)
         newest = Page(size=1, newest_first=True)
         large = [
             asyncio.create_task(read)
             for read in (
                 reads.message("ses", "large"),
+                reads.question("ses", "large"),
+                reads.message_of_call("ses", "prt_call"),
                 reads.messages("ses", newest),
                 reads.display("ses", newest),
                 reads.display("ses", Page(max_bytes=10_000)),
@@ -180,7 +185,9 @@ async def test_large_reads_are_carried_out_beside_the_others(tmp_path: Path, mon
         await reads.alternatives("ses", AlternativesOf("small"), Page(size=1))
         assert not any(task.done() for task in large)
         stuck.release()
-        message, page, shown, whole = await asyncio.gather(*large)
+        message, question, calling, page, shown, whole = await asyncio.gather(*large)
+        assert question.message == message
+        assert calling.message_id == "calling"
         assert message.message_id == page.messages[0].message_id == "large"
         assert min(len(shown.frames), len(whole.frames)) > 5000
         await stuck.task

@@ -29,6 +29,7 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutSession
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
+from turnwire.storage.sqlite.answering import callers
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries
 
@@ -76,7 +77,7 @@ async def test_the_messages_that_call_are_found_without_the_others(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the id of a part or by the provider's id; not those that are hidden, wait, or are of another session."""
-    monkeypatch.setattr(queries, "MAX_CALLERS", 2)
+    monkeypatch.setattr(callers, "MAX_CALLERS", 2)
     reads = opened.store.of(DEFAULT_TENANT)
     for session_id in ("ses_1", "ses_2"):
         await opened.store.commit(creating(session_id))
@@ -117,7 +118,7 @@ async def test_the_messages_that_call_have_a_bound_of_bytes(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model may name all its calls alike, and seal 32 MiB of reasoning in each answer. The newest ones are found."""
-    monkeypatch.setattr(queries, "MAX_CALLERS_BYTES", 2_500, raising=False)
+    monkeypatch.setattr(callers, "MAX_CALLERS_BYTES", 2_500)
     for number in range(4):
         call = ToolUse(name="read", call_id="same", input_json="{}")
         part = Part(part_id=f"prt_call_{number}", index=0, content=call, provider_state="x" * 1_000)
@@ -525,7 +526,7 @@ async def test_a_tool_call_is_found_without_reading_the_conversation(opened: Ope
     with closing(sqlite3.connect(opened.path)) as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
-        queries.message_of_call(db, DEFAULT_TENANT, "ses_1", "prt_a")
+        callers.message_of_call(db, DEFAULT_TENANT, "ses_1", "prt_a")
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
     assert "parts_by_tool_call" in plan
     assert "SCAN messages" not in plan

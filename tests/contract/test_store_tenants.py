@@ -74,6 +74,7 @@ READS: dict[str, Read] = {
     "message_of_call": lambda store, it: store.message_of_call(it, "prt_0"),
     "messages": lambda store, it: store.messages(it, Page()),
     "history": lambda store, it: store.history(it),
+    "callers_bytes": lambda store, it: store.callers_bytes(it, frozenset({"prt_0"}), frozenset()),
     "question_bytes": lambda store, it: store.question_bytes(it, "msg_a"),
     "history_bytes": lambda store, it: store.history_bytes(it),
     "display": lambda store, it: store.display(it, Page()),

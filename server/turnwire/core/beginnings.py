@@ -41,8 +41,14 @@ class Beginnings(Room):
 
         Raises SessionNotFound, StorageError and TooManyTurns.
         """
-        size = min(await store.question_bytes(session_id, message_id), self.max_bytes)
-        await self.take_soon(tenant, size)
+        async with self.held_soon(tenant, await store.question_bytes(session_id, message_id)):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def held_soon(self, owner: str, size: int) -> AsyncIterator[None]:
+        """Has a place; waits for it as `take_soon` does."""
+        size = min(size, self.max_bytes)
+        await self.take_soon(owner, size)
         try:
             yield
         finally:

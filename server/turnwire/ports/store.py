@@ -145,15 +145,15 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
     async def message_of_call(self, session_id: str, part_id: str) -> Message:
-        """Returns the message that holds a tool call, with its parts; costs the same however long the conversation is.
-
-        Raises:
-            ToolCallNotFound: no tool call of the session has this id, or it was taken back. One off the path counts.
-        """
+        """Returns the message with a tool call, on the path or off it, with its parts. Raises ToolCallNotFound."""
         ...
 
     async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
         """Returns the messages with a call of one of these ids: the newest 100 that have up to 64 MiB, oldest first."""
+        ...
+
+    async def callers_bytes(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> int:
+        """Returns about what `callers` reads, without reading it."""
         ...
 
     async def messages(self, session_id: str, page: Page) -> MessagePage:

@@ -165,6 +165,10 @@ class FakeStore:
             if any(part.part_id in part_ids or call.call_id in call_ids for part, call in message.tool_calls())
         )
 
+    async def callers_bytes(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> int:
+        """Returns how long their texts are."""
+        return sum(map(message_bytes, await self.callers(session_id, part_ids, call_ids)))
+
     async def message_of_call(self, session_id: str, part_id: str) -> Message:
         """Returns a message of the conversation."""
         for message in self.conversation:

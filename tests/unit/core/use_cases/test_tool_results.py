@@ -5,7 +5,8 @@ import asyncio
 import msgspec
 
 from tests.support.fakes.core import FakeStore, make_environment
-from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_session
+from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_part, make_session
+from tests.support.fakes.loop import settled
 from turnwire.core.intake.inputs import NewToolResult
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
@@ -64,3 +65,23 @@ async def test_results_of_one_session_keep_no_other_waiting() -> None:
     ):
         assert (message, work) == (other, Work())
     assert results._folding == {}
+
+
+async def test_messages_that_get_results_have_a_place_in_memory() -> None:
+    """Hundreds of sessions may get results at once, and each message with the calls may be large."""
+    answer = make_answer("msg_1", "x" * 5_000, make_part(1, CALL))
+    store = FakeStore(conversation=(answer,), sessions_by_id={"ses_1": make_session()})
+    environment = make_environment(store)
+    results, room = ToolResults(environment, Turns(environment)), environment.beginnings
+    await room.take("other", room.max_bytes)
+
+    async def fold() -> int:
+        async with results.folding(BUILT_IN, APPENDED, NOW):
+            return room.held_bytes
+
+    folding = asyncio.create_task(fold())
+    await settled()
+    assert not folding.done()
+    room.change(-room.max_bytes)
+    assert await folding >= 5_000
+    assert room.held_bytes == 0

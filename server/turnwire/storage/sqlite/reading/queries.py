@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -15,18 +14,16 @@ from turnwire.domain.errors import (
     MessageNotFound,
     PermissionRequestNotFound,
     SessionNotFound,
-    ToolCallNotFound,
     TurnNotFound,
 )
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token, wrong_token
 from turnwire.domain.principal import STAGING_MARK, Principal
-from turnwire.ports.conversations import Conversation, StoredQuestion
+from turnwire.ports.conversations import Conversation
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.histories import BARE_BYTES, check_conversation
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
-from turnwire.storage.sqlite.hiding.marks import OFF_PATH
 from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, NO_PARTS, PAGED_BYTES, PART_BYTES, PART_OUTLINE
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
@@ -37,12 +34,6 @@ _turn = msgspec.json.Decoder(Turn).decode
 _usage = msgspec.json.Decoder(Usage).decode
 
 _TURN_COLUMNS = "body, start_sequence, end_sequence"
-
-MAX_CALLERS = 100
-"""Messages that call something of one name: some APIs name the calls of each answer alike."""
-
-MAX_CALLERS_BYTES = 64 * 2**20
-"""Of all these messages, unless one alone has more: an answer may have 32 MiB for its provider alone."""
 
 _TURN_OUTLINE = "json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence"
 """See `Turn.outline`: what is left out may be a megabyte a turn, and never leaves SQLite."""
@@ -66,40 +57,6 @@ def message(
     if not found:
         raise MessageNotFound(message_id)
     return with_alternatives(db, row, found)[0]
-
-
-def message_of_call(db: sqlite3.Connection, tenant: str, session_id: str, part_id: str) -> Message:
-    """Returns the message of a tool call; see `TenantStore.message_of_call`."""
-    row = session_row(db, tenant, session_id)
-    # + keeps SQLite from going through all messages of the session instead
-    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
-    found = read_messages(db, f"{calling} AND (hidden = 0 OR hidden_at = {OFF_PATH})", (part_id, row), "place")
-    if not found:
-        raise ToolCallNotFound(part_id)
-    return found[0]
-
-
-def callers(
-    db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
-) -> tuple[Message, ...]:
-    """Returns the messages that call; see `TenantStore.callers`. Reads the others no further than their calls."""
-    row = session_row(db, tenant, session_id)
-    shown = "session = ? AND hidden = 0 AND queued = 0"
-    named = msgspec.json.encode(part_ids).decode(), msgspec.json.encode(call_ids).decode()
-    by_part = f"SELECT message FROM parts WHERE tool_call_id IN (SELECT value FROM json_each(?)) LIMIT {MAX_CALLERS}"
-    by_call = (
-        f"SELECT id FROM messages WHERE {shown} AND EXISTS (SELECT 1 FROM parts WHERE message = messages.id"
-        " AND tool_call_id IS NOT NULL"
-        " AND json_extract(body, '$.content.call_id') IN (SELECT value FROM json_each(?)))"
-        f" ORDER BY place DESC LIMIT {MAX_CALLERS}"
-    )
-    found = [id for (id,) in db.execute(by_part, named[:1])] if part_ids else []
-    if call_ids:
-        found += [id for (id,) in db.execute(by_call, (row, named[1]))]
-    where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND hidden = 0 AND queued = 0"
-    sized = f"SELECT id, {MESSAGE_BYTES} FROM messages WHERE {where} ORDER BY place DESC LIMIT {MAX_CALLERS}"
-    fit, _ = fitting(db.execute(sized, (row,)), itemgetter(1), MAX_CALLERS_BYTES)
-    return read_messages(db, f"messages.id IN ({','.join(str(one[0]) for one in fit)})", (), "place")
 
 
 def _check_light(db: sqlite3.Connection, session_row: int, where: str, wanted: str, max_bytes: int | None) -> None:
@@ -161,54 +118,6 @@ def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conver
         return Conversation(found, history(db, tenant, session_id), tuple(_turn_of(*row) for row in turns))
     finally:
         db.execute("COMMIT")
-
-
-_ON_PATH = "messages.message_id = ? AND session = ? AND hidden = 0"
-
-_NEXT_ONE = (
-    "messages.id = (SELECT id FROM messages WHERE session = ? AND hidden = 0 AND queued = 0"
-    f" AND place > (SELECT place FROM messages WHERE {_ON_PATH} AND queued = 0) ORDER BY place LIMIT 1)"
-)
-
-
-def question_bytes(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> int:
-    """Returns what is read to answer a message; see `TenantStore.question_bytes`."""
-    row = session_row(db, tenant, session_id)
-    answered = "SELECT json_extract(body, '$.parent_id') FROM messages WHERE message_id = ? AND session = ?"
-    wanted = f"(message_id IN (?, ({answered})) AND +session = ?) OR {_NEXT_ONE}"
-    (size,) = db.execute(
-        f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE {wanted}",
-        (message_id, message_id, row, row, row, message_id, row),
-    ).fetchone()
-    return int(size)
-
-
-def question(db: sqlite3.Connection, tenant: str, session_id: str, message_id: str) -> StoredQuestion:
-    """Returns a message that may be answered; see `TenantStore.question`."""
-    db.execute("BEGIN")  # so that everything is of the same moment
-    try:
-        row = session_row(db, tenant, session_id)
-        found = read_messages(db, _ON_PATH, (message_id, row), "place")
-        if not found:
-            raise MessageNotFound(message_id)
-        behind = read_messages(db, _NEXT_ONE, (row, message_id, row), "place")
-        (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
-        return StoredQuestion(found[0], next(iter(behind), None), _has_turn(db, found[0]), head)
-    finally:
-        db.execute("COMMIT")
-
-
-def _has_turn(db: sqlite3.Connection, message: Message) -> bool:
-    """Returns whether the turn that a message has or joined has not ended, or has left an answer that is not hidden."""
-    joined = "SELECT coalesce(json_extract(body, '$.merged_into_turn_id'), turn_id) FROM turns WHERE turn_id = ?"
-    (turn_id,) = db.execute(joined, (message.turn_id,)).fetchone() or (message.turn_id,)
-    turn = db.execute("SELECT ended FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
-    answer = (
-        "SELECT 1 FROM messages WHERE turn_id = ? AND turn_id <> '' AND hidden = 0"
-        " AND json_extract(body, '$.type') = ? AND place > (SELECT place FROM messages WHERE message_id = ?) LIMIT 1"
-    )
-    answered = db.execute(answer, (turn_id, MessageType.ASSISTANT, message.message_id)).fetchone() is not None
-    return answered or (turn is not None and not turn[0])
 
 
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:

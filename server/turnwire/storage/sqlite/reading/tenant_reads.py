@@ -37,6 +37,7 @@ from turnwire.ports.pages import (
 from turnwire.ports.store import ALL_SESSIONS, Spent
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sqlite.answering import callers, questions
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
 from turnwire.storage.sqlite.histories.reading import Conversations
@@ -131,11 +132,15 @@ class TenantReads:
 
     async def message_of_call(self, session_id: str, part_id: str) -> Message:
         """Returns the message of a tool call."""
-        return await run(self._reads.connection, queries.message_of_call, self._tenant, session_id, part_id)
+        return await self._by_size(callers.message_of_call, session_id, part_id)
 
     async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
         """Returns the messages that call."""
-        return await self._by_length(queries.callers, session_id, part_ids, call_ids)
+        return await self._by_length(callers.callers, session_id, part_ids, call_ids)
+
+    async def callers_bytes(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> int:
+        """Returns what is read of the messages that call."""
+        return await self._by_length(callers.callers_bytes, session_id, part_ids, call_ids)
 
     async def messages(self, session_id: str, page: Page) -> MessagePage:
         """Returns a page of messages."""
@@ -160,11 +165,11 @@ class TenantReads:
 
     async def question(self, session_id: str, message_id: str) -> StoredQuestion:
         """Returns a message that may be answered."""
-        return await run(self._reads.connection, queries.question, self._tenant, session_id, message_id)
+        return await self._by_size(questions.question, session_id, message_id)
 
     async def question_bytes(self, session_id: str, message_id: str) -> int:
         """Returns what is read to answer a message."""
-        return await run(self._reads.connection, queries.question_bytes, self._tenant, session_id, message_id)
+        return await run(self._reads.connection, questions.question_bytes, self._tenant, session_id, message_id)
 
     async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
         """Returns the messages that share the one before them."""

@@ -1,0 +1,1 @@
+"""Reads what is answered: questions, and the messages whose calls get results."""

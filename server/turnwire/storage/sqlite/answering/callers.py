@@ -1,0 +1,74 @@
+"""Reads the messages of tool calls."""
+
+import sqlite3
+from operator import itemgetter
+
+import msgspec
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.errors import ToolCallNotFound
+from turnwire.storage.sqlite.hiding.marks import OFF_PATH
+from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, PART_BYTES
+from turnwire.storage.sqlite.reading.fitting import check_light, fitting
+from turnwire.storage.sqlite.reading.rows import read_messages, session_row
+
+MAX_CALLERS = 100
+"""Messages that call something of one name: some APIs name the calls of each answer alike."""
+
+MAX_CALLERS_BYTES = 64 * 2**20
+"""Of all these messages, unless one alone has more: an answer may have 32 MiB for its provider alone."""
+
+
+def message_of_call(
+    db: sqlite3.Connection, tenant: str, session_id: str, part_id: str, *, max_bytes: int | None = None
+) -> Message:
+    """Returns the message of a tool call; see `TenantStore.message_of_call`. Raises HeavyRead: it has more bytes."""
+    row = session_row(db, tenant, session_id)
+    measured = (
+        f"SELECT total({PART_BYTES}) FROM parts WHERE message IN (SELECT message FROM parts WHERE tool_call_id = ?)"
+    )
+    (size,) = db.execute(measured, (part_id,)).fetchone()
+    check_light(size, max_bytes)
+    # + keeps SQLite from going through all messages of the session instead
+    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
+    found = read_messages(db, f"{calling} AND (hidden = 0 OR hidden_at = {OFF_PATH})", (part_id, row), "place")
+    if not found:
+        raise ToolCallNotFound(part_id)
+    return found[0]
+
+
+def callers(
+    db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
+) -> tuple[Message, ...]:
+    """Returns the messages that call; see `TenantStore.callers`."""
+    found = _callers(db, tenant, session_id, part_ids, call_ids)
+    return read_messages(db, f"messages.id IN ({','.join(str(id) for id, _ in found)})", (), "place")
+
+
+def callers_bytes(
+    db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
+) -> int:
+    """Returns what is read of the messages that call; see `TenantStore.callers_bytes`."""
+    return sum(size for _, size in _callers(db, tenant, session_id, part_ids, call_ids))
+
+
+def _callers(
+    db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
+) -> list[tuple[int, int]]:
+    """Returns the rows of the messages that call, and their bytes. Reads the others no further than their calls."""
+    row = session_row(db, tenant, session_id)
+    shown = "session = ? AND hidden = 0 AND queued = 0"
+    named = msgspec.json.encode(part_ids).decode(), msgspec.json.encode(call_ids).decode()
+    by_part = f"SELECT message FROM parts WHERE tool_call_id IN (SELECT value FROM json_each(?)) LIMIT {MAX_CALLERS}"
+    by_call = (
+        f"SELECT id FROM messages WHERE {shown} AND EXISTS (SELECT 1 FROM parts WHERE message = messages.id"
+        " AND tool_call_id IS NOT NULL"
+        " AND json_extract(body, '$.content.call_id') IN (SELECT value FROM json_each(?)))"
+        f" ORDER BY place DESC LIMIT {MAX_CALLERS}"
+    )
+    found = [id for (id,) in db.execute(by_part, named[:1])] if part_ids else []
+    if call_ids:
+        found += [id for (id,) in db.execute(by_call, (row, named[1]))]
+    where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND hidden = 0 AND queued = 0"
+    sized = f"SELECT id, {MESSAGE_BYTES} FROM messages WHERE {where} ORDER BY place DESC LIMIT {MAX_CALLERS}"
+    return fitting(db.execute(sized, (row,)), itemgetter(1), MAX_CALLERS_BYTES)[0]

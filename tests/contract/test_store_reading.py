@@ -95,7 +95,9 @@ async def test_the_messages_that_call_are_found_without_the_others(
 
     async def names(part_ids: str = "", call_ids: str = "", session_id: str = "ses_1") -> str:
         parts = frozenset(f"prt_{name}" for name in part_ids)
-        found = await reads.callers(session_id, parts, frozenset(call_ids.split()))
+        sizes = await reads.caller_sizes(session_id, parts, frozenset(call_ids.split()))
+        found = await reads.callers(session_id, sizes)
+        assert {message.message_id for message in found} == set(sizes)
         return " ".join(message.message_id.removeprefix("msg_") for message in found)
 
     read = [
@@ -123,7 +125,10 @@ async def test_the_messages_that_call_have_a_bound_of_bytes(
         call = ToolUse(name="read", call_id="same", input_json="{}")
         part = Part(part_id=f"prt_call_{number}", index=0, content=call, provider_state="x" * 1_000)
         await opened.store.commit(adding(make_answer(f"msg_call_{number}", part)))
-    found = await opened.store.of(DEFAULT_TENANT).callers("ses_1", frozenset(), frozenset({"same"}))
+    reads = opened.store.of(DEFAULT_TENANT)
+    sizes = await reads.caller_sizes("ses_1", frozenset(), frozenset({"same"}))
+    assert all(1_000 < size < 1_250 for size in sizes.values())
+    found = await reads.callers("ses_1", sizes)
     assert [message.message_id for message in found] == ["msg_call_2", "msg_call_3"]
     assert {part.provider_state for message in found for part in message.parts} == {"x" * 1_000}
 

@@ -10,7 +10,7 @@ What is read by the id of a session is read for a tenant (`Store.of`): that of a
 
 import os
 from asyncio import Future
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Protocol, Self
@@ -148,12 +148,14 @@ class TenantStore(ArchivableStore, Protocol):
         """Returns the message with a tool call, on the path or off it, with its parts. Raises ToolCallNotFound."""
         ...
 
-    async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
-        """Returns the messages with a call of one of these ids: the newest 100 that have up to 64 MiB, oldest first."""
+    async def caller_sizes(
+        self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
+    ) -> Mapping[str, int]:
+        """Returns the ids and bytes of the newest 100 messages with a call of one of these ids, up to 64 MiB."""
         ...
 
-    async def callers_bytes(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> int:
-        """Returns about what `callers` reads, without reading it."""
+    async def callers(self, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
+        """Returns those of the messages that the conversation has, the oldest first."""
         ...
 
     async def messages(self, session_id: str, page: Page) -> MessagePage:
@@ -388,10 +390,7 @@ class Store(StagingStore, Protocol):
         ...
 
     def own_files(self) -> frozenset[FileIdentity]:
-        """Returns the files that hold the store's data. Nothing else in this process may open them.
-
-        Blocks for a few microseconds; may be called on any thread.
-        """
+        """Returns the files that hold the store's data, which nothing else may open. May be called on any thread."""
         ...
 
     async def aclose(self) -> None:

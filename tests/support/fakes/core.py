@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -157,17 +157,17 @@ class FakeStore:
         """Returns how long the texts of a message are."""
         return sum(message_bytes(message) for message in self.conversation if message.message_id == message_id)
 
-    async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
-        """Returns those of the conversation that have such calls."""
-        return tuple(
-            message
+    async def caller_sizes(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> dict[str, int]:
+        """Returns those of the conversation that have such calls, and how long their texts are."""
+        return {
+            message.message_id: message_bytes(message)
             for message in self.conversation
             if any(part.part_id in part_ids or call.call_id in call_ids for part, call in message.tool_calls())
-        )
+        }
 
-    async def callers_bytes(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> int:
-        """Returns how long their texts are."""
-        return sum(map(message_bytes, await self.callers(session_id, part_ids, call_ids)))
+    async def callers(self, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
+        """Returns messages of the conversation."""
+        return tuple(message for message in self.conversation if message.message_id in message_ids)
 
     async def message_of_call(self, session_id: str, part_id: str) -> Message:
         """Returns a message of the conversation."""

@@ -69,9 +69,9 @@ class ToolResults:
             part_ids = frozenset(result.tool_call_id for result in results if result.tool_call_id)
             call_ids = frozenset(result.call_id for result in results if result.call_id and not result.tool_call_id)
             reads = self._environment.store.of(principal.tenant)
-            size = await reads.callers_bytes(message.session_id, part_ids, call_ids)
-            async with self._environment.beginnings.held_soon(principal.tenant, size):
-                callers = await reads.callers(message.session_id, part_ids, call_ids)
+            sizes = await reads.caller_sizes(message.session_id, part_ids, call_ids)
+            async with self._environment.beginnings.held_soon(principal.tenant, sum(sizes.values())):
+                callers = await reads.callers(message.session_id, sizes) if sizes else ()
                 ended = [stored for stored in callers if stored.turn_id not in changing]
                 yield fold_results(name_calls(message, callers), ended, now)
 

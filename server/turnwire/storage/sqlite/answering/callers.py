@@ -1,6 +1,7 @@
 """Reads the messages of tool calls."""
 
 import sqlite3
+from collections.abc import Collection
 from operator import itemgetter
 
 import msgspec
@@ -37,25 +38,19 @@ def message_of_call(
     return found[0]
 
 
-def callers(
+def callers(db: sqlite3.Connection, tenant: str, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
+    """Returns messages that call; see `TenantStore.callers`."""
+    where = f"message_id IN ({','.join('?' * len(message_ids))}) AND +session = ? AND hidden = 0 AND queued = 0"
+    return read_messages(db, where, (*message_ids, session_row(db, tenant, session_id)), "place")
+
+
+def caller_sizes(
     db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
-) -> tuple[Message, ...]:
-    """Returns the messages that call; see `TenantStore.callers`."""
-    found = _callers(db, tenant, session_id, part_ids, call_ids)
-    return read_messages(db, f"messages.id IN ({','.join(str(id) for id, _ in found)})", (), "place")
+) -> dict[str, int]:
+    """Returns the messages that call, and their bytes; see `TenantStore.caller_sizes`.
 
-
-def callers_bytes(
-    db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
-) -> int:
-    """Returns what is read of the messages that call; see `TenantStore.callers_bytes`."""
-    return sum(size for _, size in _callers(db, tenant, session_id, part_ids, call_ids))
-
-
-def _callers(
-    db: sqlite3.Connection, tenant: str, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
-) -> list[tuple[int, int]]:
-    """Returns the rows of the messages that call, and their bytes. Reads the others no further than their calls."""
+    Reads the others no further than their calls.
+    """
     row = session_row(db, tenant, session_id)
     shown = "session = ? AND hidden = 0 AND queued = 0"
     named = msgspec.json.encode(part_ids).decode(), msgspec.json.encode(call_ids).decode()
@@ -70,5 +65,5 @@ def _callers(
     if call_ids:
         found += [id for (id,) in db.execute(by_call, (row, named[1]))]
     where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND hidden = 0 AND queued = 0"
-    sized = f"SELECT id, {MESSAGE_BYTES} FROM messages WHERE {where} ORDER BY place DESC LIMIT {MAX_CALLERS}"
-    return fitting(db.execute(sized, (row,)), itemgetter(1), MAX_CALLERS_BYTES)[0]
+    sized = f"SELECT message_id, {MESSAGE_BYTES} FROM messages WHERE {where} ORDER BY place DESC LIMIT {MAX_CALLERS}"
+    return dict(fitting(db.execute(sized, (row,)), itemgetter(1), MAX_CALLERS_BYTES)[0])

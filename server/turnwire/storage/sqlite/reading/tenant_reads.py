@@ -1,6 +1,6 @@
 """What one tenant has, as the store reads it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -134,13 +134,15 @@ class TenantReads:
         """Returns the message of a tool call."""
         return await self._by_size(callers.message_of_call, session_id, part_id)
 
-    async def callers(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> tuple[Message, ...]:
-        """Returns the messages that call."""
-        return await self._by_length(callers.callers, session_id, part_ids, call_ids)
+    async def caller_sizes(
+        self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]
+    ) -> Mapping[str, int]:
+        """Returns which messages call, and how large they are."""
+        return await self._by_length(callers.caller_sizes, session_id, part_ids, call_ids)
 
-    async def callers_bytes(self, session_id: str, part_ids: frozenset[str], call_ids: frozenset[str]) -> int:
-        """Returns what is read of the messages that call."""
-        return await self._by_length(callers.callers_bytes, session_id, part_ids, call_ids)
+    async def callers(self, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
+        """Returns messages that call."""
+        return await self._by_length(callers.callers, session_id, message_ids)
 
     async def messages(self, session_id: str, page: Page) -> MessagePage:
         """Returns a page of messages."""

@@ -128,7 +128,7 @@ class Http2(asyncio.Protocol):
         self._transport = transport
         self._all.add(self, transport)
         self._http2.initiate_connection()
-        self._http2.increment_flow_control_window(CONNECTION_WINDOW_BYTES)
+        self._http2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - self._http2.inbound_flow_control_window)
         self.flush()
         self._wait(HEAD_SECONDS)
 

@@ -85,6 +85,7 @@ class Http2Stream:
             code = ErrorCodes.NO_ERROR if self._is_answered else ErrorCodes.INTERNAL_ERROR
             with contextlib.suppress(ProtocolError):
                 self._http2.reset_stream(self.stream_id, code)
+        self._give_back()  # what nobody read, else its bytes are lost to the other requests of the connection
         self._owner.ended(self)
 
     async def receive(self) -> MutableMapping[str, Any]:
@@ -98,13 +99,17 @@ class Http2Stream:
 
     def _piece(self) -> MutableMapping[str, Any]:
         data, self._body = bytes(self._body), bytearray()
+        self._give_back()
+        self._is_told = self._has_ended
+        return {"type": "http.request", "body": data, "more_body": not self._has_ended}
+
+    def _give_back(self) -> None:
+        """Lets the client send as much as the body took."""
         if self._unread:
             with contextlib.suppress(ProtocolError):
                 self._http2.acknowledge_received_data(self._unread, self.stream_id)
             self._unread = 0
             self._owner.flush_soon()
-        self._is_told = self._has_ended
-        return {"type": "http.request", "body": data, "more_body": not self._has_ended}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """Writes a piece of the answer; returns when there is room for the next. Nothing is written to nobody."""

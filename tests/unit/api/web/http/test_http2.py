@@ -1,7 +1,7 @@
 """A connection of HTTP/2 before a peer that sends anything."""
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import timedelta
 from typing import Any, cast
 
@@ -14,11 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.support.fakes.loop import elapse
+from tests.support.fakes.loop import elapse, settled
 from turnwire.api.web.exchange import Receive, Scope, Send
 from turnwire.api.web.http import http2_stream
-from turnwire.api.web.http.http2 import MAX_IDLE_FRAMES, PREFACE, Http2
+from turnwire.api.web.http.http2 import (
+    CONNECTION_WINDOW_BYTES,
+    IDLE_DATA_BYTES,
+    MAX_IDLE_FRAMES,
+    PREFACE,
+    STREAM_WINDOW_BYTES,
+    Http2,
+)
 from turnwire.api.web.http.limits import STALL_SECONDS, Connections
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 STALL = timedelta(seconds=STALL_SECONDS)
 
@@ -74,10 +83,10 @@ async def answer(_scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": str(size).encode(), "more_body": False})
 
 
-def connected() -> tuple[Http2, Wire, set[asyncio.Task[None]]]:
+def connected(application: Application = answer) -> tuple[Http2, Wire, set[asyncio.Task[None]]]:
     """Returns a new connection, its wire, and the calls that it begins."""
     tasks: set[asyncio.Task[None]] = set()
-    connection = Http2(answer, Connections(10), {}, tasks, asyncio.get_running_loop())
+    connection = Http2(application, Connections(10), {}, tasks, asyncio.get_running_loop())
     wire = Wire()
     connection.connection_made(cast(asyncio.Transport, wire))
     return connection, wire, tasks
@@ -245,10 +254,7 @@ async def test_a_window_that_nobody_opens_ends_its_stream(monkeypatch: pytest.Mo
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": bytes(100_000), "more_body": False})
 
-    tasks: set[asyncio.Task[None]] = set()
-    connection = Http2(long, Connections(10), {}, tasks, asyncio.get_running_loop())
-    wire = Wire()
-    connection.connection_made(cast(asyncio.Transport, wire))
+    connection, wire, tasks = connected(long)
     client = H2Connection(H2Configuration(client_side=True))
     client.initiate_connection()
     client.send_headers(1, GET, end_stream=True)
@@ -258,3 +264,126 @@ async def test_a_window_that_nobody_opens_ends_its_stream(monkeypatch: pytest.Mo
     assert [event.error_code for event in events if isinstance(event, StreamReset)] == [8]  # CANCEL
     assert not wire.is_closed
     connection.connection_lost(None)
+
+
+@pytest.mark.parametrize(("size", "is_cut_off"), [(0, True), (IDLE_DATA_BYTES - 1, True), (IDLE_DATA_BYTES, False)])
+async def test_a_body_in_tiny_pieces_ends_the_connection(size: int, is_cut_off: bool) -> None:
+    """Each costs a task's turn; larger pieces may come as often as the client likes."""
+    connection, wire, _ = connected()
+    client = H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "POST"), *GET[1:]])
+    for _ in range(2 * MAX_IDLE_FRAMES):
+        client.send_data(1, bytes(size))
+        connection.data_received(client.data_to_send())
+    assert wire.is_closed == is_cut_off
+    connection.connection_lost(None)
+
+
+class Peer:
+    """A client of a connection."""
+
+    def __init__(self, application: Application) -> None:
+        """Connects."""
+        self.connection, self.wire, self.tasks = connected(application)
+        self._taken = 0
+        self.client = H2Connection(H2Configuration(client_side=True))
+        self.client.initiate_connection()
+
+    async def exchange(self) -> None:
+        """Lets both sides read all that the other says."""
+        self.connection.data_received(self.client.data_to_send())
+        await settled()
+        while not self.wire.is_reading:
+            await asyncio.sleep(0)
+        await settled()
+        self.client.receive_data(self.wire.written[self._taken :])
+        self._taken = len(self.wire.written)
+
+    async def posts(self, stream: int, size: int) -> None:
+        """Begins a request and sends so many bytes of its body."""
+        self.client.send_headers(stream, [(":method", "POST"), *GET[1:]])
+        await self.sends(stream, size)
+
+    async def sends(self, stream: int, size: int) -> None:
+        """Sends a piece of a body, in frames of the usual size."""
+        while size:
+            piece = min(size, self.client.max_outbound_frame_size)
+            self.client.send_data(stream, bytes(piece))
+            size -= piece
+        await self.exchange()
+
+
+class _Unreading:
+    """Does not look at the body."""
+
+    def __init__(self, *, answers: bool) -> None:
+        """Answers, or returns without an answer; the application of the web page does not, but one may fail."""
+        self._answers = answers
+        self.may_return = asyncio.Event()
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Carries out a call, and returns when it may."""
+        if self._answers:
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            assert await receive() == {"type": "http.disconnect"}
+        await self.may_return.wait()
+
+
+@pytest.mark.parametrize("end", ["answer", "reset", "failure"])
+async def test_bodies_that_nobody_reads_leave_their_room_to_others(end: str) -> None:
+    """However their requests end, a connection with many of them goes on: the client may send each time."""
+    application = _Unreading(answers=end == "answer")
+    peer = Peer(application)
+    await peer.exchange()
+    for stream in range(1, 61, 2):
+        application.may_return.clear()
+        await peer.posts(stream, 60_000)
+        if end == "reset":
+            peer.client.reset_stream(stream)
+            await peer.exchange()
+        application.may_return.set()
+        await asyncio.gather(*peer.tasks)
+        await peer.exchange()
+    assert peer.client.outbound_flow_control_window > CONNECTION_WINDOW_BYTES // 4
+    peer.connection.connection_lost(None)
+
+
+async def test_what_comes_behind_the_answer_leaves_its_room_to_others() -> None:
+    """While the application still runs, a client may send on; nothing of it is kept."""
+    application = _Unreading(answers=True)
+    peer = Peer(application)
+    await peer.exchange()
+    for stream in range(1, 61, 2):
+        await peer.posts(stream, 1)
+        await peer.sends(stream, 60_000)
+    assert peer.client.outbound_flow_control_window > CONNECTION_WINDOW_BYTES // 4
+    application.may_return.set()
+    await asyncio.gather(*peer.tasks)
+    peer.connection.connection_lost(None)
+
+
+async def test_a_body_waits_for_who_reads_it() -> None:
+    """Its client may send as much as a window, and more once that is read; other requests have room beside it."""
+    may_read = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await may_read.wait()
+        await answer(scope, receive, send)
+
+    peer = Peer(slow)
+    await peer.exchange()
+    assert peer.client.outbound_flow_control_window == CONNECTION_WINDOW_BYTES
+    await peer.posts(1, STREAM_WINDOW_BYTES)
+    await peer.exchange()
+    assert peer.client.local_flow_control_window(1) == 0
+    assert peer.client.outbound_flow_control_window == CONNECTION_WINDOW_BYTES - STREAM_WINDOW_BYTES
+    may_read.set()
+    await peer.exchange()
+    assert peer.client.local_flow_control_window(1) >= STREAM_WINDOW_BYTES // 2
+    peer.client.end_stream(1)
+    await peer.exchange()
+    await asyncio.gather(*peer.tasks)
+    assert str(STREAM_WINDOW_BYTES).encode() in peer.wire.written
+    peer.connection.connection_lost(None)

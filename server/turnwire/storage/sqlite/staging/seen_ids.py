@@ -25,8 +25,7 @@ class TemporaryIds:
         before = self._db.total_changes
         try:
             self._db.execute("BEGIN")
-            rows = self._db.executemany("INSERT OR IGNORE INTO ids VALUES (?)", [(one,) for one in ids])
-            rows.close()
+            self._db.executemany("INSERT OR IGNORE INTO ids VALUES (?)", [(one,) for one in ids])
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise translate(error) from error

@@ -43,11 +43,16 @@ class MessageEdit(Struct, frozen=True):
     """None leaves its policy."""
 
     def apply_to(self, place: Place, aim_of: Callable[[BusyPolicy], str], environment: Environment) -> Work:
-        """Changes a place, and returns the work that stores it."""
+        """Changes a place, and returns the work that stores it.
+
+        Raises InvalidRequest and MessageTooLarge before anything has changed.
+        """
         now = environment.clock()
         changes: list[Change] = []
         if place.turn.regenerates and self.policy is BusyPolicy.STEER:
             raise InvalidRequest.of("busy_policy", "is STEER, and a new answer is a turn of its own")
+        if self.contents is not None:
+            _check_size(self.contents, place.message, environment.settings.limits)
         if self.contents is not None and place.turn.regenerates:  # an edited question from now on
             place.turn = msgspec.structs.replace(place.turn, user_message_id=self.message_id)
             changes.append(PutTurn(place.turn))
@@ -57,7 +62,6 @@ class MessageEdit(Struct, frozen=True):
             changes.append(PutTurn(place.turn))
         if self.contents is None:
             return Work(tuple(changes))
-        _check_size(self.contents, place.message, environment.settings.limits)
         parts = self.contents.parts(environment.new_id)
         place.message = message = msgspec.structs.replace(place.message, parts=parts, updated_at=now)
         # removed and written anew, so that no part of the old one stays; then the files, which both may have
@@ -212,13 +216,13 @@ class QueueChanges:
         async def fill(place: Place) -> None:
             await place.fill(store)
 
-        async with whole_places(places, fill, room, max_bytes=MAX_JOINING_BYTES, take=room.take_soon) as wholes:
-            try:
+        try:
+            async with whole_places(places, fill, room, max_bytes=MAX_JOINING_BYTES, take=room.take_soon) as wholes:
                 yield wholes
-            finally:
-                for place in wholes:
-                    if place in self._queue:
-                        place.empty()
+        finally:  # also when one of them could not be read
+            for place in places:
+                if place in self._queue:
+                    place.empty()
 
     def _report_ended(self, work: Work) -> None:
         for turn in ended_turns(work):

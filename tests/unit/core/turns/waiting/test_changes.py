@@ -21,7 +21,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, TurnEnded, TurnSteered
 from turnwire.domain.conversation.messages import FinishReason, Message, Part, Text
 from turnwire.domain.conversation.turns import BusyPolicy, ToolDefinition
-from turnwire.domain.errors import MessageNotWaiting, QuotaExceeded, StorageBusy, TooManyTurns
+from turnwire.domain.errors import MessageNotWaiting, MessageTooLarge, QuotaExceeded, StorageBusy, TooManyTurns
 from turnwire.ports.commit import Committed, OrderQueue, PutMessage, PutTurn
 
 
@@ -126,6 +126,17 @@ async def test_an_edit_beyond_a_quota_changes_nothing() -> None:
     assert (world.state(), world.store.commits) == (before, [])
 
 
+async def test_an_edit_that_is_too_large_changes_nothing() -> None:
+    """What stays of the message counts too, which is known once it is read: it keeps its policy then."""
+    world = World("q1", "q2")
+    limit = world.environment.settings.limits.max_message_bytes
+    world.store.waiting = tuple(msgspec.structs.replace(m, metadata_json='{"a":1}') for m in world.store.waiting)
+    before = world.state()
+    with pytest.raises(MessageTooLarge):
+        await world.edit("q2", "x" * limit, BusyPolicy.STEER)
+    assert (world.state(), world.store.commits) == (before, [])
+
+
 async def test_changes_wait_for_each_other() -> None:
     """The second one sees what the first one left."""
     world = World("q1", "q2")
@@ -221,6 +232,17 @@ async def test_large_messages_join_in_several_commits(monkeypatch: pytest.Monkey
     ]
     assert joined == [["msg_s1", "msg_s2"], ["msg_s3"]]
     assert len(world.queue) == 0
+
+
+async def test_messages_that_cannot_be_read_hold_nothing_of_others() -> None:
+    """Those that were read before them wait on as outlines."""
+    world = World()
+    for name in ("s1", "s2"):
+        world.wait(make_large_place(name))
+    world.store.waiting = world.store.waiting[:1]
+    await world.changes.join("trn_1", lambda: True)
+    assert (names(world.queue), world.environment.beginnings.held_bytes) == ("s1 s2", 0)
+    assert held_bytes(world.queue) < 2000
 
 
 async def test_a_policy_acts_once_it_is_stored() -> None:

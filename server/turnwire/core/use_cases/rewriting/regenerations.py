@@ -91,14 +91,18 @@ class Regenerations:
         await self._uncancelled.settle()
 
     async def _with_room(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
-        store, tenant = self._environment.store.of(principal.tenant), principal.tenant
-        async with self._environment.beginnings.for_question(store, tenant, asked.session_id, asked.message_id):
-            return await self._regenerate(principal, asked, answer)
-
-    async def _regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
-        environment = self._environment
+        environment, tenant = self._environment, principal.tenant
         session = await environment.session(principal, asked.session_id)
-        await check_tools(environment, principal.tenant, answer.tools, "settings.tools")
+        # before there is room: schemas are checked one at a time, so this may wait for long
+        await check_tools(environment, tenant, answer.tools, "settings.tools")
+        store = environment.store.of(tenant)
+        async with environment.beginnings.for_question(store, tenant, asked.session_id, asked.message_id):
+            return await self._regenerate(principal, session, asked, answer)
+
+    async def _regenerate(
+        self, principal: Principal, session: Session, asked: Regeneration, answer: NewTurn
+    ) -> LateTurn:
+        environment = self._environment
         contents: Contents | None = None
         for _ in range(MAX_ATTEMPTS):
             question = await self._question(principal, asked)

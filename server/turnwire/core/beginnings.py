@@ -46,9 +46,10 @@ class Beginnings(Room):
 
     @contextlib.asynccontextmanager
     async def held_soon(self, owner: str, size: int) -> AsyncIterator[None]:
-        """Has a place; waits for it as `take_soon` does."""
+        """Has a place; waits for it as `take_soon` does, and never for nothing."""
         size = min(size, self.max_bytes)
-        await self.take_soon(owner, size)
+        if size:
+            await self.take_soon(owner, size)
         try:
             yield
         finally:

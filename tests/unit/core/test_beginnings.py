@@ -52,3 +52,19 @@ async def test_a_request_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch)
     room.change(-MAX_BEGINNING_BYTES)
     await room.take_soon("default", MAX_BEGINNING_BYTES)
     assert room.held_bytes == MAX_BEGINNING_BYTES
+
+
+async def test_what_reads_nothing_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as results of no call, and a message that is not there, while others wait for room."""
+    monkeypatch.setattr(beginnings, "PATIENCE_SECONDS", 0.0)
+    room, is_read = Beginnings(), list[str]()
+    await room.take("other", MAX_BEGINNING_BYTES)
+    waiting = asyncio.create_task(room.take("other", 1))
+    await settled()
+    go = asyncio.Event()
+    go.set()
+    await _read(room, FakeStore(), is_read, "gone", go)
+    assert is_read == ["gone"]
+    room.change(-MAX_BEGINNING_BYTES)
+    await waiting
+    assert room.held_bytes == 1

@@ -22,10 +22,9 @@ class Contents(Struct, frozen=True):
     contents: tuple[Content, ...]
     files: tuple[LoadedFile, ...]
 
-    @property
-    def size_bytes(self) -> int:
-        """What of a message's limit they take."""
-        return sum(map(_size_bytes, self.contents))
+    def check_size(self, limits: Limits, other_bytes: int, field: str) -> None:
+        """Refuses them if they are too large together with the rest of a message; see `load_contents`."""
+        _check_size(other_bytes + sum(map(_size_bytes, self.contents)), limits, field)
 
     def parts(self, new_id: IdMaker) -> tuple[Part, ...]:
         """Returns the contents as parts with new ids."""
@@ -56,8 +55,7 @@ async def load_contents(
         MessageTooLarge: a file, or the whole message, is over its limit.
     """
     contents, files, size = list[Content](), list[LoadedFile](), other_bytes
-    if size > limits.max_message_bytes:
-        raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, field, size)
+    _check_size(size, limits, field)
     for index, part in enumerate(parts):
         if isinstance(part, NewText):
             contents.append(Text(part.text))
@@ -68,9 +66,13 @@ async def load_contents(
         else:
             contents.append(part)
         size += _size_bytes(contents[-1])
-        if size > limits.max_message_bytes:
-            raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, field, size)
+        _check_size(size, limits, field)
     return Contents(tuple(contents), tuple(files))
+
+
+def _check_size(size: int, limits: Limits, field: str) -> None:
+    if size > limits.max_message_bytes:
+        raise MessageTooLarge.over("limits.max_message_bytes", limits.max_message_bytes, field, size)
 
 
 def _size_bytes(content: Content) -> int:

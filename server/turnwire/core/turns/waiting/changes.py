@@ -20,8 +20,7 @@ from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageReplaced
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
-from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, MessageTooLarge
-from turnwire.domain.limits import Limits
+from turnwire.domain.errors import InvalidRequest, MessageNotWaiting
 from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutTurn, RemoveMessage
 
@@ -52,7 +51,8 @@ class MessageEdit(Struct, frozen=True):
         if place.turn.regenerates and self.policy is BusyPolicy.STEER:
             raise InvalidRequest.of("busy_policy", "is STEER, and a new answer is a turn of its own")
         if self.contents is not None:
-            _check_size(self.contents, place.message, environment.settings.limits)
+            others = utf8_bytes(place.message.metadata_json)
+            self.contents.check_size(environment.settings.limits, others, "parts")
         if self.contents is not None and place.turn.regenerates:  # an edited question from now on
             place.turn = msgspec.structs.replace(place.turn, user_message_id=self.message_id)
             changes.append(PutTurn(place.turn))
@@ -235,10 +235,3 @@ class QueueChanges:
 
     def _commit(self, work: Work) -> "asyncio.Future[Committed]":
         return self._environment.commit(self._session_id, work + self._queue.changed(), self._environment.clock())
-
-
-def _check_size(contents: Contents, message: Message, limits: Limits) -> None:
-    """Refuses contents that are too large together with what stays of a message."""
-    size, limit = contents.size_bytes + utf8_bytes(message.metadata_json), limits.max_message_bytes
-    if size > limit:
-        raise MessageTooLarge.over("limits.max_message_bytes", limit, "parts", size)

@@ -93,23 +93,25 @@ class Regenerations:
     async def _with_room(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
         environment, tenant = self._environment, principal.tenant
         session = await environment.session(principal, asked.session_id)
-        # before there is room: schemas are checked one at a time, so this may wait for long
+        # both before there is room, for they may take long: schemas are checked one at a time, file systems hang
         await check_tools(environment, tenant, answer.tools, "settings.tools")
+        contents: Contents | None = None
+        if asked.parts:
+            readable, limits = readable_files(environment, session), environment.settings.limits
+            contents = await load_contents(asked.parts, readable, limits, answer.size_bytes, "new_parts")
         store = environment.store.of(tenant)
         async with environment.beginnings.for_question(store, tenant, asked.session_id, asked.message_id):
-            return await self._regenerate(principal, session, asked, answer)
+            return await self._regenerate(principal, session, asked, answer, contents)
 
     async def _regenerate(
-        self, principal: Principal, session: Session, asked: Regeneration, answer: NewTurn
+        self, principal: Principal, session: Session, asked: Regeneration, answer: NewTurn, contents: Contents | None
     ) -> LateTurn:
         environment = self._environment
-        contents: Contents | None = None
         for _ in range(MAX_ATTEMPTS):
             question = await self._question(principal, asked)
-            if asked.parts and contents is None:
-                readable, limits = readable_files(environment, session), environment.settings.limits
+            if contents is not None:
                 others = utf8_bytes(question.message.metadata_json) + answer.size_bytes
-                contents = await load_contents(asked.parts, readable, limits, others, "new_parts")
+                contents.check_size(environment.settings.limits, others, "new_parts")
             check_spending(environment, principal.tenant, environment.clock())
             answering = self._answering(principal, session, answer, question, contents)
             answering = msgspec.structs.replace(

@@ -1,6 +1,5 @@
 """Ids of an archive in a database on the disk, which has no name and goes when it is closed."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,10 @@ def test_ids_that_come_twice_are_told() -> None:
 def test_its_room_on_the_disk_is_given_back_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when the garbage is collected: an import may have left gigabytes."""
     monkeypatch.setattr(seen_ids, "CACHE_KIBIBYTES", 16)
-    before = len(os.listdir(DESCRIPTORS))
+    before = len(list(DESCRIPTORS.iterdir()))
     ids = TemporaryIds()
     assert ids.add([f"msg_{number:020}" for number in range(5_000)]) is None
-    assert len(os.listdir(DESCRIPTORS)) == before + 1
+    assert len(list(DESCRIPTORS.iterdir())) == before + 1
     assert ids.has("msg_00000000000000000007")
     ids.close()
-    assert len(os.listdir(DESCRIPTORS)) == before
+    assert len(list(DESCRIPTORS.iterdir())) == before

@@ -107,6 +107,22 @@ async def test_tenants_take_turns_with_long_reads(opened: OpenedStore) -> None:
     assert order == ["a0", "b0", "c0", "a1", "b1", "a2", "b2"]
 
 
+async def test_who_has_room_waits_for_one_read_of_its_tenant(opened: OpenedStore) -> None:
+    """Not for all that its tenant reads: others wait for the room meanwhile."""
+    long = opened.store._reads.long
+    first, second, third = Stuck(long), Stuck(long), Stuck(long)
+    reads = opened.store.of(DEFAULT_TENANT, has_room=True)
+    reading = asyncio.create_task(reads.callers("long", ("long_1",)))
+    while len(long._turns._waiting) < 2:
+        await asyncio.sleep(0)
+    first.release()
+    second.release()
+    assert [message.message_id for message in await reading] == ["long_1"]
+    assert not third.task.done()
+    third.release()
+    await third.task
+
+
 async def test_a_caller_that_is_gone_keeps_nobody_waiting(opened: OpenedStore) -> None:
     """A read that waits is given up; one that runs goes on alone, and the next one follows it."""
     reads = opened.store._reads.long

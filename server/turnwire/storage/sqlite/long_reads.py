@@ -1,6 +1,7 @@
 """The connection for reads that may take long, beside the one for all others.
 
-Whoever lists a long conversation or all sessions waits for others who do the same, and nobody else does.
+Whoever lists a long conversation or all sessions waits for others who do the same, and nobody else does. Whoever has
+room that all tenants share does not wait behind the other reads of its tenant: these may be thousands.
 """
 
 import sqlite3
@@ -19,6 +20,9 @@ LONG_MESSAGES = 500
 LONG_BYTES = 2 * 2**20
 """So is one with more bytes, all that is stored of it together."""
 
+_WITH_ROOM = "\0room"
+"""No name of a tenant ends with it."""
+
 T = TypeVar("T")
 
 
@@ -30,15 +34,22 @@ class LongReads:
         self._connection = connection
         self._turns = OneAtATime()
 
-    async def read(self, query: Callable[..., T], tenant: str, *args: object) -> T:
+    async def read(self, query: Callable[..., T], tenant: str, *args: object, has_room: bool = False) -> T:
         """Runs a query, which takes the connection, the tenant and the arguments, when it is its turn.
 
         A caller that is cancelled does not wait for the end of a query that runs.
 
+        Args:
+            query: The query.
+            tenant: Whose turn it is.
+            args: Further arguments of the query.
+            has_room: Whether others wait for room that the caller has. Such reads have turns of their own.
+
         Raises:
             StorageError: as `run` does.
         """
-        return await self._turns.run(tenant, lambda: run(self._connection, query, tenant, *args))
+        owner = f"{tenant}{_WITH_ROOM}" if has_room else tenant
+        return await self._turns.run(owner, lambda: run(self._connection, query, tenant, *args))
 
 
 def unless_long(

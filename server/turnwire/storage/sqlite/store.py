@@ -169,9 +169,9 @@ class SqliteStore:
         """Stores one unit of work."""
         return self._writer.commit(commit)
 
-    def of(self, tenant: str) -> TenantReads:
+    def of(self, tenant: str, *, has_room: bool = False) -> TenantReads:
         """Returns the reads of what a tenant has."""
-        return TenantReads(self._reads, tenant)
+        return TenantReads(self._reads, tenant, has_room=has_room)
 
     async def staged_sessions(self) -> tuple[str, ...]:
         """Returns the ids of sessions that are not all there."""

@@ -76,10 +76,11 @@ class Reads:
 class TenantReads:
     """Implements `ports.store.TenantStore`; see there for every method. Costs next to nothing to make."""
 
-    __slots__ = ("_reads", "_tenant")
+    __slots__ = ("_has_room", "_reads", "_tenant")
 
-    def __init__(self, reads: Reads, tenant: str) -> None:
-        """Takes whose sessions to read."""
+    def __init__(self, reads: Reads, tenant: str, *, has_room: bool = False) -> None:
+        """Takes whose sessions to read, and whether others wait for room that the caller has."""
+        self._has_room = has_room
         self._reads = reads
         self._tenant = tenant
 
@@ -284,9 +285,11 @@ class TenantReads:
                 self._reads.connection, query, self._tenant, session_id, *args, max_bytes=fitting.HEAVY_BYTES
             )
         except fitting.HeavyRead:
-            return await self._reads.long.read(query, self._tenant, session_id, *args)
+            return await self._reads.long.read(query, self._tenant, session_id, *args, has_room=self._has_room)
 
     async def _by_length(self, query: Callable[..., T], session_id: str, *args: object) -> T:
         """Reads a whole conversation: a short one as all else is read, a long one beside it."""
         found = await run(self._reads.connection, unless_long, query, self._tenant, session_id, *args)
-        return await self._reads.long.read(query, self._tenant, session_id, *args) if found is None else found
+        if found is not None:
+            return found
+        return await self._reads.long.read(query, self._tenant, session_id, *args, has_room=self._has_room)

@@ -28,6 +28,9 @@ _LONG_MESSAGES = 6
 
 _WAITING_SESSIONS = 64
 
+_WIDE = "word " * (14 * 2**20 // 5) + "🎈"
+"""14 MiB that take 56 in memory: each character is as wide as the last one."""
+
 
 @contextlib.asynccontextmanager
 async def _silent(folder: Path) -> AsyncIterator[str]:
@@ -53,7 +56,7 @@ _SILENT = ModelSelection(provider=ProviderInfo(id="silent"), model_id="x")
 
 
 async def _prompts(target: Target) -> None:
-    part = message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))
+    part = message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))
     sent = 0
 
     async with caller(target) as one:
@@ -98,7 +101,7 @@ async def _forks(target: Target) -> None:
 async def _waiting(target: Target) -> None:
     """Messages that wait behind turns of as many sessions, which all end at once; again and again."""
     short = [message_pb2.MessagePart(text=message_pb2.TextPart(text="go"))]
-    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))]
     begun = 0
     async with caller(target) as one:
         running = [await one.new_session() for _ in range(_WAITING_SESSIONS)]
@@ -122,7 +125,7 @@ async def _waiting(target: Target) -> None:
 async def _edited(target: Target) -> None:
     """Edits of the policies of messages that wait in as many sessions, at once, again and again."""
     short = [message_pb2.MessagePart(text=message_pb2.TextPart(text="go"))]
-    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))]
     waiting = list[tuple[str, str]]()
     edited = 0
     async with caller(target) as one:
@@ -148,7 +151,7 @@ async def _edited(target: Target) -> None:
 
 async def _answered_again(target: Target) -> None:
     """Large questions of as many sessions that are answered again, at once, again and again."""
-    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (14 * 2**20 // 5)))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))]
     questions = list[tuple[str, str]]()
     asked = 0
     async with caller(target) as one:

@@ -248,3 +248,25 @@ async def test_what_is_read_to_answer_a_message_is_measured(opened: OpenedStore,
         assert size <= await reads.question_bytes("ses_1", message_id) < size + 1_000
     assert await reads.question_bytes("ses_1", "msg_unknown") == 0
     assert read == []
+
+
+async def test_wide_characters_count_as_the_memory_that_they_take(
+    opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One emoji makes all characters of its text four bytes wide: neither is such a conversation read nor kept."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    before = sum(map(histories.message_bytes, await kept(opened)))
+    monkeypatch.setattr(histories, "MAX_CONVERSATION_BYTES", before + 300_000)
+    await opened.store.commit(adding(make_message("msg_ascii", "x" * 100_000)))
+    assert len((await reads.conversation("ses_1")).messages) == 301
+    taken = sum(map(histories.message_bytes, await kept(opened)))
+    assert before + 100_000 < taken < before + 101_000
+    wide = make_message("msg_wide", "x" * 60_000 + "🎈")
+    assert 240_000 < histories.message_bytes(wide) < 241_000
+    await opened.store.commit(adding(wide))
+    for read in (
+        reads.conversation,
+        lambda session_id: run(opened.store._reading, queries.history, DEFAULT_TENANT, session_id),
+    ):
+        with pytest.raises(ConversationTooLarge):
+            await read("ses_1")

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from turnwire.domain.errors import TooManyTurns
 from turnwire.domain.incremental.room import Room
+from turnwire.domain.text import WIDEST_BYTES
 from turnwire.ports.store import TenantStore
 
 MAX_BEGINNING_BYTES = 64 * 2**20
@@ -41,13 +42,13 @@ class Beginnings(Room):
 
         Raises SessionNotFound, StorageError and TooManyTurns.
         """
-        async with self.held_soon(tenant, await store.question_bytes(session_id, message_id)):
+        async with self.to_read(tenant, await store.question_bytes(session_id, message_id)):
             yield
 
     @contextlib.asynccontextmanager
-    async def held_soon(self, owner: str, size: int) -> AsyncIterator[None]:
-        """Has a place; waits for it as `take_soon` does, and never for nothing."""
-        size = min(size, self.max_bytes)
+    async def to_read(self, owner: str, stored_bytes: int) -> AsyncIterator[None]:
+        """Has room for texts of so many stored bytes; waits for it as `take_soon` does, and never for nothing."""
+        size = min(WIDEST_BYTES * stored_bytes, self.max_bytes)
         if size:
             await self.take_soon(owner, size)
         try:

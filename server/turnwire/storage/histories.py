@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from turnwire.domain.conversation.messages import Message, ToolUse
 from turnwire.domain.errors import ConversationTooLarge
+from turnwire.domain.text import memory_bytes
 from turnwire.ports.commit import (
     AddSpending,
     Commit,
@@ -29,8 +30,8 @@ MAX_KEPT_BYTES = 128 * 2**20
 """For all sessions together: about 100,000 messages of 400 characters. A session that needs more alone is not kept."""
 
 MAX_CONVERSATION_BYTES = 256 * 2**20
-"""Of one conversation that is read for a request to a model or for a copy: more than twice what the largest context
-windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
+"""In memory, of one conversation that is read for a request to a model or for a copy: more than twice what the largest
+context windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
 
 IDLE_SECONDS = 600.0
 """How long a session is kept after its last use, until another one is used. Few people think longer between two
@@ -196,7 +197,7 @@ def message_bytes(message: Message) -> int:
     for part in message.parts:
         call = part.content if isinstance(part.content, ToolUse) else None
         texts = (call.input_json, call.output, call.error) if call else (getattr(part.content, "text", ""),)
-        size += sum(len(text or "") for text in (*texts, part.provider_state))
+        size += sum(map(memory_bytes, (*texts, part.provider_state)))
     return size
 
 

@@ -10,6 +10,7 @@ from tests.support.fakes.loop import settled
 from turnwire.core import beginnings
 from turnwire.core.beginnings import MAX_BEGINNING_BYTES, Beginnings
 from turnwire.domain.errors import TooManyTurns
+from turnwire.domain.text import WIDEST_BYTES
 
 
 async def _read(room: Beginnings, store: FakeStore, read: list[str], name: str, go: asyncio.Event) -> None:
@@ -20,7 +21,8 @@ async def _read(room: Beginnings, store: FakeStore, read: list[str], name: str, 
 
 async def test_questions_that_are_large_together_are_read_one_after_the_other() -> None:
     """Small ones need not wait, and one that is larger than the room is read alone."""
-    sizes = {"a": MAX_BEGINNING_BYTES // 2, "b": 1000, "c": MAX_BEGINNING_BYTES // 2, "d": MAX_BEGINNING_BYTES + 1}
+    half = MAX_BEGINNING_BYTES // WIDEST_BYTES // 2  # nobody knows beforehand how wide their characters are
+    sizes = {"a": half, "b": 1000, "c": half, "d": 2 * half + 1}
     store = FakeStore(conversation=tuple(make_message(f"msg_{name}", "x" * size) for name, size in sizes.items()))
     room, read, go = Beginnings(), list[str](), {name: asyncio.Event() for name in sizes}
     reading = []

@@ -20,7 +20,7 @@ from turnwire.domain.conversation.events import (
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType, Text
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.incremental.slices import at_once
-from turnwire.domain.text import utf8_bytes
+from turnwire.domain.text import memory_bytes
 from turnwire.ports.commit import Committed, NewEvent, PathEnd, PutMessage, RemoveMessage, SelectPath
 from turnwire.ports.store import Store
 
@@ -67,15 +67,10 @@ class Place:
         return self.durable is None or (self.durable.done() and self.durable.exception() is None)
 
     @property
-    def text_bytes(self) -> int:
-        """The texts of the message; 0 of an outline."""
-        texts = (part.content.text for part in self.message.parts if isinstance(part.content, Text))
-        return sum(map(utf8_bytes, texts))
-
-    @property
     def held_bytes(self) -> int:
-        """The texts of the message with the tools and the system prompt of the turn."""
-        return self.text_bytes + settings_bytes(self.turn)
+        """What the texts of the message, the tools and the system prompt of the turn take in memory."""
+        texts = (part.content.text for part in self.message.parts if isinstance(part.content, Text))
+        return sum(map(memory_bytes, texts)) + settings_bytes(self.turn)
 
     def empty(self) -> None:
         """Leaves out what may be large; call it once the message is stored."""

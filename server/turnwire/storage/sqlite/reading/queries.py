@@ -22,12 +22,19 @@ from turnwire.domain.principal import STAGING_MARK, Principal
 from turnwire.ports.conversations import Conversation
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
-from turnwire.storage.histories import BARE_BYTES, check_conversation
+from turnwire.storage.histories import BARE_BYTES, check_conversation, message_bytes
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, NO_PARTS, PAGED_BYTES, PART_BYTES, PART_OUTLINE
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
-from turnwire.storage.sqlite.reading.rows import ONE_SESSION, SESSION_COLUMNS, read_messages, session_of, session_row
+from turnwire.storage.sqlite.reading.rows import (
+    ONE_SESSION,
+    SESSION_COLUMNS,
+    each_message,
+    read_messages,
+    session_of,
+    session_row,
+)
 
 _permission = msgspec.json.Decoder(PermissionRequest).decode
 _turn = msgspec.json.Decoder(Turn).decode
@@ -91,7 +98,12 @@ def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Messa
     shown, row = "session = ? AND hidden = 0 AND queued = 0", session_row(db, tenant, session_id)
     (size,) = db.execute(f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE {shown}", (row,)).fetchone()
     check_conversation(int(size))
-    return read_messages(db, shown, (row,), "place")
+    found, memory_bytes = list[Message](), 0  # which may be four times as much as is stored
+    for one in each_message(db, shown, (row,), "place"):
+        found.append(one)
+        memory_bytes += message_bytes(one)
+        check_conversation(memory_bytes)
+    return tuple(found)
 
 
 def history_bytes(db: sqlite3.Connection, tenant: str, session_id: str, message_ids: Sequence[str] = ()) -> int:

@@ -2,6 +2,7 @@
 
 import itertools
 import sqlite3
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -53,17 +54,22 @@ def read_messages(
     db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str, *, columns: str = PART_COLUMNS
 ) -> tuple[Message, ...]:
     """Returns messages with their parts, in one query. `where` and `order` are SQL; so are the columns of parts."""
+    return tuple(each_message(db, where, parameters, order, columns=columns))
+
+
+def each_message(
+    db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str, *, columns: str = PART_COLUMNS
+) -> Iterator[Message]:
+    """As `read_messages`, one after the other."""
     rows = db.execute(
         f"SELECT messages.id, messages.body, previous, {columns}"
         " FROM messages LEFT JOIN parts ON parts.message = messages.id"
         f" WHERE {where} ORDER BY {order}, part_index",
         parameters,
     )
-    found = []
     for (_, header, previous), group in itertools.groupby(rows, key=lambda row: row[:3]):
         parts = tuple(part_of(body, text, output) for *_, body, text, output in group if body is not None)
-        found.append(msgspec.structs.replace(_message(header), parts=parts, previous_message_id=previous))
-    return tuple(found)
+        yield msgspec.structs.replace(_message(header), parts=parts, previous_message_id=previous)
 
 
 def moment(microseconds: int) -> datetime:

@@ -72,7 +72,7 @@ class Load:
         self._metadata_bytes -= more
 
     def give_up(self) -> None:
-        """Drops what can be made again, because memory is short."""
+        """Drops what can be made again, because there is little memory."""
         for drop in self.can_give_up:
             drop()
 

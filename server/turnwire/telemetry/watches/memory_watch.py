@@ -19,7 +19,10 @@ CHECK_SECONDS = 0.1
 SHORT_SHARE, ENOUGH_SHARE = 0.9, 0.8
 """Memory is short from the first share of the limit on, and until it is below the second one."""
 
-TRIM_SECONDS = 5.0
+TIGHT_SHARE = 0.7
+"""From this share of the limit on, what is kept is given up, so that few callers need to be refused."""
+
+TRIM_SECONDS = 2.0
 """Least time between two times that what is kept is given up, and that the allocator is asked to give back its own."""
 
 CGROUP_SHARE = 0.9
@@ -44,7 +47,7 @@ class MemoryWatch:
         max_bytes: What the process may have.
         on_change: Called on the loop when memory becomes short, with what the process may have: `max_bytes`, or
             less in a control group. Called with None when it no longer is.
-        give_up: Called on the loop while memory is short: drops what can be made again.
+        give_up: Called on the loop while there is little memory: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
         limit = cgroup_bytes()
@@ -76,7 +79,7 @@ class MemoryWatch:
         if not self.is_short and resident >= self._max_bytes * SHORT_SHARE:
             self._change(resident, is_short=True)
             return  # what is ended for that has become free by the next look
-        if self.is_short and resident >= self._max_bytes * ENOUGH_SHARE:
+        if resident >= self._max_bytes * (ENOUGH_SHARE if self.is_short else TIGHT_SHARE):
             await self._trim()
             resident = self._read_bytes()
             if resident is None:  # as without descriptors

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 
@@ -108,6 +109,27 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
     assert [(line["event"], line["method"], line["code"], line["session_id"]) for line in lines] == [
         ("rpc", "S.One", "OK", "ses_new"),
         ("rpc", "S.One", "OK", "ses_1"),
+    ]
+
+
+async def test_a_line_tells_how_long_its_call_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In milliseconds with one decimal; it has the reason of an error, and nothing about lines that were left out."""
+    now = [7.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    class Slow(Service):
+        async def one(self, principal: Principal, request: object) -> Message | bytes:
+            now[0] += 1.23456
+            return await super().one(principal, request)
+
+    with capture_logs() as lines:
+        await somebodys_gate().unary(one(Slow(b"")), sent(REQUEST), CALLER)
+        with pytest.raises(CallFailed):
+            await somebodys_gate().unary(one(Slow(MessageNotFound("msg_1"))), sent(REQUEST), CALLER)
+    common = {"event": "rpc", "log_level": "info", "method": "S.One", "milliseconds": 1234.6, "session_id": "ses_1"}
+    assert lines == [
+        {**common, "code": "OK", "reason": "", "request_id": ""},
+        {**common, "code": "NOT_FOUND", "reason": "MESSAGE_NOT_FOUND", "request_id": ""},
     ]
 
 

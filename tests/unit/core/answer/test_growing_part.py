@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.core.answer.growing_part import LOOSE_DELTAS, GrowingPart
-from turnwire.domain.conversation.messages import Text, ToolUse
+from turnwire.domain.conversation.messages import PartStatus, Text, ToolUse
+from turnwire.ports.commit import Growth
 
 
 def test_readers_of_one_moment_share_the_text() -> None:
@@ -19,6 +20,19 @@ def test_readers_of_one_moment_share_the_text() -> None:
         part.take_growth()
         assert part.text() is shown
         assert part.value().content == Text(shown)
+
+
+def test_the_outline_of_a_part_tells_its_length_as_it_is() -> None:
+    """While it grows it is made anew; that of a complete part is one value, for an answer may have thousands."""
+    part = GrowingPart("prt_1", 2, Text)
+    for length in (2, 4):
+        part.add("é", 2)
+        shown, growth = part.outline()
+        assert (shown.content, shown.status, growth) == (Text(""), PartStatus.STREAMING, Growth(2, length))
+    part.status = PartStatus.COMPLETE
+    outline = part.outline()
+    assert (outline[0].status, outline[1]) == (PartStatus.COMPLETE, Growth(2, 4))
+    assert part.outline() is outline
 
 
 STEPS = st.lists(st.sampled_from(["add", "many", "text", "take", "fail"]), max_size=30)

@@ -12,7 +12,8 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeServerTools, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.answer.prompts import ALWAYS_BYTES
+from turnwire.core.answer.prompts import ALWAYS_BYTES, PromptPlace
+from turnwire.core.answer.slots import Slot
 from turnwire.core.context.draft import Draft
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending.closing import Ending
@@ -20,7 +21,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.settings import Retries
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import Compaction, FinishReason, Message, MessageType
-from turnwire.domain.errors import ProviderUnavailable
+from turnwire.domain.errors import ConversationTooLarge, ProviderUnavailable
 from turnwire.domain.incremental.room import Room
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StepFinished, StreamItem, TextDelta
 
@@ -75,6 +76,38 @@ async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:
     assert (environment.prompts.held_bytes, len(_requests()) - before) == (0, 0)
     provider.answers.set()
     await running
+
+
+async def test_a_prompt_that_nobody_read_gives_up_its_place() -> None:
+    """Whatever ends its call; its slot stays with who took it, and others find both."""
+    room, slots = Room(4 * ALWAYS_BYTES), Room(1)
+    place = PromptPlace(room, "acme")
+    async with Slot(slots, "acme") as slot:
+        with pytest.raises(ZeroDivisionError), place.beside(slot):
+            await place.take(3 * ALWAYS_BYTES)
+            assert (room.held_bytes, slots.held_bytes) == (3 * ALWAYS_BYTES, 1)
+            await place.take(2 * ALWAYS_BYTES)
+            assert (room.held_bytes, slots.held_bytes) == (2 * ALWAYS_BYTES, 1)
+            raise ZeroDivisionError
+        assert (room.held_bytes, slots.held_bytes) == (0, 1)
+        assert room.has_room(room.max_bytes)
+        waiting = asyncio.create_task(place.take(2 * ALWAYS_BYTES))
+        await settled()
+        assert not waiting.done() and slots.held_bytes == 1
+        room.change(-room.max_bytes)
+        await waiting
+        assert (room.held_bytes, slots.held_bytes) == (2 * ALWAYS_BYTES, 1)
+        with pytest.raises(ConversationTooLarge):
+            await place.take(room.max_bytes + 1)
+        await place.take(room.max_bytes)
+        place.shrink(ALWAYS_BYTES + 1)
+        assert room.held_bytes == ALWAYS_BYTES + 1
+        place.shrink(room.max_bytes)
+        assert room.held_bytes == ALWAYS_BYTES + 1
+        assert place.fits(room.max_bytes) and not place.fits(room.max_bytes + 1)
+        place.shrink(ALWAYS_BYTES)
+        assert room.held_bytes == 0
+    assert slots.held_bytes == 0
 
 
 async def test_a_turn_waits_for_its_place_and_holds_up_no_small_one() -> None:

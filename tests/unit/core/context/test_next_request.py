@@ -32,6 +32,16 @@ async def test_a_request_that_fits_is_not_compacted() -> None:
     assert (world.provider.requests, world.store.commits) == ([], [])
 
 
+async def test_what_was_not_compacted_may_be() -> None:
+    """Also before a first request was made, as for a step that goes on after a restart; after that it is."""
+    world = World(says("what was"), window=100_000)
+    assert not (await world.requests.again()).is_compacted
+    shorter = await world.requests.shorter()
+    assert shorter is not None and shorter.is_compacted
+    assert (await world.requests.again()).is_compacted
+    assert await world.requests.shorter() is None
+
+
 async def test_summaries_that_do_not_help_are_not_tried_for_ever() -> None:
     """Two of a turn fail; then its requests go out as they are."""
     world = World(*((ProviderUnavailable("down"),) for _ in range(9)))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,30 @@ def test_what_is_not_there_has_the_usual_error(folder: Path, flags: int, path: s
     with pytest.raises(OSError, match=r".") as caught:
         open_without_links(folder / path, flags)
     assert caught.value.errno == code
+
+
+def test_folders_on_the_way_need_not_be_listed(opening_way: str, flags: int) -> None:
+    """To enter them is enough, as for `os.open`: a server may have no right to see what else is there."""
+    if LOOK is None and opening_way == "by steps":
+        pytest.skip("this system opens no folder without reading it")
+    with tempfile.TemporaryDirectory() as name:  # where another user gets, too
+        closed = Path(name).resolve() / "closed"
+        closed.mkdir()
+        (closed / "a.txt").write_text("hello")
+        (closed / "a.txt").chmod(0o644)
+        closed.parent.chmod(0o711)
+        closed.chmod(0o311)
+        is_root = os.geteuid() == 0
+        try:
+            if is_root:  # who may read everything
+                os.seteuid(65_534)
+            with pytest.raises(PermissionError):
+                list(closed.iterdir())
+            os.close(open_without_links(closed / "a.txt", flags))
+        finally:
+            if is_root:
+                os.seteuid(0)
+            closed.chmod(0o700)
 
 
 def test_refusals_leave_no_open_descriptor(folder: Path, flags: int) -> None:

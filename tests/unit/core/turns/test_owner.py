@@ -20,7 +20,7 @@ from turnwire.domain.conversation.events import QueueChanged, SessionStatusChang
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition, Turn, TurnStatus
-from turnwire.domain.errors import ShuttingDown, StorageBusy, TooManyTurns, TurnInProgress
+from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.domain.limits import Limits
 from turnwire.event_loop.owner import OWNER, own
 from turnwire.ports.commit import Committed, PutTurn
@@ -180,6 +180,20 @@ async def test_a_busy_session_refuses_who_does_not_want_to_wait() -> None:
     with pytest.raises(TooManyTurns):
         _send(turns, "c")
     assert len(store.commits) == 2
+    await turns.aclose()
+
+
+async def test_a_session_that_is_being_deleted_takes_no_message() -> None:
+    """Until each of its deletions is over, for one may fail; other sessions go on."""
+    turns = _turns()
+    for _ in range(2):
+        turns.refuse_messages("ses_1")
+    turns.refuse_messages("ses_2")
+    for _ in range(2):
+        with pytest.raises(SessionNotFound):
+            _send(turns, "a")
+        turns.accept_messages("ses_1")
+    assert _send(turns, "a")[0].queue_position == 0
     await turns.aclose()
 
 

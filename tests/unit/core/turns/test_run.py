@@ -16,7 +16,7 @@ from turnwire.domain.conversation.events import MessageAdded, MessageFinished, P
 from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable
+from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable, StorageError
 from turnwire.domain.incremental.room import Room
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Committed, PutMessage
@@ -147,6 +147,33 @@ async def test_a_paused_turn_goes_on_by_itself() -> None:
     run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))
     assert _ended(await run.run(Room(1))).turn.finish_reason is FinishReason.PAUSED
     assert len(provider.requests) == 11
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_the_next_step_waits_until_a_pause_is_stored(is_lost: bool) -> None:
+    """Else its request would be without the paused answer; when that cannot be stored, the model is not asked again."""
+    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
+    provider = FakeProvider((TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")))
+    run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn())
+    running = asyncio.create_task(run.run(Room(1)))
+    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
+        for future in store.futures:
+            future.done() or future.set_result(Committed(0, 1))
+        await settled()
+    assert len(provider.requests) == 1
+    store.automatic = True
+    if is_lost:
+        store.futures[-1].set_exception(StorageError("the disk is gone"))
+        ended = _ended(await running).turn
+        assert (ended.finish_reason, ended.failure) == (
+            FinishReason.ERROR,
+            Failure("STORAGE_ERROR", "the disk is gone"),
+        )
+        assert len(provider.requests) == 1
+    else:
+        provider._items = (STOP,)
+        store.futures[-1].set_result(Committed(0, 1))
+        assert _ended(await running).turn.steps == 2
 
 
 async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored() -> None:

@@ -19,6 +19,12 @@ from turnwire.core.use_cases.titling.words import cleaned_title, request_of
         (" \n\"'\n ", ""),
         ("Lions sleep most of the day", "Lions sleep most of…"),
         ("x" * 30, "x" * 19 + "…"),
+        ("x" * 20, "x" * 20),
+        ("Lions sleep " + "x" * 20, "Lions sleep…"),
+        ("Lions eat " + "x" * 20, "Lions eat " + "x" * 9 + "…"),
+        ("The lions " + "x" * 20, "The lions " + "x" * 9 + "…"),
+        ("Lions sing " + "x" * 20, "Lions sing " + "x" * 8 + "…"),
+        ("All lions  " + "x" * 20, "All lions " + "x" * 9 + "…"),
     ],
 )
 def test_a_title_is_one_clean_line(written: str, title: str) -> None:

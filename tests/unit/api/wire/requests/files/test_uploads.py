@@ -4,6 +4,7 @@ import pytest
 
 from opencode.file.upload_pb2 import CreateUploadRequest, WriteUploadRequest
 from turnwire.api.wire.requests.files.uploads import MAX_CHUNK_BYTES, create_upload_request, write_upload_request
+from turnwire.domain.conversation.limits import MAX_NUMBER
 from turnwire.domain.errors import InvalidRequest
 from turnwire.ports.moving.uploads import Chunk
 
@@ -29,3 +30,21 @@ def test_every_wrong_field_is_named() -> None:
     with pytest.raises(InvalidRequest) as caught:
         write_upload_request(WriteUploadRequest(offset=2**63, data=bytes(MAX_CHUNK_BYTES + 1)))
     assert [violation.field for violation in caught.value.violations] == ["upload_id", "offset", "data"]
+    with pytest.raises(InvalidRequest) as caught:
+        create_upload_request(CreateUploadRequest(request_id="1" * 129, mime="m" * 256, filename="f" * 1025))
+    assert [violation.field for violation in caught.value.violations] == ["request_id", "mime", "filename"]
+
+
+def test_the_largest_values_are_right() -> None:
+    """One more is wrong: no database keeps a larger number."""
+    largest = CreateUploadRequest(request_id="1" * 128, mime="m" * 255, filename="f" * 1024, size_bytes=MAX_NUMBER)
+    new = create_upload_request(largest)
+    assert (new.request_id, new.mime, new.filename) == (largest.request_id, largest.mime, largest.filename)
+    assert new.size_bytes == MAX_NUMBER
+    with pytest.raises(InvalidRequest):
+        create_upload_request(CreateUploadRequest(size_bytes=MAX_NUMBER + 1))
+    data = bytes(MAX_CHUNK_BYTES)
+    chunk = write_upload_request(WriteUploadRequest(upload_id="u", offset=MAX_NUMBER, data=data))
+    assert chunk == Chunk(offset=MAX_NUMBER, data=data, is_last=False)
+    with pytest.raises(InvalidRequest):
+        write_upload_request(WriteUploadRequest(upload_id="u", offset=MAX_NUMBER + 1))

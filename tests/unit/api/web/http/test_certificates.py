@@ -1,0 +1,138 @@
+"""TLS of the web listener: what a handshake agrees on, and files that change."""
+
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.support.servers.authority import Authority, Pair
+from turnwire.api.web.http.certificates import WebCertificates, certificate_of
+from turnwire.ports.identity.authenticator import ClientCertificate
+
+AUTHORITY = Authority("Turnwire tests")
+OTHERS = Authority("somebody else")
+
+
+def _certificates(folder: Path, *, pair: Pair | None = None, client_ca: bool = False) -> WebCertificates:
+    cert, key = (pair or AUTHORITY.issue("", "localhost")).write(folder, "web")
+    ca = folder / "ca.pem"
+    ca.write_bytes(AUTHORITY.pem)
+    return WebCertificates(cert, key, ca if client_ca else None)
+
+
+def _client(*protocols: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    return context
+
+
+def _handshake(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Returns both ends of a connection; raises ssl.SSLError when they do not agree."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(to_client, to_server, server_hostname="localhost")
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    left = {client, server}
+    while left:
+        for end in (client, server):
+            try:
+                end.do_handshake()
+                left.discard(end)
+            except ssl.SSLWantReadError:
+                pass
+    with pytest.raises(ssl.SSLWantReadError):
+        client.read()  # what TLS 1.3 tells behind the handshake: tickets, or that a certificate is missing
+    return client, server
+
+
+@pytest.mark.parametrize(
+    ("offered", "agreed"),
+    [
+        (("h2", "http/1.1"), "h2"),
+        (("http/1.1", "h2"), "h2"),
+        (("http/1.1",), "http/1.1"),
+        (("spdy/3",), None),
+        ((), None),
+    ],
+)
+def test_both_ends_agree_on_a_protocol(tmp_path: Path, offered: tuple[str, ...], agreed: str | None) -> None:
+    """Browsers speak HTTP/2 only if it was agreed on, and it is best; also with new files."""
+    certificates = _certificates(tmp_path)
+    context = certificates.context()
+    assert _handshake(context, _client(*offered))[0].selected_alpn_protocol() == agreed
+    AUTHORITY.issue("", "localhost").write(tmp_path, "web")
+    assert _handshake(context, _client(*offered))[0].selected_alpn_protocol() == agreed
+
+
+def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
+    """TLS 1.2 is the oldest."""
+    context = _certificates(tmp_path).context()
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    client = _client()
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert _handshake(context, client)[0].version() == "TLSv1.2"
+
+
+def test_with_an_authority_every_client_has_a_certificate(tmp_path: Path) -> None:
+    """One of that authority; who it is stands in it."""
+    context = _certificates(tmp_path, client_ca=True).context()
+    with pytest.raises(ssl.SSLError):
+        _handshake(context, _client())
+    known, stranger = _client(), _client()
+    known.load_cert_chain(*AUTHORITY.issue("eve", "eve.example").write(tmp_path, "eve"))
+    stranger.load_cert_chain(*OTHERS.issue("eve").write(tmp_path, "stranger"))
+    _, server = _handshake(context, known)
+    eve = ClientCertificate(common_name="eve", alternative_names=("eve.example", "127.0.0.1"))
+    assert certificate_of(server.getpeercert()) == eve
+    with pytest.raises(ssl.SSLError):
+        _handshake(context, stranger)
+
+
+def test_without_one_no_client_is_asked(tmp_path: Path) -> None:
+    """Nor is anything known of it."""
+    _, server = _handshake(_certificates(tmp_path).context(), _client())
+    assert certificate_of(server.getpeercert()) is None
+    assert certificate_of({"subject": ()}) == ClientCertificate(common_name="", alternative_names=())
+
+
+def test_new_files_are_taken_at_the_next_handshake(tmp_path: Path) -> None:
+    """Files that do not work are told once, and those of before stay until they do."""
+    context = _certificates(tmp_path).context()
+    first = _shown(context)
+    assert _shown(context) == first
+    with capture_logs() as lines:
+        AUTHORITY.issue("", "localhost").write(tmp_path, "web")
+        second = _shown(context)
+        assert second != first
+        (tmp_path / "web.pem").write_bytes(b"nonsense")
+        assert [_shown(context), _shown(context)] == [second, second]
+        (tmp_path / "web.pem").unlink()
+        os.mkfifo(tmp_path / "web.pem")
+        assert [_shown(context), _shown(context)] == [second, second]
+        (tmp_path / "web.pem").unlink()
+        AUTHORITY.issue("", "localhost").write(tmp_path, "web")
+        assert _shown(context) not in (first, second)
+    assert [line["event"] for line in lines] == [
+        "web_certificates_renewed",
+        "web_certificates_not_renewed",
+        "web_certificates_not_renewed",
+        "web_certificates_renewed",
+    ]
+    assert lines[0]["cert"] == str(tmp_path / "web.pem")
+    assert "not a regular file" in lines[2]["problem"]
+
+
+def _shown(context: ssl.SSLContext) -> bytes | None:
+    """Returns the certificate that a client sees."""
+    return _handshake(context, _client())[0].getpeercert(binary_form=True)
+
+
+def test_files_that_do_not_work_fail_at_the_start(tmp_path: Path) -> None:
+    """None is there, or the key is another one's."""
+    with pytest.raises(FileNotFoundError):
+        WebCertificates(tmp_path / "none.crt", tmp_path / "none.key", None)
+    cert, _ = AUTHORITY.issue("", "localhost")
+    with pytest.raises(ssl.SSLError):
+        _certificates(tmp_path, pair=Pair(cert, AUTHORITY.issue("").key))

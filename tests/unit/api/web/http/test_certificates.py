@@ -95,6 +95,8 @@ def test_without_one_no_client_is_asked(tmp_path: Path) -> None:
     _, server = _handshake(_certificates(tmp_path).context(), _client())
     assert certificate_of(server.getpeercert()) is None
     assert certificate_of({"subject": ()}) == ClientCertificate(common_name="", alternative_names=())
+    twice = ((("organizationName", "o"),), (("commonName", "eve"), ("commonName", "adam")))
+    assert certificate_of({"subject": twice}) == ClientCertificate(common_name="eve", alternative_names=())
 
 
 def test_new_files_are_taken_at_the_next_handshake(tmp_path: Path) -> None:
@@ -106,6 +108,7 @@ def test_new_files_are_taken_at_the_next_handshake(tmp_path: Path) -> None:
         AUTHORITY.issue("", "localhost").write(tmp_path, "web")
         second = _shown(context)
         assert second != first
+        assert _shown(context) == second
         (tmp_path / "web.pem").write_bytes(b"nonsense")
         assert [_shown(context), _shown(context)] == [second, second]
         (tmp_path / "web.pem").unlink()
@@ -113,12 +116,17 @@ def test_new_files_are_taken_at_the_next_handshake(tmp_path: Path) -> None:
         assert [_shown(context), _shown(context)] == [second, second]
         (tmp_path / "web.pem").unlink()
         AUTHORITY.issue("", "localhost").write(tmp_path, "web")
-        assert _shown(context) not in (first, second)
+        third = _shown(context)
+        assert third not in (first, second)
+        (tmp_path / "web.pem").unlink()
+        os.mkfifo(tmp_path / "web.pem")
+        assert _shown(context) == third
     assert [line["event"] for line in lines] == [
         "web_certificates_renewed",
         "web_certificates_not_renewed",
         "web_certificates_not_renewed",
         "web_certificates_renewed",
+        "web_certificates_not_renewed",
     ]
     assert lines[0]["cert"] == str(tmp_path / "web.pem")
     assert "not a regular file" in lines[2]["problem"]

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.fakes.loop import elapse, settled
-from turnwire.providers.answer.loop_share import READS_AT_ONCE, REST_OF_LONG_READS, LoopShare
+from turnwire.providers.answer.loop_share import READS_AT_ONCE, READS_PER_SECOND, REST_OF_LONG_READS, LoopShare
 
 
 class Turns:
@@ -114,6 +114,22 @@ async def test_the_reads_of_all_streams_keep_a_pace(streams: int, reads: int, mo
                 task.cancel()
             await asyncio.wait(tasks)
     assert found == pytest.approx(reads, rel=0.1)
+
+
+async def test_each_read_over_the_pace_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that came at once do not."""
+    share, loop = LoopShare(), asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    for _ in range(READS_AT_ONCE + 1):
+        await share.rest()
+    rests = [asyncio.create_task(share.rest()) for _ in range(3)]
+    now += 0.5 / READS_PER_SECOND
+    for done in range(3):
+        await settled()
+        assert [rest.done() for rest in rests] == [number < done for number in range(3)]
+        now += 1 / READS_PER_SECOND
+    await asyncio.gather(*rests)
 
 
 async def test_reads_below_the_pace_are_not_put_off() -> None:

@@ -30,6 +30,7 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.cli.operator.event_frames import ProtoFrames
 from turnwire.core.settings import NO_QUOTAS, CoreSettings
 from turnwire.core.use_cases.moving import exports
+from turnwire.core.use_cases.moving.progress import ImportProgress
 from turnwire.core.use_cases.moving.staging import PART_BYTES, StagedSession
 from turnwire.domain.archive.records import (
     ArchivedFile,
@@ -83,6 +84,22 @@ async def test_export_import_export_is_byte_equal(tmp_path: Path) -> None:
             await here.store.uploads.upload("mine", "upl_1")
         path = here.path
     assert examine_all(path) == set()
+
+
+async def test_the_progress_of_an_import_only_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it is the check, the other half what is stored, or is there already."""
+    told = list[int]()
+    shown = property(lambda _: told[-1], lambda _, value: told.append(value))
+    monkeypatch.setattr(ImportProgress, "done_bytes", shown, raising=False)
+    archive = lines([one for number in range(4) for one in golden_records(str(number))])
+    async with moving(tmp_path) as here:
+        for _ in range(2):
+            told.clear()
+            await here.bring(archive)
+            assert told == sorted(told)
+            assert (told[0], told[-1]) == (0, len(archive))
+            assert any(0 < done < len(archive) // 2 for done in told)
+            assert any(len(archive) // 2 < done < len(archive) for done in told)
 
 
 def examine_all(path: Path) -> set[str]:

@@ -31,6 +31,16 @@ async def test_a_body_is_all_of_its_pieces(pieces: list[bytes]) -> None:
     assert await arriving(pieces, BodyBudget(100)).body(100) == b"".join(pieces)
 
 
+@pytest.mark.parametrize(("client", "connection"), [(("192.0.2.1", 80), "192.0.2.1:80"), (None, ""), (..., "")])
+def test_a_connection_is_named_by_its_address(client: Any, connection: str) -> None:
+    """With its port; one of a Unix socket has none."""
+    unused: Any = None
+    scope = {"method": "GET", "path": "/", "headers": []}
+    if client is not ...:
+        scope["client"] = client
+    assert Exchange(scope, unused, unused, BodyBudget(1), Unread(Resets())).connection() == connection
+
+
 async def test_all_pieces_count() -> None:
     """For the bound of a body, and for what all bodies may take; a body gives back what it took."""
     budget = BodyBudget(6)

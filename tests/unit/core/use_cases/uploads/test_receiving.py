@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.settings import FileSettings, QuotaLimits
 from turnwire.core.use_cases.uploads.receiving import MAX_DIGESTS, Uploads
 from turnwire.domain.accounts import Account
-from turnwire.domain.errors import InvalidRequest, MessageTooLarge, QuotaExceeded
+from turnwire.domain.errors import InvalidRequest, MessageTooLarge, QuotaExceeded, StorageError
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.moving.uploads import Chunk, Upload
 
@@ -121,6 +122,29 @@ async def test_callers_share_one_digest() -> None:
     world.fake.may_read.set()
     assert (await second).sha256 == hashlib.sha256(b"data").hexdigest()
     assert world.fake.readings == 1
+
+
+async def test_a_digest_that_failed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next write of its client, as after a moment without a disk; all who wait for it learn of the error."""
+    world = World()
+    upload_id = await world.begun()
+    world.fake.may_read.clear()
+
+    async def unreadable(tenant: str, upload_id: str) -> AsyncIterator[bytes]:
+        await world.fake.may_read.wait()
+        raise StorageError("the disk is gone")
+        yield b""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.fake, "pieces", unreadable)
+        writes = [world.writing(upload_id, 0, b"data", is_last=True)]
+        await settled()
+        writes.append(world.writing(upload_id, 4, b"", is_last=True))
+        await settled()
+        world.fake.may_read.set()
+        assert [type(end) for end in await asyncio.gather(*writes, return_exceptions=True)] == [StorageError] * 2
+    again = await world.writing(upload_id, 4, b"", is_last=True)
+    assert again.sha256 == hashlib.sha256(b"data").hexdigest()
 
 
 async def test_tenants_have_turns_with_digests() -> None:

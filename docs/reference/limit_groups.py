@@ -264,7 +264,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "core.tools.server_calls": {"MAX_NAME_CHARS": CUT},
         "core.tools.permission_requests": {"MAX_TITLE_CHARS": CUT, "MAX_ARGUMENTS_CHARS": "they are left out"},
-        "core.waiting": {
+        "core.rooms.waiting": {
             "MAX_OPEN_OF_CALL": MODEL_READS,
             "MAX_OPEN_OF_SESSION": MODEL_READS,
             "MAX_OPEN_OF_TENANT": MODEL_READS,
@@ -331,7 +331,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.wire.supervisor": {"GRACE_SECONDS": "the program is killed"},
     },
     "Queues and turns": {
-        "core.beginnings": {
+        "core.rooms.beginnings": {
             "MAX_BEGINNING_BYTES": "the turn waits; a request: `CONCURRENCY_LIMIT`",
             "PATIENCE_SECONDS": "`CONCURRENCY_LIMIT`",
         },

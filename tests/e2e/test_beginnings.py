@@ -17,8 +17,8 @@ from opencode.turn.turn_service_pb2 import (
 )
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, refused, session_of, text
 from tests.support.servers.running import connect, running_server
-from turnwire.core import beginnings
-from turnwire.core.beginnings import Beginnings
+from turnwire.core.rooms import beginnings
+from turnwire.core.rooms.beginnings import Beginnings
 
 LONG = "words " * 50_000
 

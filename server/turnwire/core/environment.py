@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from turnwire.core.beginnings import Beginnings
 from turnwire.core.keeping import KeptSessions
+from turnwire.core.rooms.beginnings import Beginnings
+from turnwire.core.rooms.waiting import OpenPermissions, OpenQuestions, WaitingCalls
 from turnwire.core.schemas.checks import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.slices import Slices
-from turnwire.core.waiting import OpenPermissions, OpenQuestions, WaitingCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session

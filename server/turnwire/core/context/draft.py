@@ -32,7 +32,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     correction: float
     """Factor that corrects estimates for this model."""
     size_bytes: int
-    """About how large its body is."""
+    """About how much memory it takes on its way to a model."""
 
     @property
     def tokens(self) -> int:

@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from turnwire.core.environment import Environment
+from turnwire.core.rooms.waiting import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.tools.results import CallResult, StoredCalls
-from turnwire.core.waiting import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse

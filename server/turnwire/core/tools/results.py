@@ -11,7 +11,7 @@ import msgspec
 
 from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
-from turnwire.core.waiting import result_bytes
+from turnwire.core.rooms.waiting import result_bytes
 from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import File, Message, Part, ToolStatus, ToolUse

@@ -54,9 +54,10 @@ def parts(
         elif content not in _CONTENT_FOR[kind]:
             checks.fail(f"{field}.{content}", f"is not for a message of type {kind.value}")
         elif content == "text":
-            if not part.text.text.strip():
+            text = part.text.text  # each look makes another one, which may have megabytes
+            if not text or text.isspace():
                 checks.fail(f"{field}.text.text", "is empty", "REQUIRED")
-            found.append(NewText(part.text.text))
+            found.append(NewText(text))
         elif content == "file":
             found.append(file(checks, f"{field}.file", part.file))
         else:

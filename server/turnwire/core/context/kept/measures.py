@@ -14,7 +14,7 @@ from turnwire.core.token_estimate import counted_tokens, overhead_tokens
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.incremental.growing import Growing, Mark
 from turnwire.domain.incremental.slices import Sliced, common_length
-from turnwire.domain.text import text_bytes
+from turnwire.domain.text import memory_bytes
 from turnwire.ports.provider import ProviderRequest
 
 
@@ -62,9 +62,9 @@ class Measures:
         return overhead_tokens(request) + self._tokens[-1]
 
     def size_bytes(self, request: ProviderRequest) -> int:
-        """Returns about how large the request's body is."""
-        tools = sum(text_bytes(tool.description) + text_bytes(tool.input_schema_json) for tool in request.tools)
-        return text_bytes(request.system) + tools + self._bytes[-1]
+        """Returns about how much memory the request takes on its way to a model."""
+        tools = sum(memory_bytes(tool.description) + memory_bytes(tool.input_schema_json) for tool in request.tools)
+        return memory_bytes(request.system) + tools + self._bytes[-1]
 
     def _add(self, message: Message, tokens: int, link: str) -> None:
         self._marks.append(self._state.mark())

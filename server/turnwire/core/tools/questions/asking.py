@@ -16,6 +16,7 @@ from functools import partial
 import msgspec
 
 from turnwire.core.environment import Environment
+from turnwire.core.rooms.waiting import MAX_OPEN_OF_CALL, QUESTION_BYTES
 from turnwire.core.tools.questions.forms import problem_of_question
 from turnwire.core.tools.questions.work import (
     CANCELLED,
@@ -26,7 +27,6 @@ from turnwire.core.tools.questions.work import (
     other_answer,
 )
 from turnwire.core.tools.results import StoredCalls
-from turnwire.core.waiting import MAX_OPEN_OF_CALL, QUESTION_BYTES
 from turnwire.core.work import Work
 from turnwire.domain.conversation.questions import (
     HeldQuestion,

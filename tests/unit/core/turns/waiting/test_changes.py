@@ -11,8 +11,8 @@ import pytest
 from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.loop import settled
 from tests.support.fakes.waiting import make_place, names
-from turnwire.core import beginnings
 from turnwire.core.intake.contents import Contents
+from turnwire.core.rooms import beginnings
 from turnwire.core.turns.waiting import changes
 from turnwire.core.turns.waiting.changes import MessageEdit, QueueChanges
 from turnwire.core.turns.waiting.places import Place

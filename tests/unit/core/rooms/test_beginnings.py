@@ -7,8 +7,8 @@ import pytest
 from tests.support.fakes.core import FakeStore
 from tests.support.fakes.domain_values import make_message
 from tests.support.fakes.loop import settled
-from turnwire.core import beginnings
-from turnwire.core.beginnings import MAX_BEGINNING_BYTES, Beginnings
+from turnwire.core.rooms import beginnings
+from turnwire.core.rooms.beginnings import MAX_BEGINNING_BYTES, Beginnings
 from turnwire.domain.errors import TooManyTurns
 from turnwire.domain.text import WIDEST_BYTES
 

@@ -1,0 +1,1 @@
+"""Room in memory that turns and requests of all sessions share."""

@@ -28,12 +28,13 @@ _LONG_MESSAGES = 6
 
 _WAITING_SESSIONS = 64
 
-_WIDE = "word " * (14 * 2**20 // 5) + "🎈"
+WIDE = "word " * (14 * 2**20 // 5) + "🎈"
 """14 MiB that take 56 in memory: each character is as wide as the last one."""
 
 
 @contextlib.asynccontextmanager
-async def _silent(folder: Path) -> AsyncIterator[str]:
+async def silent(folder: Path) -> AsyncIterator[str]:
+    """Runs a model server that reads no request; yields the configuration of its provider."""
     stopped = asyncio.Event()
 
     async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,18 +53,19 @@ async def _silent(folder: Path) -> AsyncIterator[str]:
         server.close()
 
 
-_SILENT = ModelSelection(provider=ProviderInfo(id="silent"), model_id="x")
+SILENT = ModelSelection(provider=ProviderInfo(id="silent"), model_id="x")
+"""A model of that server."""
 
 
 async def _prompts(target: Target) -> None:
-    part = message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))
+    part = message_pb2.MessagePart(text=message_pb2.TextPart(text=WIDE))
     sent = 0
 
     async with caller(target) as one:
 
         async def send() -> None:
             nonlocal sent
-            request = message_pb2.SendMessageRequest(parts=[part], model=_SILENT)
+            request = message_pb2.SendMessageRequest(parts=[part], model=SILENT)
             await one.messages.SendMessage(request)
             sent += 1
 
@@ -88,7 +90,7 @@ async def _forks(target: Target) -> None:
         async def ask_fork() -> None:
             nonlocal asked
             fork = await sessions.ForkSession(ForkSessionRequest(session_id=session_id))
-            request = message_pb2.SendMessageRequest(session_id=fork.session.id, parts=short, model=_SILENT)
+            request = message_pb2.SendMessageRequest(session_id=fork.session.id, parts=short, model=SILENT)
             await surely(partial(one.messages.SendMessage, request))
             asked += 1
 
@@ -101,13 +103,13 @@ async def _forks(target: Target) -> None:
 async def _waiting(target: Target) -> None:
     """Messages that wait behind turns of as many sessions, which all end at once; again and again."""
     short = [message_pb2.MessagePart(text=message_pb2.TextPart(text="go"))]
-    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=WIDE))]
     begun = 0
     async with caller(target) as one:
         running = [await one.new_session() for _ in range(_WAITING_SESSIONS)]
 
         async def begin(session_id: str) -> None:
-            first = message_pb2.SendMessageRequest(session_id=session_id, parts=short, model=_SILENT)
+            first = message_pb2.SendMessageRequest(session_id=session_id, parts=short, model=SILENT)
             await surely(partial(one.messages.SendMessage, first))
             await surely(
                 partial(one.messages.SendMessage, message_pb2.SendMessageRequest(session_id=session_id, parts=long))
@@ -125,13 +127,13 @@ async def _waiting(target: Target) -> None:
 async def _edited(target: Target) -> None:
     """Edits of the policies of messages that wait in as many sessions, at once, again and again."""
     short = [message_pb2.MessagePart(text=message_pb2.TextPart(text="go"))]
-    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=WIDE))]
     waiting = list[tuple[str, str]]()
     edited = 0
     async with caller(target) as one:
         for _ in range(_WAITING_SESSIONS):
             session_id = await one.new_session()
-            first = message_pb2.SendMessageRequest(session_id=session_id, parts=short, model=_SILENT)
+            first = message_pb2.SendMessageRequest(session_id=session_id, parts=short, model=SILENT)
             await surely(partial(one.messages.SendMessage, first))
             second = message_pb2.SendMessageRequest(session_id=session_id, parts=long)
             waiting.append((session_id, (await surely(partial(one.messages.SendMessage, second))).message_id))
@@ -151,7 +153,7 @@ async def _edited(target: Target) -> None:
 
 async def _answered_again(target: Target) -> None:
     """Large questions of as many sessions that are answered again, at once, again and again."""
-    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=_WIDE))]
+    long = [message_pb2.MessagePart(text=message_pb2.TextPart(text=WIDE))]
     questions = list[tuple[str, str]]()
     asked = 0
     async with caller(target) as one:
@@ -213,35 +215,35 @@ ATTACKS = (
         "large_prompts",
         "14 MiB each for a model server that reads nothing",
         _prompts,
-        around=_silent,
+        around=silent,
         seconds=20,
     ),
     Attack(
         "large_prompts_of_forks",
         "forks of a session of 66 MiB, for a model server that reads nothing",
         _forks,
-        around=_silent,
+        around=silent,
         seconds=40,
     ),
     Attack(
         "large_messages_at_once",
         "turns of 64 sessions that end at once, each with a message of 14 MiB behind it",
         _waiting,
-        around=_silent,
+        around=silent,
         seconds=60,
     ),
     Attack(
         "large_edits_at_once",
         "edits of messages of 14 MiB that wait in 64 sessions, at the same time",
         _edited,
-        around=_silent,
+        around=silent,
         seconds=60,
     ),
     Attack(
         "large_questions_again",
         "questions of 14 MiB of 64 sessions that are answered again, at the same time",
         _answered_again,
-        around=_silent,
+        around=silent,
         seconds=60,
     ),
     Attack("search_repeats", "searches for phrases in texts of one word", _repeats, seconds=12),

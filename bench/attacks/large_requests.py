@@ -139,8 +139,11 @@ _ANNOUNCED = (
 )
 # parts without content: two bytes on the wire, and a hundred times as much in memory
 _FIELDS = _Request(SEND, 14 * 2**20, 14 * 2**20, piece=b"\x12\x00" * (MAX_FRAME // 2))
+# fields that nobody knows, and that a message keeps
+_WHOLE = _Request(SEND, 14 * 2**20, 14 * 2**20, piece=b"\x78\x01" * (MAX_FRAME // 2))
 
 ATTACKS = (
+    Attack("whole_requests", "100 connections, each with requests of 14 MiB", _flood(100, 1, _WHOLE)),
     Attack("large_requests", "16 x 8 requests of 62 MiB", _flood(16, 8, _LARGE)),
     Attack("unfinished_requests", "16 x 8 requests of 15 MiB without their last byte", _flood(16, 8, _UNFINISHED)),
     Attack("lone_requests", "1,000 connections, each with such a request", _flood(1_000, 1, _UNFINISHED)),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from bench.attacks import (
     costly_requests,
     json_requests,
+    large_messages,
     large_prompts,
     large_requests,
     many_calls,
@@ -28,6 +29,7 @@ from bench.attacks.attack import Attack
 _MODULES = (
     costly_requests,
     json_requests,
+    large_messages,
     large_prompts,
     large_requests,
     many_calls,

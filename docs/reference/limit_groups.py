@@ -146,9 +146,17 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.bounds.receiving": {
             "MAX_SLOW": BUSY,
             "MAX_SLOW_BYTES": BUSY,
+            "MAX_LATE": WAITS,
+            "_MAX_LARGE": FORGOTTEN,
+            "LARGE_SECONDS": "others go before it",
             "HURRIED_SECONDS": "others go before it",
             "QUICK_SECONDS": "others go before it",
             "RECEIVE_SECONDS": BUSY,
+        },
+        "api.bounds.working": {
+            "MAX_WORKING_BYTES": WAITS,
+            "MAX_LARGE_WORKING_BYTES": WAITS,
+            "MAX_WAITING_REQUESTS_BYTES": BUSY,
         },
         "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},
         "api.wire.requests.sessions": {"MAX_MASK_PATHS": INVALID},

@@ -155,10 +155,12 @@ class Gate:
         call = _Call(method.name, self._observer, self._stranger_lines, self._cancelled_lines)
         with call.log_outcome():
             when_sent(partial(self._load.leave, self._enter(method.name, caller)))
-            principal, request = await self._received(method, receive, caller, call)
-            run = partial(method.run, principal, request)
-            client = Client(principal.tenant, caller.connection())
-            answer = await self._answers.one(method.name, run, client, when_sent)
+            client, principal, data = await self._received(method, receive, caller, call)
+            async with self._load.working.room(client, len(data)) as finish:
+                request = await self._parsed(method, data, call)
+                del data
+                run = partial(finish, partial(method.run, principal, request))
+                answer = await self._answers.one(method.name, run, client, when_sent)
             call.note_session(answer)
             audit.record_call(principal, method.name, request)
         if answer is None:
@@ -184,18 +186,27 @@ class Gate:
         with call.log_outcome():
             taken = self._enter(method.name, caller)
             try:
-                principal, request = await self._received(method, receive, caller, call)
-                client = Client(principal.tenant, caller.connection())
-                async with contextlib.aclosing(method.run(principal, request)) as answers:
-                    del request
-                    with contextlib.closing(self._answers.stream(client, outlet.send)) as sent:
-                        async for answer in answers:
-                            await self._admission.check_still_valid(caller)
-                            if answer is STREAM_OPEN:
-                                await outlet.open()
-                            else:
-                                call.note_session(answer)
-                                await sent.send(answer)
+                client, principal, data = await self._received(method, receive, caller, call)
+                async with contextlib.AsyncExitStack() as stack:
+                    sent = stack.enter_context(contextlib.closing(self._answers.stream(client, outlet.send)))
+
+                    async def send(answer: Answer) -> None:
+                        await self._admission.check_still_valid(caller)
+                        if answer is STREAM_OPEN:
+                            await outlet.open()
+                        else:
+                            call.note_session(answer)
+                            await sent.send(answer)
+
+                    async with self._load.working.room(client, len(data)) as finish:
+                        request = await self._parsed(method, data, call)
+                        answers = await stack.enter_async_context(contextlib.aclosing(method.run(principal, request)))
+                        del data, request  # megabytes, maybe, and the stream may be open for days
+                        first = await finish(partial(anext, answers, None))
+                    if first is not None:
+                        await send(first)
+                    async for answer in answers:
+                        await send(answer)
             finally:
                 self._load.leave(taken)
 
@@ -212,27 +223,30 @@ class Gate:
 
     async def _received(
         self, method: UnaryMethod | StreamingMethod, receive: Receive, caller: Caller, call: "_Call"
-    ) -> tuple[Principal, Any]:
+    ) -> tuple[Client, Principal, bytes]:
         """Admits the caller, and only then receives what it asks for."""
         principal = await self._admit(method.name, method.least_role, caller, call)
         try:
-            request = await self._load.receiving.read(caller.connection(), receive, partial(self._parsed, method))
+            data = await self._load.receiving.read(caller.connection(), receive)
         except (asyncio.CancelledError, CallerGone):
             call.is_reset = True
             raise
-        call.note_session(request)
-        return principal, request
+        return Client(principal.tenant, caller.connection()), principal, data
 
-    async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
+    async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes, call: "_Call | None" = None) -> Any:
         if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
             limit = str(method.max_request_bytes)
             raise InvalidRequest.of("request", f"is larger than {limit} bytes", "TOO_LONG", limitValue=limit)
         try:
             if method.beside_bytes is not None and len(data) >= method.beside_bytes:
-                return await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)
-            return method.parse(data)
+                request = await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)
+            else:
+                request = method.parse(data)
         except DecodeError:
             raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
+        if call is not None:
+            call.note_session(request)
+        return request
 
     async def further(self, method: StreamingMethod, receive: Receive, caller: Caller) -> Any:
         """Receives a further request of a stream and returns it. It counts as a request of its tenant.
@@ -246,7 +260,7 @@ class Gate:
             CallFailed: the caller may not, or not now.
             DomainError: the request is none, or the caller no longer known; both end the stream.
         """
-        request = await self._load.receiving.read(caller.connection(), receive, partial(self._parsed, method))
+        request = await self._parsed(method, await self._load.receiving.read(caller.connection(), receive))
         await self._admit(method.name, method.least_role, caller)
         return request
 

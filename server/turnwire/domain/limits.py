@@ -124,9 +124,9 @@ class Limits(
     """Metadata of all calls that have more than a kilobyte of it."""
     max_receiving_bytes: Count = 128 * 2**20
     """Requests that are being received, each counted as large as the largest may be. Others wait."""
-    max_sending_bytes: Count = 128 * 2**20
-    """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Further
-    calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
+    max_sending_bytes: Count = 96 * 2**20
+    """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Each is in
+    memory twice. Further calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
     max_prompts_bytes: Count = 128 * 2**20
     """Prompts on their way to models, from before a conversation is read for one until its provider has read it.
     Further turns wait, those of each tenant in their order; conversations up to 512 KiB wait for none. A prompt that is

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 
@@ -23,6 +24,7 @@ from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.bounds.working import COUNTED_BYTES, MEMORY_OF_BYTE
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, PROMPT_PER_SECOND
 from turnwire.api.services.opening import STREAM_OPEN
@@ -34,6 +36,7 @@ SOMEBODY = Principal(tenant="acme", subject="eve", role=Role.READER)
 CALLER = FakeCaller("Bearer eve")
 WAIT = timedelta(seconds=1)
 REQUEST = GetMessageRequest(session_id="ses_1").SerializeToString()
+LARGE = GetMessageRequest(session_id="ses_1" * COUNTED_BYTES).SerializeToString()
 SENDING = StreamMessageRequest.FromString
 
 
@@ -110,6 +113,55 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
         ("rpc", "S.One", "OK", "ses_new"),
         ("rpc", "S.One", "OK", "ses_1"),
     ]
+
+
+async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
+    """What it asks for is done to its end, also when its caller leaves: its memory is counted until then."""
+    load, go_on, done = some_load(), asyncio.Event(), list[str]()
+
+    class Waiting(Service):
+        async def one(self, principal: Principal, request: object) -> Message | bytes:
+            await go_on.wait()
+            done.append("stored")
+            return b""
+
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load)
+    for data, counted in ((REQUEST, 0), (LARGE, MEMORY_OF_BYTE * len(LARGE))):
+        call = asyncio.create_task(gate.unary(one(Waiting(b"")), sent(data), CALLER))
+        await settled()
+        assert load.working.held_bytes == counted
+        call.cancel()
+        await settled()
+        assert call.done() == (not counted)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (load.working.held_bytes, done) == (0, ["stored"])
+
+
+async def test_a_large_request_of_a_stream_is_in_work_until_the_first_answer() -> None:
+    """The stream may go on for days, so nothing keeps the request then, if the method does not."""
+    load, parsed, held = some_load(), list["weakref.ref[Request]"](), list[tuple[int, bool]]()
+
+    class Request:
+        session_id = "ses_1"
+
+    def parse(_: bytes) -> Request:
+        request = Request()
+        parsed.append(weakref.ref(request))
+        return request
+
+    class Looking(Service):
+        async def many(self, principal: Principal, request: object) -> AsyncGenerator[Message | bytes]:
+            held.append((load.working.held_bytes, parsed[0]() is None))
+            del request
+            for _ in range(2):
+                yield b""
+                held.append((load.working.held_bytes, parsed[0]() is None))
+
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load)
+    await gate.stream(many(Looking(), parse), sent(LARGE), CALLER, Listener())
+    assert held == [(MEMORY_OF_BYTE * len(LARGE), False), (0, True), (0, True)]
 
 
 async def test_a_line_tells_how_long_its_call_took(monkeypatch: pytest.MonkeyPatch) -> None:

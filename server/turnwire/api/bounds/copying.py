@@ -6,10 +6,14 @@ much the next one waits, in the order of asking.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
+
+from turnwire.event_loop.owner import for_all
 
 T = TypeVar("T")
 
@@ -43,6 +47,9 @@ class Copying:
         self._large, self._others = _Turns(), _Turns()
         self._sent_large: dict[str, None] = {}
         self._complete = set[asyncio.Task[Any] | None]()
+        self._late = set[asyncio.Task[None]]()
+        """Copies of messages for which nobody waits any more."""
+        self._late_turns = _Turns()
 
     async def pace(self, size: int) -> None:
         """Returns when an answer of so many bytes may be given to gRPC, at once if little was copied lately.
@@ -53,6 +60,11 @@ class Copying:
         await turns.turn()
         turns.count(max(size, SMALL_CALL_BYTES))
 
+    @property
+    def late(self) -> int:
+        """How many messages are there for which nobody waits any more. They are copied one after the other."""
+        return len(self._late)
+
     def has(self, task: asyncio.Task[Any] | None) -> bool:
         """Returns whether the message that a task reads is there and waits to be copied."""
         return task in self._complete
@@ -60,26 +72,33 @@ class Copying:
     async def read(self, reading: Coroutine[Any, Any, T], connection: str = "") -> T:
         """Returns what a coroutine returns that waits for a message and copies it in its last step.
 
-        Safe to cancel. A message that is there is copied nevertheless: gRPC frees it in no other way.
+        Safe to cancel. gRPC frees a message only when it is copied, so that is done nevertheless, also when the message
+        comes later.
 
         Args:
             reading: The coroutine.
             connection: Whose message it is.
         """
         left: asyncio.CancelledError | None = None
+        is_left = False
         try:
             waiter = reading.send(None)
             while True:
                 try:
-                    await _given(waiter)
+                    await (_given(waiter) if waiter is None else asyncio.shield(waiter))
                 except BaseException as error:
-                    if not isinstance(error, asyncio.CancelledError) or not _has_come(waiter):
+                    if not isinstance(error, asyncio.CancelledError) or waiter is None or waiter.cancelled():
                         waiter = reading.throw(error)
                         continue
+                    if not waiter.done():
+                        is_left = True
+                        waiter.add_done_callback(partial(self._has_come_late, reading, connection))
+                        raise
+                    if waiter.exception() is not None:
+                        raise
                     left = error
-                turns = self._large if connection in self._sent_large else self._others
-                left = await self._certain_turn(turns) or left
-                waiter = self._counted(reading.send, turns, connection)
+                left = await self._certain_turn(self._turns_of(connection)) or left
+                waiter = self._counted(reading.send, self._turns_of(connection), connection)
         except StopIteration as done:
             if left is None:
                 result: T = done.value
@@ -88,8 +107,29 @@ class Copying:
             if left is None:
                 raise
         finally:
-            reading.close()
+            if not is_left:
+                reading.close()
         raise left
+
+    def _turns_of(self, connection: str) -> "_Turns":
+        return self._large if connection in self._sent_large else self._others
+
+    def _has_come_late(
+        self, reading: Coroutine[Any, Any, Any], connection: str, message: "asyncio.Future[Any]"
+    ) -> None:
+        """Copies a message for which nobody waits any more."""
+        if not _has_come(message):
+            reading.close()
+            return
+        task = asyncio.create_task(self._copy(reading, connection), name="late request", context=for_all())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _copy(self, reading: Coroutine[Any, Any, Any], connection: str) -> None:
+        with contextlib.closing(reading), contextlib.suppress(Exception):
+            await self._late_turns.turn()
+            with contextlib.suppress(StopIteration):
+                self._counted(reading.send, self._late_turns, connection)
 
     def _counted(self, step: Callable[[None], Any], turns: "_Turns", connection: str) -> Any:
         """Takes a step of a coroutine, and counts what it has copied if that was its last."""

@@ -7,6 +7,7 @@ from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.receiving import RETRY_AFTER, Receiving
 from turnwire.api.bounds.sending import Sending
 from turnwire.api.bounds.unread import Unread
+from turnwire.api.bounds.working import Working
 from turnwire.domain.errors import MemoryShort, TooManyCalls
 from turnwire.domain.limits import Limits
 
@@ -23,6 +24,7 @@ class Load:
         self.copying = Copying()
         self.resets = Resets()
         self.receiving = Receiving(limits.max_receiving_bytes, max_message_bytes, self.copying, self.resets)
+        self.working = Working()
         self.sending = Sending(limits.max_sending_bytes, self.copying)
         self.unread = Unread(self.resets)
         self.calls = 0

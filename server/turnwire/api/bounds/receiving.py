@@ -3,6 +3,7 @@
 How large a request is, is known when it is there: gRPC shows no part of it. So each one may be as large as the largest,
 and few are received at a time. A request that its client has sent comes at once, so the others hardly wait. One that
 does not come soon makes room for others: so many clients may be slow, and none of them stops the quick ones.
+Connections that send large requests have half of the places, and longer: else those of a hundred would come together.
 Connections with slow requests have few turns beside others, and make room first when there are too many of them.
 What connections have sent of slow requests is looked at while there are such, and those that have most make room, too.
 """
@@ -12,7 +13,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from datetime import timedelta
-from typing import TypeVar
 
 from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import Copying
@@ -20,8 +20,6 @@ from turnwire.api.bounds.peers import Resets
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 from turnwire.domain.incremental.turns import Turns
 from turnwire.event_loop.owner import NOBODY, OWNER, for_all, group_of
-
-T = TypeVar("T")
 
 QUICK_SECONDS = 0.05
 """How long a request may take to arrive and keep its place. One that its client has sent is there sooner, also when the
@@ -31,12 +29,28 @@ HURRIED_SECONDS = 0.005
 """How long it keeps its place while quick connections wait for one: with thousands of connections that each begin a
 slow request, others would wait for seconds."""
 
+LARGE_BYTES = 2**20
+"""A connection that has sent a request of this size has its places among those for large ones."""
+
+SMALL_AGAIN = 16
+"""After so many smaller ones it has them among the others again."""
+
+LARGE_SECONDS = 2.0
+"""How long a request of such a connection may take to arrive and keep its place."""
+
+_MAX_LARGE = 10_000
+"""Connections that are known for large requests; further ones replace the oldest."""
+
 BEHIND = 16
 """One of so many places is for connections with slow requests, so that they do not wait for ever beside one that always
 has others. A request that does not come keeps it for `HURRIED_SECONDS`."""
 
 _PASSED = 256
 """Waiting calls that are looked at in one round of the event loop: thousands of callers may leave together."""
+
+MAX_LATE = 4
+"""Requests that have come after their call was ended, and wait to be freed. With as many, no further ones are received:
+they have no place, and each may be as large as the largest."""
 
 RECEIVE_SECONDS = 600.0
 """How long a request may take to arrive: enough for the largest default request at 28 KB a second."""
@@ -45,7 +59,7 @@ MAX_SLOW = 2_000
 """Requests that have lost their place and still come. Each has what its client has sent so far; when memory becomes
 short they are ended first. With one more, the newest of the connection that has most of them ends."""
 
-MAX_SLOW_BYTES = 256 * 2**20
+MAX_SLOW_BYTES = 128 * 2**20
 """Of all that connections with slow requests have sent of requests that are not whole. Beyond it, the slow requests of
 the connection that has sent most of that end. Only Linux tells it, and not of Unix sockets."""
 
@@ -63,10 +77,10 @@ class CallerGone(Exception):
 class _Reading:
     """One request that is being received."""
 
-    __slots__ = ("begun_at", "connection", "error", "has_come", "has_place", "scope", "task")
+    __slots__ = ("begun_at", "connection", "error", "has_come", "has_place", "is_large", "scope", "task")
 
-    def __init__(self, connection: str, scope: asyncio.Timeout) -> None:
-        self.connection, self.scope = connection, scope
+    def __init__(self, connection: str, scope: asyncio.Timeout, *, is_large: bool) -> None:
+        self.connection, self.scope, self.is_large = connection, scope, is_large
         self.task = asyncio.current_task()
         self.has_place, self.has_come = True, False
         self.begun_at = asyncio.get_running_loop().time()
@@ -84,6 +98,7 @@ class Receiving:
 
     `_waiting` has those that wait for a place: connections have turns, so one with many requests does not hold up
     another one. `_behind` has those of connections that have slow requests; one place of `BEHIND` is for these.
+    `_large` has those of connections that send large ones.
     """
 
     def __init__(
@@ -112,8 +127,13 @@ class Receiving:
         """Those that have a place, in the order of their beginning."""
         self._hurrying: asyncio.TimerHandle | None = None
         """Takes places back as long as others wait."""
-        self._waiting = Turns[asyncio.Future[None]]()
-        self._behind = Turns[asyncio.Future[None]]()
+        self._waiting = Turns[asyncio.Future[bool]]()
+        self._behind = Turns[asyncio.Future[bool]]()
+        self._large = Turns[asyncio.Future[bool]]()
+        self._free_large = self._free // 2
+        """How many of the free places connections with large requests may take."""
+        self._sends_large: dict[str, int] = {}
+        """Connections with large requests, and how many smaller ones they have to send."""
         self._is_giving = False
         """Whether free places are given in the next round of the event loop."""
         self._given = 0
@@ -128,15 +148,12 @@ class Receiving:
         """How many requests take long to come."""
         return len(self._slow)
 
-    async def read(
-        self, connection: str, receive: Callable[[], Awaitable[bytes]], parse: Callable[[bytes], Awaitable[T]]
-    ) -> T:
-        """Receives a request and returns what it is parsed to. Safe to cancel.
+    async def read(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Receives a request. Safe to cancel.
 
         Args:
             connection: Whose request it is.
-            receive: Returns the bytes of the request.
-            parse: Reads them; until it returns, the request keeps its place.
+            receive: Returns its bytes.
 
         Raises:
             RequestTooSlow: it did not come in time.
@@ -144,16 +161,11 @@ class Receiving:
             CallerGone: `receive` has raised it. Such a call counts as reset, as one that is cancelled.
         """
         size: int | None = None
-
-        async def received() -> bytes:
-            nonlocal size
-            data = await receive()
-            size = len(data)
-            return data
-
         self._unfinished.begin(connection)
         try:
-            request = await self._read(connection, received, parse)
+            request = await self._read(connection, receive)
+            size = len(request)
+            self._note_size(connection, size)
         except (asyncio.CancelledError, CallerGone):
             self._resets.note(connection)
             raise
@@ -162,23 +174,19 @@ class Receiving:
         self._resets.forgive(connection)
         return request
 
-    async def _read(
-        self, connection: str, receive: Callable[[], Awaitable[bytes]], parse: Callable[[bytes], Awaitable[T]]
-    ) -> T:
-        if self._free <= 0 or self._waiting.count or self._behind.count:
-            await self._turn(connection)
-        else:
-            self._free -= 1
-        reading = _Reading(connection, asyncio.timeout(None))
+    async def _read(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
+        is_large = await self._place(connection)
+        reading = _Reading(connection, asyncio.timeout(None), is_large=is_large)
         self._placed[reading] = None
         self._hurry()
         owner = OWNER.set(NOBODY)  # others wait for its place, so it does not wait for all that its owner has to do
-        timer = asyncio.get_running_loop().call_later(QUICK_SECONDS, self._is_late, reading)
+        seconds = LARGE_SECONDS if is_large else QUICK_SECONDS
+        timer = asyncio.get_running_loop().call_later(seconds, self._is_late, reading)
         try:
             async with reading.scope:
                 data = await receive()
                 reading.has_come = True
-            return await parse(data)
+                return data
         except TimeoutError:
             if not reading.scope.expired():
                 raise
@@ -205,11 +213,10 @@ class Receiving:
         """
         if connection in self._slow_of:
             return False
-        while self._behind.count or self._waiting.count:
-            waiting = self._behind if self._behind.count else self._waiting
+        while waiting := next((line for line in (self._behind, self._large, self._waiting) if line.count), None):
             most = waiting.owner_of_most()
             has_fewer = waiting.count_of(connection) + 1 < waiting.count_of(most)
-            if waiting is self._waiting and not has_fewer and group_of(most) == group_of(connection):
+            if waiting is not self._behind and not has_fewer and group_of(most) == group_of(connection):
                 return False
             turn = waiting.take_newest(most)
             if not turn.done():
@@ -226,13 +233,13 @@ class Receiving:
                 reading.end(error, now)
 
     def _is_there(self, reading: _Reading) -> bool:
-        """Returns whether all of it has come: it is being parsed, or will be."""
+        """Returns whether all of it has come."""
         return reading.has_come or self._copying.has(reading.task)
 
     def _hurry(self) -> None:
         """Looks after those that have places, while quick connections wait for one."""
         if self._hurrying is None and self._waiting.count:
-            oldest = next((one for one in self._placed if not self._is_there(one)), None)
+            oldest = next((one for one in self._placed if not one.is_large and not self._is_there(one)), None)
             if oldest is not None:
                 loop = asyncio.get_running_loop()
                 self._hurrying = loop.call_at(oldest.begun_at + HURRIED_SECONDS, self._end_hurry)
@@ -240,7 +247,7 @@ class Receiving:
     def _end_hurry(self) -> None:
         self._hurrying = None
         begun = asyncio.get_running_loop().time() - HURRIED_SECONDS
-        for reading in [one for one in self._placed if one.begun_at <= begun]:
+        for reading in [one for one in self._placed if not one.is_large and one.begun_at <= begun]:
             if self._waiting.count:
                 self._slow_down(reading)
         self._hurry()
@@ -250,7 +257,7 @@ class Receiving:
         if reading.has_place:
             reading.has_place = False
             del self._placed[reading]
-            self._give_back()
+            self._give_back(is_large=reading.is_large)
 
     def _is_late(self, reading: _Reading) -> None:
         self._slow_down(reading)
@@ -264,8 +271,9 @@ class Receiving:
         now = asyncio.get_running_loop().time()
         self._slow[reading] = None
         self._slow_of[reading.connection] += 1
-        for turn in self._waiting.drop(reading.connection):
-            self._behind.add(reading.connection, turn)
+        for line in (self._waiting, self._large):
+            for turn in line.drop(reading.connection):
+                self._behind.add(reading.connection, turn)
         self._leave(reading)
         reading.scope.reschedule(now + RECEIVE_SECONDS)
         if self._looking is None or self._looking.done():
@@ -282,6 +290,9 @@ class Receiving:
         while self._slow:
             await asyncio.sleep(LOOK_SECONDS)
             sent = await self._unfinished.bytes_of(list(self._slow_of))
+            for connection, size in sent.items():
+                if size >= LARGE_BYTES:
+                    self._note_size(connection, size)
             too_much = sum(sent.values()) - self._max_slow_bytes
             while too_much > 0:
                 most = max(sent, key=lambda one: sent[one])
@@ -300,21 +311,44 @@ class Receiving:
             if not self._slow_of[reading.connection]:
                 del self._slow_of[reading.connection]
 
-    async def _turn(self, connection: str) -> None:
-        """Returns when there is a place, which is taken then."""
-        turn = asyncio.get_running_loop().create_future()
-        (self._behind if connection in self._slow_of else self._waiting).add(connection, turn)
+    def _note_size(self, connection: str, size: int) -> None:
+        """Notes whether a connection sends large requests."""
+        rest = SMALL_AGAIN if size >= LARGE_BYTES else self._sends_large.pop(connection, 0) - 1
+        if rest > 0:
+            self._sends_large[connection] = rest
+            if len(self._sends_large) > _MAX_LARGE:
+                del self._sends_large[next(iter(self._sends_large))]
+
+    async def _place(self, connection: str) -> bool:
+        """Returns when there is a place, which is taken then. Returns whether it is one of those for large requests."""
+        is_large = connection in self._sends_large and connection not in self._slow_of
+        if not (self._waiting.count or self._behind.count or self._large.count) and self._may_take(is_large=is_large):
+            self._take(is_large=is_large)
+            return is_large
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        line = self._behind if connection in self._slow_of else self._large if is_large else self._waiting
+        line.add(connection, turn)
         self._hurry()
+        if not self._is_giving:
+            self._give()
         try:
-            await turn
+            return await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:  # it had got a place, no refusal
-                self._give_back()
+                self._give_back(is_large=turn.result())
             raise
 
-    def _give_back(self) -> None:
+    def _may_take(self, *, is_large: bool) -> bool:
+        return self._free > 0 and (not is_large or self._free_large > 0) and self._copying.late < MAX_LATE
+
+    def _take(self, *, is_large: bool) -> None:
+        self._free -= 1
+        self._free_large -= is_large
+
+    def _give_back(self, *, is_large: bool) -> None:
         """Gives a place to who waits for it."""
         self._free += 1
+        self._free_large += is_large
         if not self._is_giving:
             self._give()
 
@@ -322,13 +356,28 @@ class Receiving:
         """Gives the free places to those that wait; goes on later when many of these have left."""
         self._is_giving = False
         for _ in range(_PASSED):
-            if self._free <= 0 or not (self._waiting.count or self._behind.count):
+            line = self._next_line()
+            if line is None:
+                return
+            is_large = line is self._large
+            if not self._may_take(is_large=is_large):  # what came late is to be freed first
+                self._is_giving = True
+                asyncio.get_running_loop().call_later(HURRIED_SECONDS, self._give, context=Context())
                 return
             self._given += 1
-            is_of_behind = not self._waiting.count or (self._behind.count and self._given % BEHIND == 0)
-            _connection, turn = (self._behind if is_of_behind else self._waiting).take()
+            _connection, turn = line.take()
             if not turn.done():
-                self._free -= 1
-                turn.set_result(None)
+                self._take(is_large=is_large)
+                turn.set_result(is_large)
         self._is_giving = True
         asyncio.get_running_loop().call_soon(self._give, context=Context())  # as nobody's work
+
+    def _next_line(self) -> Turns[asyncio.Future[bool]] | None:
+        """Returns those that wait of whom one is next; None when nobody may have a place now."""
+        if self._free <= 0:
+            return None
+        if self._large.count and self._free_large > 0 and (not self._waiting.count or self._given % 2):
+            return self._large
+        if self._waiting.count and (not self._behind.count or (1 + self._given) % BEHIND):
+            return self._waiting
+        return self._behind if self._behind.count else None

@@ -97,13 +97,9 @@ class Health:
 
     async def _asked(self, context: Context) -> str | None:
         """Returns the name in a request. None if there is none; the call then has its status."""
-
-        async def parse(data: bytes) -> str | None:
-            return _service(data, context)
-
         try:
             receive = partial(one_request, context, self._load.copying)
-            return await self._load.receiving.read(context.peer(), receive, parse)
+            return _service(await self._load.receiving.read(context.peer(), receive), context)
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return None

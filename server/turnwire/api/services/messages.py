@@ -40,10 +40,10 @@ class MessageService:
     ) -> AsyncGenerator[pb.StreamMessageResponse | Batch]:
         """Accepts a message and yields the events of its turn."""
         try:
-            message, turn = await converted(send_request, request.message)
-            receipt = await self._conversations.send(principal, message, turn)
+            receipt = await self._conversations.send(principal, *await converted(send_request, request.message))
         except InvalidRequest as error:
             raise error.within("message") from error
+        del request  # megabytes, maybe, and the turn may take an hour
         yield pb.StreamMessageResponse(accepted=self._accepted(principal, receipt))
         async with contextlib.aclosing(events_of_turn(self._watches, principal, answered_by(receipt))) as batches:
             async for batch in batches:

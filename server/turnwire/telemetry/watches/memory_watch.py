@@ -22,7 +22,7 @@ SHORT_SHARE, ENOUGH_SHARE = 0.9, 0.8
 TIGHT_SHARE = 0.7
 """From this share of the limit on, what is kept is given up, so that few callers need to be refused."""
 
-TRIM_SECONDS = 2.0
+TRIM_SECONDS = 0.5
 """Least time between two times that what is kept is given up, and that the allocator is asked to give back its own."""
 
 CGROUP_SHARE = 0.9

@@ -197,16 +197,54 @@ async def test_a_read_may_go_on_after_what_fails() -> None:
     assert await call is None
 
 
-async def test_a_read_whose_message_has_not_come_is_cancelled() -> None:
-    """What it waits for is told so."""
+async def test_a_message_that_comes_after_its_read_was_cancelled_is_copied() -> None:
+    """Nothing else makes gRPC forget it. The read has ended at once."""
     wire = Wire()
     call = wire.read()
     await settled()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert [type(error) for error in wire.failed] == [asyncio.CancelledError]
-    assert (wire.copied, wire._come[0].cancelled()) == ([], True)
+    assert (wire.copied, wire.failed, wire.copying.late) == ([], [], 0)
+    wire.come(LARGE)
+    await asyncio.sleep(0)
+    assert wire.copying.late == 1
+    await settled()
+    assert ([message for _, message in wire.copied], wire.copying.late) == ([LARGE], 0)
+
+
+async def test_messages_that_come_late_are_copied_one_after_the_other() -> None:
+    """They are of many calls that were ended together."""
+    async with counted() as wire:
+        calls = [wire.read(f"connection {number}") for number in range(4)]
+        await rounds()
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        wire.come(*[LARGE] * 4)
+        while wire.copying.late or not wire.copied:
+            await rounds()
+        assert wire.in_a_round == [1] * 4
+
+
+async def test_a_read_that_fails_after_it_was_cancelled_is_closed() -> None:
+    """No message comes with the end of a connection."""
+    copying, come, closed = Copying(), asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def reading() -> None:
+        try:
+            await come
+        finally:
+            closed.set()
+
+    call = asyncio.create_task(copying.read(reading()))
+    await settled()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert not closed.is_set()
+    come.set_exception(KeyError("gone"))
+    await settled()
+    assert closed.is_set()
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -1,7 +1,7 @@
 """Requests while they are received."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from datetime import timedelta
 
 import pytest
@@ -14,9 +14,13 @@ from turnwire.api.bounds.peers import MAX_RESETS, Resets
 from turnwire.api.bounds.receiving import (
     BEHIND,
     HURRIED_SECONDS,
+    LARGE_BYTES,
+    LARGE_SECONDS,
     LOOK_SECONDS,
+    MAX_LATE,
     QUICK_SECONDS,
     RECEIVE_SECONDS,
+    SMALL_AGAIN,
     CallerGone,
     Receiving,
 )
@@ -24,17 +28,12 @@ from turnwire.config.sections import ServerConfig
 from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 
 QUICK, LONG = timedelta(seconds=QUICK_SECONDS), timedelta(seconds=RECEIVE_SECONDS)
-HURRIED = timedelta(seconds=HURRIED_SECONDS)
+HURRIED, LARGE = timedelta(seconds=HURRIED_SECONDS), timedelta(seconds=LARGE_SECONDS)
 LOOK = timedelta(seconds=LOOK_SECONDS)
 
 
 MANY = 4_000
 """Calls of one connection that wait."""
-
-
-async def parse(data: bytes) -> str:
-    """Reads a request."""
-    return data.decode()
 
 
 class Sent:
@@ -60,9 +59,7 @@ class Sent:
         self.begun: list[str] = []
         self._futures: dict[str, asyncio.Future[bytes]] = {}
 
-    def ask(
-        self, name: str, connection: str = "a", read: Callable[[bytes], Awaitable[str]] = parse
-    ) -> "asyncio.Task[str]":
+    def ask(self, name: str, connection: str = "a") -> "asyncio.Task[str]":
         """Begins to receive a request."""
         future = self._futures[name] = asyncio.get_running_loop().create_future()
 
@@ -70,11 +67,14 @@ class Sent:
             self.begun.append(name)
             return await future
 
-        return asyncio.create_task(self.receiving.read(connection, receive, read))
+        async def read() -> str:
+            return (await self.receiving.read(connection, receive)).decode().strip()
 
-    def come(self, name: str) -> None:
-        """Lets a request come."""
-        self._futures[name].set_result(name.encode())
+        return asyncio.create_task(read())
+
+    def come(self, name: str, size: int = 1) -> None:
+        """Lets a request of a size come."""
+        self._futures[name].set_result(name.encode().ljust(size))
 
 
 async def test_few_are_received_at_a_time() -> None:
@@ -353,27 +353,129 @@ async def test_what_waits_of_a_connection_goes_behind_with_its_first_slow_one() 
     await asyncio.gather(*flood, quick)
 
 
-async def test_slow_ones_end_when_they_are_told() -> None:
-    """With the error of who ends them; quick ones and those that are being parsed stay."""
-    sent, parsing = Sent(2), asyncio.Event()
+async def _sends_large(sent: Sent, *connections: str) -> None:
+    """Lets each connection send a large request."""
+    for connection in connections:
+        call = sent.ask("large", connection)
+        await settled()
+        sent.come("large", LARGE_BYTES)
+        await call
+    sent.begun.clear()
 
-    async def long(data: bytes) -> str:
-        await parsing.wait()
-        return data.decode()
 
-    slow, parsed = sent.ask("1"), sent.ask("2", read=long)
+async def test_connections_with_large_requests_have_half_of_the_places() -> None:
+    """Theirs take long to come, and the others do not wait for them."""
+    sent = Sent(4)
+    await _sends_large(sent, "large1", "large2")
+    calls = [sent.ask(name, f"large{1 + int(name) % 2}") for name in "1234"] + [sent.ask("5", "b")]
     await settled()
-    sent.come("2")
+    assert sent.begun == [*"125"]
+    sent.come("1")
+    await settled()
+    assert sent.begun == [*"1253"]
+    for name in "2354":
+        sent.come(name)
+        await settled()
+    assert await asyncio.gather(*calls) == [*"12345"]
+
+
+async def test_large_ones_take_turns_with_others() -> None:
+    """Neither holds the other up."""
+    sent = Sent(2)
+    await _sends_large(sent, "large")
+    calls = [sent.ask(name, "b") for name in "1234"]
+    await settled()
+    calls += [sent.ask(name, "large") for name in "56"]
+    await settled()
+    for name in "1":
+        sent.come(name)
+    await settled()
+    assert sent.begun in ([*"125"], [*"123"])
+    for name in "253":
+        if name in sent.begun:
+            sent.come(name)
+            await settled()
+    assert set(sent.begun) >= set("1235")
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_a_large_one_keeps_its_place_for_longer() -> None:
+    """While others wait, too. With its place taken back, a hundred of them would come together."""
+    sent = Sent(2)
+    await _sends_large(sent, "large")
+    large = sent.ask("1", "large")
+    others = [sent.ask(name, "b") for name in "23"]
     await settled()
     await elapse(QUICK)
-    quick = sent.ask("3")
+    assert (sent.begun, sent.receiving.slow) == ([*"123"], 1)
+    await elapse(LARGE)
+    assert sent.receiving.slow == 3
+    for name in "123":
+        sent.come(name)
+    assert await asyncio.gather(large, *others) == [*"123"]
+
+
+async def test_who_sends_small_ones_again_waits_among_the_others() -> None:
+    """After as many as `SMALL_AGAIN`."""
+    sent = Sent(2)
+    await _sends_large(sent, "once", "large")
+    for number in range(SMALL_AGAIN):
+        assert ("once" in sent.receiving._sends_large) == (number < SMALL_AGAIN)
+        call = sent.ask("small", "once")
+        sent.come("small")
+        await call
+    sent.begun.clear()
+    calls = [sent.ask("1", "large"), sent.ask("2", "large"), sent.ask("3", "once")]
+    await settled()
+    assert sent.begun == ["1", "3"]
+    for name in "132":
+        sent.come(name)
+        await settled()
+    await asyncio.gather(*calls)
+
+
+async def test_slow_ones_that_have_sent_much_are_large() -> None:
+    """Also when they end before they are there: who tries again waits among the large ones."""
+    sent = Sent(8)
+    call = sent.ask("1", "large")
+    await settled()
+    await elapse(QUICK)
+    sent.received = {"large": LARGE_BYTES}
+    while "large" not in sent.receiving._sends_large:
+        await elapse(LOOK)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+
+
+async def test_nothing_more_is_received_while_what_came_late_is_to_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests whose calls have ended may still come; they have no place, and memory."""
+    sent = Sent(2)
+    monkeypatch.setattr(Copying, "late", MAX_LATE)
+    call = sent.ask("1")
+    await settled()
+    await elapse(HURRIED)
+    assert sent.begun == []
+    monkeypatch.setattr(Copying, "late", MAX_LATE - 1)
+    await elapse(HURRIED)
+    sent.come("1")
+    assert await call == "1"
+
+
+async def test_slow_ones_end_when_they_are_told() -> None:
+    """With the error of who ends them; quick ones stay."""
+    sent = Sent(2)
+    slow = sent.ask("1")
+    await settled()
+    await elapse(QUICK)
+    quick = sent.ask("2")
     await settled()
     sent.receiving.end_slow(MemoryShort.at("limits.max_memory_bytes", 1, timedelta(seconds=1)))
     with pytest.raises(MemoryShort):
         await slow
-    parsing.set()
-    sent.come("3")
-    assert await asyncio.gather(parsed, quick) == ["2", "3"]
+    sent.come("2")
+    assert await quick == "2"
 
 
 async def test_those_that_become_slow_later_end_too() -> None:
@@ -393,26 +495,6 @@ async def test_those_that_become_slow_later_end_too() -> None:
     assert await slow == "2"
 
 
-async def test_one_that_is_parsed_keeps_its_place() -> None:
-    """What is being parsed is in memory too."""
-    sent, parsing = Sent(2), asyncio.Event()
-
-    async def long(data: bytes) -> str:
-        await parsing.wait()
-        return data.decode()
-
-    calls = [sent.ask(name, read=long) for name in "123"]
-    await settled()
-    for name in "12":
-        sent.come(name)
-    await settled()
-    await elapse(QUICK)
-    assert sent.begun == ["1", "2"]
-    parsing.set()
-    sent.come("3")
-    assert await asyncio.gather(*calls) == ["1", "2", "3"]
-
-
 async def test_one_that_is_complete_keeps_its_place_until_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in memory, however long others are copied before it."""
     monkeypatch.setattr(copying, "PAUSE_SECONDS", RECEIVE_SECONDS)
@@ -421,14 +503,14 @@ async def test_one_that_is_complete_keeps_its_place_until_its_turn(monkeypatch: 
     async def copied() -> bytes:
         return bytes(await message)
 
-    complete = asyncio.create_task(sent.receiving.read("a", lambda: sent.copying.read(copied(), "a"), parse))
+    complete = asyncio.create_task(sent.receiving.read("a", lambda: sent.copying.read(copied(), "a")))
     await settled()
     sent.copying._others.count(COPIED_BYTES)
     message.set_result(b"1")
     await elapse(QUICK)
     assert (complete.done(), sent.receiving.slow) == (False, 0)
     await elapse(LONG)
-    assert await complete == "1"
+    assert await complete == b"1"
 
 
 @pytest.mark.parametrize("when", ["waiting", "granted", "reading"])
@@ -473,7 +555,7 @@ async def test_who_only_leaves_is_cut_off(goes: str) -> None:
             await settled()
             call.cancel()
         else:
-            call = asyncio.create_task(sent.receiving.read(connection, gone, parse))
+            call = asyncio.create_task(sent.receiving.read(connection, gone))
         await asyncio.gather(call, return_exceptions=True)
 
     for _ in range(MAX_RESETS + 1):
@@ -488,17 +570,15 @@ async def test_who_only_leaves_is_cut_off(goes: str) -> None:
 
 
 async def test_who_is_refused_has_not_left() -> None:
-    """Requests that are refused or cannot be read may be many."""
+    """Requests that the listener refuses may be many."""
     sent = Sent(2)
 
-    async def broken(data: bytes) -> str:
+    async def refused() -> bytes:
         raise ValueError
 
     for _ in range(2 * MAX_RESETS):
-        call = sent.ask("1", read=broken)
-        sent.come("1")
         with pytest.raises(ValueError):
-            await call
+            await sent.receiving.read("a", refused)
     await settled()
     assert sent.cut_off == []
 

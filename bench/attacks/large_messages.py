@@ -1,0 +1,83 @@
+"""Messages that are as large as they may be, whole, and of many clients at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import grpc
+
+from bench.attacks.attack import Attack, Target
+from bench.attacks.costly_requests import Caller, again, caller, surely
+from bench.attacks.large_prompts import SILENT, WIDE, silent
+from opencode.message import message_pb2
+from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+
+_CLIENTS = 64
+
+_PART = message_pb2.MessagePart(text=message_pb2.TextPart(text=WIDE))
+
+
+def _clients(send: Callable[[Caller, str], Awaitable[object]]) -> Callable[[Target], Awaitable[None]]:
+    """Returns an attack: so many clients send on a connection each, in a session each, again and again."""
+
+    async def run(target: Target) -> None:
+        sent = 0
+
+        async def client() -> None:
+            nonlocal sent
+            async with caller(target) as one:
+                session_id = await surely(one.new_session)
+
+                async def once() -> None:
+                    nonlocal sent
+                    await send(one, session_id)
+                    sent += 1
+
+                await again(once)
+
+        try:
+            await asyncio.gather(*(client() for _ in range(_CLIENTS)))
+        finally:
+            print(f"sent: {sent}")
+
+    return run
+
+
+async def _append(one: Caller, session_id: str) -> None:
+    request = message_pb2.AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[_PART])
+    await one.messages.AppendMessage(request)
+
+
+async def _leave(one: Caller, session_id: str) -> None:
+    """Leaves when its message is there, and before it is stored."""
+    request = message_pb2.AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[_PART])
+    await one.messages.AppendMessage(request, timeout=0.5)
+
+
+async def _streamed(target: Target) -> None:
+    """Streams of turns whose model says nothing; each has brought a large message."""
+    message = message_pb2.SendMessageRequest(parts=[_PART], model=SILENT)
+    open_calls = list[grpc.aio.UnaryStreamCall[message_pb2.StreamMessageRequest, message_pb2.StreamMessageResponse]]()
+    async with caller(target) as one:
+
+        async def stream() -> None:
+            call = one.messages.StreamMessage(message_pb2.StreamMessageRequest(message=message))
+            await anext(aiter(call))
+            open_calls.append(call)
+
+        try:
+            await asyncio.gather(*(again(stream) for _ in range(2)))
+        finally:
+            print(f"open: {len(open_calls)}")
+
+
+ATTACKS = (
+    Attack("large_messages", f"{_CLIENTS} clients that store messages of 14 MiB", _clients(_append), seconds=20),
+    Attack("large_messages_left", "the same, whose clients leave soon", _clients(_leave), seconds=20),
+    Attack(
+        "large_messages_streamed",
+        "open streams of turns, each with a message of 14 MiB",
+        _streamed,
+        around=silent,
+        seconds=20,
+    ),
+)

@@ -1,0 +1,138 @@
+"""Requests in work: how much memory they have, from before they are parsed until what they ask for is done.
+
+A request is in memory several times: as its bytes, as a message of protobuf, as texts, in which each character takes
+four bytes when one of them is wide, and as what waits for the disk. Requests come faster than they are stored, so
+without a bound a hundred large ones would wait in memory, whatever the server refuses by then.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from turnwire.api.bounds.receiving import RETRY_AFTER
+from turnwire.api.bounds.sending import Client
+from turnwire.domain.errors import TooManyCalls
+from turnwire.domain.incremental.room import Room
+from turnwire.domain.text import WIDEST_BYTES
+from turnwire.event_loop.owner import group_of
+
+COUNTED_BYTES = 4096
+"""A smaller request has no part in this: a call takes several times as much by itself."""
+
+LARGE_BYTES = 2**20
+"""From this size on a request shares the room of the large ones, so that others do not wait behind these."""
+
+MEMORY_OF_BYTE = 1 + WIDEST_BYTES
+"""What a byte of a request may take: in its message, and in a text with a wide character."""
+
+MAX_WORKING_BYTES = 64 * 2**20
+"""Memory of requests in work that are not large. Others wait, those of each tenant and address in their order."""
+
+MAX_LARGE_WORKING_BYTES = 128 * 2**20
+"""Memory of large requests in work; one alone may have more. Others wait."""
+
+MAX_WAITING_REQUESTS_BYTES = 64 * 2**20
+"""Of requests that wait for that. With more, the newest of the tenant and address that has most of it is refused."""
+
+T = TypeVar("T")
+
+
+class Finish(Protocol):
+    """Does what a request asks for."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Returns what the work returns."""
+        ...
+
+
+class Working:
+    """Counts requests in work. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._others, self._large = Room(MAX_WORKING_BYTES), Room(MAX_LARGE_WORKING_BYTES)
+        self._waiting: dict[str, dict[asyncio.Timeout, int]] = {}
+        """The sizes of requests that wait, by owner, oldest first."""
+        self._waiting_bytes = Counter[str]()
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of all requests in work."""
+        return self._others.held_bytes + self._large.held_bytes
+
+    @contextlib.asynccontextmanager
+    async def room(self, client: Client, size: int) -> AsyncIterator[Finish]:
+        """Has room for a request of so many bytes; waits for it.
+
+        Safe to cancel. What its body does by the yielded `Finish` is done to its end, and the room is kept until then.
+        Raises TooManyCalls: too much waits.
+        """
+        if size < COUNTED_BYTES:
+            yield _directly
+            return
+        owner = f"{group_of(client.connection)} {client.tenant}"
+        room = self._large if size >= LARGE_BYTES else self._others
+        memory = min(size * MEMORY_OF_BYTE, room.max_bytes)
+        if not room.has_room(memory):
+            await self._wait(room, owner, size, memory)
+        try:
+            yield certain
+        finally:
+            room.change(-memory)
+
+    async def _wait(self, room: Room, owner: str, size: int, memory: int) -> None:
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._waiting.setdefault(owner, {})[scope] = size
+                self._waiting_bytes[owner] += size
+                self._refuse()
+                await room.take(owner, memory)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            text = "the server has too many large requests in work"
+            raise TooManyCalls.of("MAX_WAITING_REQUESTS_BYTES", MAX_WAITING_REQUESTS_BYTES, text, RETRY_AFTER) from None
+        finally:
+            self._forget(owner, scope)
+
+    def _refuse(self) -> None:
+        """Refuses the newest of who has most, until what waits is within its bound."""
+        while self._waiting_bytes.total() > MAX_WAITING_REQUESTS_BYTES:
+            [(most, _)] = self._waiting_bytes.most_common(1)
+            newest = next(reversed(self._waiting[most]))
+            self._forget(most, newest)
+            newest.reschedule(asyncio.get_running_loop().time())
+
+    def _forget(self, owner: str, scope: asyncio.Timeout) -> None:
+        """Counts one that waits no longer. Idempotent."""
+        waiting = self._waiting.get(owner, {})
+        self._waiting_bytes[owner] -= waiting.pop(scope, 0)
+        if not waiting:
+            self._waiting.pop(owner, None)
+            del self._waiting_bytes[owner]
+
+
+def _directly(work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    return work()
+
+
+async def certain(work: Callable[[], Awaitable[T]]) -> T:
+    """Returns what the work returns. When this is cancelled, the work goes on, and this ends when it has ended.
+
+    What a caller has begun may go on without it; while it does, its request is in memory.
+    """
+    task = asyncio.ensure_future(work())
+    left: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            left = error
+    if left is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # retrieved, so that asyncio does not log it
+    raise left

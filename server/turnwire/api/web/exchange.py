@@ -21,7 +21,7 @@ PIECE_BYTES = 256 * 1024
 
 _NO_CONTENT = 204
 
-MAX_BODIES_BYTES = 256 * 2**20
+MAX_BODIES_BYTES = 128 * 2**20
 """Of all bodies that are being read. Of each one that comes slowly, the server has what its client has sent so far."""
 
 

@@ -20,7 +20,7 @@ from tests.support.clients.http2 import http2_client
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
 from turnwire.api.bounds import receiving
-from turnwire.api.web import app
+from turnwire.api.web import exchange
 from turnwire.api.web.encoding.envelopes import envelope
 from turnwire.api.web.http import http1, http2
 from turnwire.app import Server
@@ -231,7 +231,7 @@ async def test_a_slow_body_is_refused(server: Server, monkeypatch: pytest.Monkey
 
 async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All together; it is named, and there is room again when they are gone."""
-    monkeypatch.setattr(app, "MAX_BODIES_BYTES", 2 * LIMIT)
+    monkeypatch.setattr(exchange, "MAX_BODIES_BYTES", 2 * LIMIT)
     async with running_server(tmp_path, TOML) as server:
         slow = [await raw(server) for _ in range(2)]
         for _, writer in slow:

@@ -7,13 +7,11 @@ without a bound a hundred large ones would wait in memory, whatever the server r
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from turnwire.api.bounds.receiving import RETRY_AFTER
 from turnwire.api.bounds.sending import Client
-from turnwire.domain.errors import TooManyCalls
+from turnwire.api.bounds.shared_bytes import SharedBytes
 from turnwire.domain.incremental.room import Room
 from turnwire.domain.text import WIDEST_BYTES
 from turnwire.event_loop.owner import group_of
@@ -53,9 +51,8 @@ class Working:
     def __init__(self) -> None:
         """Begins empty."""
         self._others, self._large = Room(MAX_WORKING_BYTES), Room(MAX_LARGE_WORKING_BYTES)
-        self._waiting: dict[str, dict[asyncio.Timeout, int]] = {}
-        """The sizes of requests that wait, by owner, oldest first."""
-        self._waiting_bytes = Counter[str]()
+        text = "the server has too many large requests in work"
+        self._waiting = SharedBytes("MAX_WAITING_REQUESTS_BYTES", MAX_WAITING_REQUESTS_BYTES, text)
 
     @property
     def held_bytes(self) -> int:
@@ -76,43 +73,13 @@ class Working:
         room = self._large if size >= LARGE_BYTES else self._others
         memory = min(size * MEMORY_OF_BYTE, room.max_bytes)
         if not room.has_room(memory):
-            await self._wait(room, owner, size, memory)
+            async with self._waiting.part(owner) as waiting:
+                waiting.grow(size)
+                await room.take(owner, memory)
         try:
             yield certain
         finally:
             room.change(-memory)
-
-    async def _wait(self, room: Room, owner: str, size: int, memory: int) -> None:
-        scope = asyncio.timeout(None)
-        try:
-            async with scope:
-                self._waiting.setdefault(owner, {})[scope] = size
-                self._waiting_bytes[owner] += size
-                self._refuse()
-                await room.take(owner, memory)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            text = "the server has too many large requests in work"
-            raise TooManyCalls.of("MAX_WAITING_REQUESTS_BYTES", MAX_WAITING_REQUESTS_BYTES, text, RETRY_AFTER) from None
-        finally:
-            self._forget(owner, scope)
-
-    def _refuse(self) -> None:
-        """Refuses the newest of who has most, until what waits is within its bound."""
-        while self._waiting_bytes.total() > MAX_WAITING_REQUESTS_BYTES:
-            [(most, _)] = self._waiting_bytes.most_common(1)
-            newest = next(reversed(self._waiting[most]))
-            self._forget(most, newest)
-            newest.reschedule(asyncio.get_running_loop().time())
-
-    def _forget(self, owner: str, scope: asyncio.Timeout) -> None:
-        """Counts one that waits no longer. Idempotent."""
-        waiting = self._waiting.get(owner, {})
-        self._waiting_bytes[owner] -= waiting.pop(scope, 0)
-        if not waiting:
-            self._waiting.pop(owner, None)
-            del self._waiting_bytes[owner]
 
 
 def _directly(work: Callable[[], Awaitable[T]]) -> Awaitable[T]:

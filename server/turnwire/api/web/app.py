@@ -13,7 +13,7 @@ from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import Route
 from turnwire.api.web.encoding.statuses import simple_status
-from turnwire.api.web.exchange import MAX_BODIES_BYTES, BodyBudget, Exchange, Receive, Scope, Send
+from turnwire.api.web.exchange import Exchange, Receive, Scope, Send, shared_bodies
 from turnwire.api.web.origins import Origins
 from turnwire.api.web.protocols import connect_stream, connect_unary, grpc_web
 from turnwire.api.web.protocols.call import Gatekeeper, Serving
@@ -37,7 +37,7 @@ class WebApplication:
         self._origins = origins
         self._console = console
         self._max_message_bytes = max_message_bytes
-        self._budget = BodyBudget(max(MAX_BODIES_BYTES, 2 * max_message_bytes))
+        self._bodies = shared_bodies(max_message_bytes)
         self._unread = unread
         self._routes: Mapping[str, Route] = {}
         self._serving: Serving | None = None
@@ -54,7 +54,7 @@ class WebApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Never raises, unless it is cancelled before an answer began."""
-        exchange = Exchange(scope, receive, send, self._budget, self._unread)
+        exchange = Exchange(scope, receive, send, self._bodies, self._unread)
         try:
             await self._answer(exchange)
         except CallerGone:

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from email.utils import formatdate
 from typing import Any
 
-from turnwire.api.bounds.receiving import RETRY_AFTER, CallerGone
+from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.bounds.shared_bytes import SharedBytes
 from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
-from turnwire.domain.errors import TooManyCalls
+from turnwire.event_loop.owner import group_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -19,35 +20,26 @@ Headers = Iterable[tuple[str, str]]
 PIECE_BYTES = 256 * 1024
 """Of an answer, given to the connection at a time. It keeps one that is not read besides what waits for its place."""
 
+JOINED_BESIDE_BYTES = 2**20
+"""A larger body is joined beside the event loop: 14 MiB take up to 60 milliseconds where memory is slow."""
+
 _NO_CONTENT = 204
 
 MAX_BODIES_BYTES = 128 * 2**20
-"""Of all bodies that are being read. Of each one that comes slowly, the server has what its client has sent so far."""
+"""Of all bodies that are being read. Of each one that comes slowly, the server has what its client has sent so far.
+With more, the newest body of the address that has most is refused."""
 
 
-class BodyBudget:
-    """Counts the bytes of all bodies that are being read by one listener."""
-
-    def __init__(self, max_bytes: int) -> None:
-        """Takes the most bytes at a time."""
-        self._max_bytes = self._left = max_bytes
-
-    def take(self, size: int) -> None:
-        """Takes bytes. Raises TooManyCalls, and takes none then."""
-        if size > self._left:
-            text = "too many large requests arrive at the same time"
-            raise TooManyCalls.of("MAX_BODIES_BYTES", self._max_bytes, text, RETRY_AFTER)
-        self._left -= size
-
-    def give_back(self, size: int) -> None:
-        """Returns what was taken."""
-        self._left += size
+def shared_bodies(max_message_bytes: int) -> SharedBytes:
+    """Returns what counts the bodies that are being read by one listener."""
+    max_bytes = max(MAX_BODIES_BYTES, 2 * max_message_bytes)
+    return SharedBytes("MAX_BODIES_BYTES", max_bytes, "too many large requests arrive at the same time")
 
 
 class Exchange:
     """A request that is read once, and an answer that is written once."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, budget: BodyBudget, unread: Unread) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bodies: SharedBytes, unread: Unread) -> None:
         """Takes what ASGI gives to an application, what all bodies share, and what counts answers."""
         self.scope = scope
         self.method: str = scope["method"]
@@ -61,7 +53,7 @@ class Exchange:
         """Whether the client has left; known while `until_gone` runs."""
         self._receive = receive
         self._send = send
-        self._budget = budget
+        self._bodies = bodies
         self._unread = unread
         self._is_read = asyncio.Event()
         """Whether nothing of the body is waited for any more."""
@@ -87,23 +79,24 @@ class Exchange:
         if announced is not None and announced.isdecimal() and int(announced) > max_bytes:
             raise TooLarge
         chunks: list[bytes] = []
-        size = 0
         try:
-            while True:
-                event = await self._receive()
-                if event["type"] == "http.disconnect":
-                    self.is_gone = True
-                    raise CallerGone
-                chunk: bytes = event.get("body", b"")
-                self._budget.take(len(chunk))
-                size += len(chunk)
-                if size > max_bytes:
-                    raise TooLarge
-                chunks.append(chunk)
-                if not event.get("more_body", False):
-                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            async with self._bodies.part(group_of(self.connection())) as part:
+                while True:
+                    event = await self._receive()
+                    if event["type"] == "http.disconnect":
+                        self.is_gone = True
+                        raise CallerGone
+                    chunk: bytes = event.get("body", b"")
+                    part.grow(len(chunk))
+                    if part.size > max_bytes:
+                        raise TooLarge
+                    chunks.append(chunk)
+                    if not event.get("more_body", False):
+                        break
+                if part.size >= JOINED_BESIDE_BYTES:  # another thread joins them while the event loop goes on
+                    return await asyncio.to_thread(b"".join, chunks)
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
-            self._budget.give_back(size)
             self._is_read.set()
 
     async def until_gone(self) -> None:

@@ -106,7 +106,7 @@ async def test_the_newest_of_who_has_most_is_refused_when_too_much_waits(monkeyp
     assert refused.value.retry_after is not None
     requests.finish(*"12346")
     await asyncio.gather(*calls, modest)
-    assert (requests.working._waiting, requests.working._waiting_bytes.total()) == ({}, 0)
+    assert requests.working._waiting.total == 0
 
 
 async def test_a_caller_who_leaves_while_it_waits_is_forgotten() -> None:
@@ -118,7 +118,7 @@ async def test_a_caller_who_leaves_while_it_waits_is_forgotten() -> None:
     await asyncio.gather(calls.pop(2), return_exceptions=True)
     requests.finish("1", "2", "4")
     await asyncio.gather(*calls)
-    assert (requests.begun, requests.working._waiting) == ([*"124"], {})
+    assert (requests.begun, requests.working._waiting.total) == ([*"124"], 0)
 
 
 async def test_what_was_begun_keeps_its_room_until_its_end() -> None:

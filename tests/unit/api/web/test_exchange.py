@@ -1,18 +1,25 @@
 """The body of a request, as it comes in pieces."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from turnwire.api.bounds.peers import Resets
+from turnwire.api.bounds.shared_bytes import SharedBytes
 from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
-from turnwire.api.web.exchange import BodyBudget, Exchange
+from turnwire.api.web.exchange import JOINED_BESIDE_BYTES, Exchange
 from turnwire.domain.errors import TooManyCalls
 
 
-def arriving(pieces: Sequence[bytes], budget: BodyBudget) -> Exchange:
+def bodies(max_bytes: int) -> SharedBytes:
+    """Returns what counts bodies."""
+    return SharedBytes("MAX_BODIES_BYTES", max_bytes, "too many")
+
+
+def arriving(pieces: Sequence[bytes], shared: SharedBytes) -> Exchange:
     """Returns a request whose body comes in these pieces."""
     events = [
         {"type": "http.request", "body": piece, "more_body": at < len(pieces)} for at, piece in enumerate(pieces, 1)
@@ -22,13 +29,13 @@ def arriving(pieces: Sequence[bytes], budget: BodyBudget) -> Exchange:
         return events.pop(0)
 
     unused: Any = None
-    return Exchange({"method": "POST", "path": "/", "headers": []}, receive, unused, budget, Unread(Resets()))
+    return Exchange({"method": "POST", "path": "/", "headers": []}, receive, unused, shared, Unread(Resets()))
 
 
 @pytest.mark.parametrize("pieces", [[b""], [b"whole"], [b"in ", b"", b"three"]])
 async def test_a_body_is_all_of_its_pieces(pieces: list[bytes]) -> None:
     """However many they are."""
-    assert await arriving(pieces, BodyBudget(100)).body(100) == b"".join(pieces)
+    assert await arriving(pieces, bodies(100)).body(100) == b"".join(pieces)
 
 
 @pytest.mark.parametrize(("client", "connection"), [(("192.0.2.1", 80), "192.0.2.1:80"), (None, ""), (..., "")])
@@ -38,14 +45,23 @@ def test_a_connection_is_named_by_its_address(client: Any, connection: str) -> N
     scope = {"method": "GET", "path": "/", "headers": []}
     if client is not ...:
         scope["client"] = client
-    assert Exchange(scope, unused, unused, BodyBudget(1), Unread(Resets())).connection() == connection
+    assert Exchange(scope, unused, unused, bodies(1), Unread(Resets())).connection() == connection
+
+
+async def test_a_large_body_is_joined_beside_the_event_loop() -> None:
+    """All else goes on meanwhile."""
+    pieces = [b"a" * JOINED_BESIDE_BYTES, b"b"]
+    body = asyncio.create_task(arriving(pieces, bodies(2 * JOINED_BESIDE_BYTES)).body(2 * JOINED_BESIDE_BYTES))
+    await asyncio.sleep(0)
+    assert not body.done()
+    assert await body == b"".join(pieces)
 
 
 async def test_all_pieces_count() -> None:
     """For the bound of a body, and for what all bodies may take; a body gives back what it took."""
-    budget = BodyBudget(6)
+    shared = bodies(6)
     with pytest.raises(TooLarge):
-        await arriving([b"abc", b"de"], budget).body(4)
+        await arriving([b"abc", b"de"], shared).body(4)
     with pytest.raises(TooManyCalls):
-        await arriving([b"abc", b"def", b"g"], budget).body(10)
-    assert await arriving([b"abc", b"def"], budget).body(6) == b"abcdef"
+        await arriving([b"abc", b"def", b"g"], shared).body(10)
+    assert await arriving([b"abc", b"def"], shared).body(6) == b"abcdef"

@@ -22,7 +22,7 @@ from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import Route
 from turnwire.api.web.encoding.compression import WORTHWHILE_BYTES
 from turnwire.api.web.encoding.statuses import simple_status
-from turnwire.api.web.exchange import BodyBudget, Exchange
+from turnwire.api.web.exchange import Exchange, shared_bodies
 from turnwire.api.web.protocols.call import Serving
 from turnwire.api.web.protocols.connect_unary import serve_get, serve_post
 from turnwire.domain.principal import Role
@@ -102,7 +102,7 @@ async def _called(
         "query_string": urlencode(query or {}).encode(),
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    exchange = Exchange(scope, receive, send, BodyBudget(10 * MAX_BYTES), Unread(Resets()))
+    exchange = Exchange(scope, receive, send, shared_bodies(0), Unread(Resets()))
     serving = Serving(gate or _Gate(), MAX_BYTES, lambda: False)
     if query is None:
         await serve_post(serving, ROUTE, "proto", exchange)

@@ -52,6 +52,21 @@ def test_an_ended_answer_has_its_finish_and_its_tokens() -> None:
 
 
 @pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        (Usage(), pb.MessageTokens()),
+        (Usage(input_tokens=2), pb.MessageTokens(input=2)),
+        (Usage(output_tokens=2), pb.MessageTokens(output=2)),
+        (Usage(output_tokens=2, reasoning_tokens=3), pb.MessageTokens(output=5, reasoning=3)),
+    ],
+)
+def test_what_a_provider_does_not_count_is_zero(usage: Usage, tokens: pb.MessageTokens) -> None:
+    """The fixed contract has no other word for it."""
+    event = _event(MessageChange(make_answer("msg_1", usage=usage)))
+    assert event is not None and event.message_updated.tokens == tokens
+
+
+@pytest.mark.parametrize(
     ("status", "reason", "finish"),
     [
         (MessageStatus.STREAMING, None, None),

@@ -141,6 +141,18 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
     await step.journal.settle()
 
 
+async def test_text_is_saved_at_most_a_quarter_early() -> None:
+    """The intervals of all streams end at common moments, so that saves meet; a stream is not written without need."""
+    step = Step(timedelta(seconds=100))
+    step.take(TextDelta(0, "a"))
+    await elapse(timedelta(seconds=70))
+    assert step.store.commits == []
+    await elapse(timedelta(seconds=30))
+    await step.stored()
+    assert step.saved_parts() == [(0,)]
+    await step.journal.settle()
+
+
 async def test_a_save_names_what_is_new() -> None:
     """Text, and arguments of a call, by their place in bytes, and nothing else; after a save that failed, all of it."""
     step = Step(timedelta(seconds=0.2))

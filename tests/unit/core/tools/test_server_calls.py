@@ -25,10 +25,11 @@ from turnwire.core.tools.server_calls import INTERRUPTED_RUN, RESULT_RETRY_SECON
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
+from turnwire.domain.conversation.questions import LinkForm
 from turnwire.domain.errors import StorageError, StorageFull, ToolCallAlreadySettled
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutMessage
-from turnwire.ports.tools import ToolFile, ToolOutcome
+from turnwire.ports.tools import NewQuestion, ToolFile, ToolOutcome, ToolPause
 
 
 def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:
@@ -92,6 +93,19 @@ async def test_an_abort_cancels_what_runs_and_starts_nothing_more() -> None:
     assert settling.cancelled()
     assert (len(tools.calls), tools.calls[0][3].cancelled()) == (1, True)
     assert [call.status for _, call in calls.message.tool_calls()] == ["running", "pending", "pending"]
+
+
+async def test_a_pause_with_a_question_that_cannot_be_asked_is_an_error_of_the_tool() -> None:
+    """The model reads why, and the call goes on no more."""
+    calls, tools, _ = _server_calls(1)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    empty = NewQuestion(prompt=" ", form=LinkForm(url="https://example.com"))
+    tools.calls[0][3].set_result(ToolPause(questions=(("a", empty),), state=""))
+    await settling
+    [(status, output, error)] = _results(calls.message)
+    assert (status, output, len(tools.calls)) == (ToolStatus.ERROR, None, 1)
+    assert error is not None and error.startswith("the tool asked a question that cannot be asked: ")
 
 
 async def test_a_client_cannot_answer_for_the_server() -> None:

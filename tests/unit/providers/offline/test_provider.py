@@ -177,6 +177,23 @@ async def test_tools_calls_each_declared_tool_with_fitting_arguments() -> None:
     assert items[-1] == StepFinished(FinishReason.TOOL_USE, "tool_use")
 
 
+@pytest.mark.parametrize(
+    ("bounds", "number"),
+    [
+        ({}, 1),
+        ({"minimum": 3}, 3),
+        ({"exclusiveMinimum": 3}, 4),
+        ({"exclusiveMinimum": 3, "minimum": 7}, 7),
+        ({"maximum": 0}, 0),
+    ],
+)
+async def test_numbers_are_within_their_bounds(bounds: dict[str, int], number: int) -> None:
+    """A tool would refuse others."""
+    schema = {"properties": {"days": {"type": "integer", **bounds}}, "required": ["days"]}
+    tool = ToolDefinition("weather", "Tells the weather.", json.dumps(schema))
+    assert calls_of(await items_of(asking("go", "tools", tools=(tool,)))) == {"weather": json.dumps({"days": number})}
+
+
 async def test_arguments_end_where_a_schema_says_nothing() -> None:
     """Any value fits `true`, and a reference to itself; the other arguments are there all the same."""
     schema = {

@@ -12,7 +12,15 @@ import pytest
 from tests.support.fakes.loop import settled
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.event_loop.owner import own
-from turnwire.storage.sqlite.connection import READS_AT_ONCE, ReadingConnection, run, translate
+from turnwire.storage.sqlite.care.shrinking import INCREMENTAL
+from turnwire.storage.sqlite.connection import (
+    PAGE_BYTES,
+    READS_AT_ONCE,
+    ReadingConnection,
+    open_connection,
+    run,
+    translate,
+)
 from turnwire.storage.sqlite.schema.migrations import MIGRATIONS, _statements
 
 
@@ -61,6 +69,20 @@ def test_migrations_split_into_whole_statements() -> None:
         statements = _statements(script)
         assert "".join(statements).strip() == script.strip()
         assert all(sqlite3.complete_statement(statement) for statement in statements)
+
+
+async def test_a_new_file_has_the_pages_that_the_store_relies_on(tmp_path: Path) -> None:
+    """Of the size that large texts want, and such that the file shrinks; a file that is there keeps its own."""
+    foreign = tmp_path / "foreign.sqlite"
+    with contextlib.closing(sqlite3.connect(foreign)) as db:
+        db.execute("CREATE TABLE one (text TEXT)")
+    for path, pages in ((tmp_path / "new.sqlite", (PAGE_BYTES, INCREMENTAL)), (foreign, (4096, 0))):
+        connection = await open_connection(path, read_only=False)
+        await connection.execute("CREATE TABLE two (text TEXT)")
+        await connection.close()
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "auto_vacuum")]
+        assert tuple(found) == pages
 
 
 class Held:

@@ -1,0 +1,69 @@
+"""The web application: the room that all bodies share."""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import BytesValue
+from google.rpc import code_pb2
+
+from tests.support.fakes.loop import settled
+from turnwire.api.bounds.peers import Resets
+from turnwire.api.bounds.unread import Unread
+from turnwire.api.gate import CallFailed, UnaryMethod
+from turnwire.api.web import app
+from turnwire.api.web.console import Console
+from turnwire.api.web.encoding.codecs import Route
+from turnwire.api.web.encoding.statuses import simple_status
+from turnwire.api.web.origins import Origins
+from turnwire.domain.errors import TooManyCalls
+from turnwire.domain.principal import Role
+
+REQUEST = BytesValue(value=b"x" * 90).SerializeToString()
+"""The largest one."""
+
+
+class _Echo:
+    """Lets every call in, and answers the request itself."""
+
+    async def unary(self, method: UnaryMethod, receive: Any, *_: object) -> object:
+        """Carries out a call, or tells that there is no room for it."""
+        try:
+            return method.parse(await receive())
+        except TooManyCalls as error:
+            raise CallFailed(simple_status(code_pb2.RESOURCE_EXHAUSTED, error.message)) from error
+
+
+async def _status(application: app.WebApplication, is_complete: asyncio.Event) -> int:
+    """Sends the largest request, of which the end comes later, and returns the status of its answer."""
+    statuses: list[int] = []
+    pieces = [REQUEST[:-1], REQUEST[-1:]]
+
+    async def receive() -> dict[str, Any]:
+        if len(pieces) == 1:
+            await is_complete.wait()
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    async def send(event: MutableMapping[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            statuses.append(event["status"])
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/proto")]
+    await application({"method": "POST", "path": "/S/One", "headers": headers}, receive, send)
+    return statuses[0]
+
+
+async def test_two_of_the_largest_requests_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where one is larger than what all bodies have by default; a third one has to wait."""
+    monkeypatch.setattr(app, "MAX_BODIES_BYTES", 1)
+    application = app.WebApplication(Origins((), checks_host=False), Console(), len(REQUEST), Unread(Resets()))
+    method = UnaryMethod("S.One", Role.READER, BytesValue.FromString, None)  # type: ignore[arg-type]
+    gate: Any = _Echo()
+    application.open({"/S/One": Route(method, method, BytesValue, only_reads=True)}, gate)
+    is_complete = asyncio.Event()
+    arriving = [asyncio.create_task(_status(application, is_complete)) for _ in range(2)]
+    await settled()
+    assert await _status(application, is_complete) == 429
+    is_complete.set()
+    assert await asyncio.gather(*arriving) == [200, 200]

@@ -1,0 +1,21 @@
+"""Who calls, as the headers of a call say it."""
+
+from typing import Any
+
+import pytest
+
+from turnwire.api.bounds.peers import Resets
+from turnwire.api.bounds.unread import Unread
+from turnwire.api.web.caller import WebCaller
+from turnwire.api.web.exchange import BodyBudget, Exchange
+
+
+@pytest.mark.parametrize(
+    ("headers", "size"), [([], 0), ([(b"host", b"a")], 5), ([(b"host", b"a"), (b"authorization", b"Bearer b")], 26)]
+)
+def test_the_size_of_all_headers_is_known(headers: list[tuple[bytes, bytes]], size: int) -> None:
+    """Names and values: what a caller sends before its request counts for the bound of all calls."""
+    unused: Any = None
+    scope = {"method": "POST", "path": "/", "headers": headers}
+    caller = WebCaller(Exchange(scope, unused, unused, BodyBudget(0), Unread(Resets())))
+    assert caller.metadata_bytes == size

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, status_pb2
 from google.rpc import error_details_pb2 as details
 
-from turnwire.api.wire.status import ERROR_DOMAIN, STATUS_CODES, internal_status, status_code, status_of
+from turnwire.api.wire.status import ERROR_DOMAIN, MAX_TEXT, STATUS_CODES, internal_status, status_code, status_of
 from turnwire.domain import errors as e
 from turnwire.interop.plue.codes import plue_code
 
@@ -203,6 +203,15 @@ def test_a_value_over_a_limit_tells_the_limit() -> None:
     found = _details(status_of(error.within("settings")))
     assert dict(found[0].metadata) == {"field": "settings.title", "limitValue": "1024", "plueCode": "-1"}
     assert "limitValue" not in e.InvalidRequest.of("agent", "is not known").metadata
+
+
+@pytest.mark.parametrize(("count", "shown"), [(100, "ü" * 100), (101, "ü" * 100 + "…")], ids=["whole", "cut"])
+def test_long_texts_are_cut(count: int, shown: str) -> None:
+    """By their bytes, at the end of a character: headers of gRPC have a bound."""
+    found = status_of(e.InvalidRequest.of("ü" * count, "ü" * (3 * count)))
+    violation, message = _details(found)[1].field_violations[0], found.message
+    assert (violation.field, violation.description) == (shown, ("ü" * 100) + "…")
+    assert message.endswith("…") and len(message.encode()) <= 3 * MAX_TEXT + len("…".encode())
 
 
 def test_a_too_large_message_tells_both_sizes() -> None:

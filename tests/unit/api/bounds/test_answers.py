@@ -10,6 +10,7 @@ import pytest
 from opencode.message.message_pb2 import GetMessageResponse
 from tests.support.fakes.loop import settled
 from turnwire.api.bounds.answers import BESIDE_BYTES, Answers
+from turnwire.api.bounds.copying import COPIED_BYTES, SMALL_CALL_BYTES
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.sending import MAX_MADE, Client
 from turnwire.api.bounds.unread import CALL_BYTES
@@ -128,6 +129,28 @@ async def test_small_answers_count_until_they_are_sent(answers: Answers, load: L
     [done] = sent
     done()
     assert load.unread.bytes == 0
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(0, COPIED_BYTES // SMALL_CALL_BYTES), (2**18, COPIED_BYTES // 2**18)])
+async def test_answers_that_are_made_together_are_given_away_a_few_at_a_time(size: int, at_once: int) -> None:
+    """One read of the store may be the answer of hundreds of calls, and gRPC takes a moment for each, and copies it."""
+    answers = Answers(Load(Limits(max_sending_bytes=2**30), SIZE), ThreadPoolExecutor(1))
+    answer, given, most = bytes(size), 0, 0
+
+    async def run() -> bytes:
+        return answer
+
+    async def call() -> None:
+        nonlocal given
+        await answers.one("method", run, ONE, lambda done: done())
+        given += 1
+
+    calls = [asyncio.create_task(call()) for _ in range(3 * at_once)]
+    while (before := given) < len(calls):
+        await asyncio.sleep(0)
+        most = max(most, given - before)
+    await asyncio.gather(*calls)
+    assert most <= at_once
 
 
 async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: Answers, load: Load) -> None:

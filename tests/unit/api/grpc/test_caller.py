@@ -1,11 +1,13 @@
 """Who a call of gRPC is from."""
 
+import base64
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from turnwire.api.grpc.caller import GrpcCaller
+from turnwire.ports.identity.authenticator import ClientCertificate
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,22 @@ def test_an_address_has_no_port(peer: str, address: str) -> None:
     """And a client of a Unix socket, which may give its end any name, is not taken for another one."""
     context: Any = SimpleNamespace(peer=lambda: peer, invocation_metadata=tuple)
     assert GrpcCaller(context).address() == address
+
+
+@pytest.mark.parametrize(
+    ("length", "size"), [(b"\x0b", 11), (b"\x7f", 127), (b"\x81\x80", 128), (b"\x81\xff", 255), (b"\x82\x01\x00", 256)]
+)
+def test_a_name_that_contains_nul_is_no_name(length: bytes, size: int) -> None:
+    """A certificate has the length of a whole name before it, and may have NUL behind it; gRPC cuts names at NUL."""
+    name = b"example.com".rjust(size, b"x")
+
+    def found(encoded: bytes) -> ClientCertificate | None:
+        pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(encoded) + b"-----END CERTIFICATE-----\n"
+        properties = {"x509_subject_alternative_name": [name], "x509_pem_cert": [pem]}
+        context: Any = SimpleNamespace(auth_context=lambda: properties, invocation_metadata=tuple)
+        return GrpcCaller(context).certificate()
+
+    whole = ClientCertificate(common_name="", alternative_names=(name.decode(),))
+    assert found(b"\x82" + length + name + b"\0\x05") == found(b"\x82" + length + name + b"0") == whole
+    cut_by_grpc = b"\x82\x05" + name + b"\0.other"
+    assert found(cut_by_grpc) == ClientCertificate(common_name="", alternative_names=())

@@ -105,6 +105,11 @@ def test_sets_of_all_characters_count_as_what_they_cost_to_compile() -> None:
     assert steps_to_compile(wide * 100) == 1, "is not compiled"
 
 
+def test_the_shortest_pattern_costs_a_step() -> None:
+    """Thousands of them may stand in one schema."""
+    assert [steps_to_compile(pattern) for pattern in ("", "a", "^a$")] == [1, 1, 1]
+
+
 def test_what_a_search_costs_is_told_before_it() -> None:
     """Nothing is told of a pattern that is not run."""
     told: list[int] = []

@@ -188,6 +188,22 @@ async def test_what_a_cancelled_call_holds_is_given_up() -> None:
     assert (left, room.bytes) == (["place"], 0)
 
 
+async def test_what_calls_store_is_waited_for() -> None:
+    """A turn that is stopped has its end stored behind it, with what has become of each call."""
+    store = FakeStore(automatic=False)
+    calls, _, _ = _server_calls(1, store)
+    await calls.wait_stored()
+    settling = asyncio.create_task(calls.settle())
+    await settled()
+    [storing] = store.futures
+    waiting = asyncio.create_task(calls.wait_stored())
+    settling.cancel()
+    await settled()
+    assert not waiting.done()
+    storing.set_result(Committed(0, 1))
+    await waiting
+
+
 async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
     """With the store's error, and the other calls are cancelled."""
     store = FakeStore(automatic=False)

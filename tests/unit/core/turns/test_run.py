@@ -176,6 +176,29 @@ async def test_the_next_step_waits_until_a_pause_is_stored(is_lost: bool) -> Non
         assert _ended(await running).turn.steps == 2
 
 
+async def test_an_answer_has_its_place_once_it_is_stored() -> None:
+    """The store tells what is before it, and which alternative it is: while it streams, and when it has ended."""
+    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
+    provider = FakeProvider((TextDelta(0, "so far"), None))
+    run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn())
+    running = asyncio.create_task(run.run(Room(1)))
+    await settled()
+    assert run.open_message() is None
+    [change] = [change for commit in store.commits for change in commit.changes if isinstance(change, PutMessage)]
+    message_id = change.message.message_id
+    place = {"previous_message_ids": {message_id: "msg_user"}, "alternatives": {message_id: (3, 2)}}
+    store.futures[0].set_result(Committed(0, 1, **place))
+    store.automatic = True
+    await provider.waiting.wait()
+    streaming = run.open_message()
+    run.stop(Ending(FinishReason.ABORTED))
+    [ended] = [change.message for change in (await running).changes if isinstance(change, PutMessage)]
+    for message in (streaming, ended):
+        assert message is not None
+        found = message.previous_message_id, message.alternative_count, message.alternative_index
+        assert found == ("msg_user", 3, 2)
+
+
 async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored() -> None:
     """Before, an answer would be lost with the step's end, or be stored and then written over by it."""
     store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})

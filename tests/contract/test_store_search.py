@@ -367,6 +367,26 @@ async def test_ranking_is_bounded_and_time_order_is_not(opened: OpenedStore, mon
     assert len(await ids(opened, "sail")) == 30
 
 
+@pytest.mark.parametrize("long", ["session_title", "sender_name"])
+async def test_a_page_has_a_bounded_size(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, long: str) -> None:
+    """Long titles and names of senders count too; what does not fit is on the next pages."""
+    monkeypatch.setattr(finding, "MAX_PAGE_BYTES", 10_000)
+    text = "x" * 2000
+    session = make_session("ses_2", title=text if long == "session_title" else "")
+    sender = text if long == "sender_name" else ""
+    await opened.store.commit(Commit(session_id="ses_2", at=NOW, changes=(PutSession(session),)))
+    for number in range(12):
+        made = make_message(f"msg_{number}", "sail", session_id="ses_2", sender_name=sender)
+        await opened.store.commit(adding(made))
+    found, place = list[int](), b""
+    while not found or place:
+        got = await page(opened, "sail", place=place)
+        found.append(len(got.hits))
+        place = got.next_place
+        assert {getattr(hit, long) for hit in got.hits} == {text}
+    assert found == [4, 4, 4]
+
+
 async def test_entries_of_one_second_keep_their_order(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those for which the second has no room are filed behind it, and found by its time."""
     monkeypatch.setattr(entries, "NUMBER_BITS", 2)

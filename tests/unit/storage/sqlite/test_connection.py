@@ -75,7 +75,7 @@ async def test_a_new_file_has_the_pages_that_the_store_relies_on(tmp_path: Path)
     """Of the size that large texts want, and such that the file shrinks; a file that is there keeps its own."""
     foreign = tmp_path / "foreign.sqlite"
     with contextlib.closing(sqlite3.connect(foreign)) as db:
-        db.execute("CREATE TABLE one (text TEXT)")
+        db.executescript("PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; CREATE TABLE one (text TEXT)")
     for path, pages in ((tmp_path / "new.sqlite", (PAGE_BYTES, INCREMENTAL)), (foreign, (4096, 0))):
         connection = await open_connection(path, read_only=False)
         await connection.execute("CREATE TABLE two (text TEXT)")

@@ -12,7 +12,7 @@ from tests.support.fakes.loop import settled
 from turnwire.api.bounds.peers import Resets
 from turnwire.api.bounds.unread import Unread
 from turnwire.api.gate import CallFailed, UnaryMethod
-from turnwire.api.web import app
+from turnwire.api.web import app, exchange
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import Route
 from turnwire.api.web.encoding.statuses import simple_status
@@ -55,8 +55,8 @@ async def _status(application: app.WebApplication, is_complete: asyncio.Event) -
 
 
 async def test_two_of_the_largest_requests_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where one is larger than what all bodies have by default; a third one has to wait."""
-    monkeypatch.setattr(app, "MAX_BODIES_BYTES", 1)
+    """Even where one is larger than what all bodies have by default; the third one, the newest, is refused."""
+    monkeypatch.setattr(exchange, "MAX_BODIES_BYTES", 1)
     application = app.WebApplication(Origins((), checks_host=False), Console(), len(REQUEST), Unread(Resets()))
     method = UnaryMethod("S.One", Role.READER, BytesValue.FromString, None)  # type: ignore[arg-type]
     gate: Any = _Echo()

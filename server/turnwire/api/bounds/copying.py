@@ -97,8 +97,10 @@ class Copying:
                     if waiter.exception() is not None:
                         raise
                     left = error
-                left = await self._certain_turn(self._turns_of(connection)) or left
-                waiter = self._counted(reading.send, self._turns_of(connection), connection)
+                turns = self._large if connection in self._sent_large else self._others
+                left = await self._certain_turn(turns) or left
+                # in the turns that it had: the next one there waits for that, also if its connection is large by now
+                waiter = self._counted(reading.send, turns, connection)
         except StopIteration as done:
             if left is None:
                 result: T = done.value
@@ -110,9 +112,6 @@ class Copying:
             if not is_left:
                 reading.close()
         raise left
-
-    def _turns_of(self, connection: str) -> "_Turns":
-        return self._large if connection in self._sent_large else self._others
 
     def _has_come_late(
         self, reading: Coroutine[Any, Any, Any], connection: str, message: "asyncio.Future[Any]"

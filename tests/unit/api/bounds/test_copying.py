@@ -247,6 +247,17 @@ async def test_a_read_that_fails_after_it_was_cancelled_is_closed() -> None:
     assert closed.is_set()
 
 
+async def test_who_is_found_to_send_large_messages_while_it_waits_holds_up_nobody() -> None:
+    """What waits behind it among the small ones has its turn after it, as it would have had."""
+    async with counted() as wire:
+        calls = [wire.read(connection) for connection in ("other", "large", "large", "small", "small")]
+        await rounds()
+        messages = [LARGE, LARGE, LARGE, b"x", b"y"]
+        wire.come(*messages)
+        async with asyncio.timeout(5):
+            assert await asyncio.gather(*calls) == messages
+
+
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_message_that_is_there_is_copied_also_when_its_read_is_cancelled(times: int) -> None:
     """Nothing else makes gRPC forget it; the read ends as cancelled, and those behind it go on."""

@@ -156,7 +156,7 @@ class Gate:
         with call.log_outcome():
             when_sent(partial(self._load.leave, self._enter(method.name, caller)))
             client, principal, data = await self._received(method, receive, caller, call)
-            async with self._load.working.room(client, len(data)) as finish:
+            async with self._load.working.room(client, len(data), only_reads=_only_reads(method)) as finish:
                 request = await self._parsed(method, data, call)
                 del data
                 run = partial(finish, partial(method.run, principal, request))
@@ -198,7 +198,7 @@ class Gate:
                             call.note_session(answer)
                             await sent.send(answer)
 
-                    async with self._load.working.room(client, len(data)) as finish:
+                    async with self._load.working.room(client, len(data), only_reads=_only_reads(method)) as finish:
                         request = await self._parsed(method, data, call)
                         answers = await stack.enter_async_context(contextlib.aclosing(method.run(principal, request)))
                         del data, request  # megabytes, maybe, and the stream may be open for days
@@ -297,6 +297,11 @@ class Gate:
         status = status_of(error)
         await self._refusals.note(name, code_name(status.code), cause, caller.address(), of=of)
         return _Refused(status)
+
+
+def _only_reads(method: UnaryMethod | StreamingMethod) -> bool:
+    """Returns whether nothing of a call goes on when it is cancelled: no such method stores what it is asked for."""
+    return not method.least_role.includes(Role.WRITER)
 
 
 class _Refused(CallFailed):

@@ -45,9 +45,13 @@ def somebodys_gate() -> Gate:
     return Gate(KnownCallers({"Bearer eve": SOMEBODY}), some_load())
 
 
-def one(service: "Service", parse: Callable[[bytes], object] = GetMessageRequest.FromString) -> UnaryMethod:
+def one(
+    service: "Service",
+    parse: Callable[[bytes], object] = GetMessageRequest.FromString,
+    least_role: Role = Role.READER,
+) -> UnaryMethod:
     """The method of a service with one answer."""
-    return UnaryMethod("S.One", Role.READER, parse, service.one)
+    return UnaryMethod("S.One", least_role, parse, service.one)
 
 
 def many(service: "Service", parse: Callable[[bytes], object] = GetMessageRequest.FromString) -> StreamingMethod:
@@ -116,7 +120,7 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
 
 
 async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
-    """What it asks for is done to its end, also when its caller leaves: its memory is counted until then."""
+    """What it asks to store is stored, also when its caller leaves: its memory is counted until then."""
     load, go_on, done = some_load(), asyncio.Event(), list[str]()
 
     class Waiting(Service):
@@ -125,9 +129,11 @@ async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
             done.append("stored")
             return b""
 
-    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load)
+    writer = Principal(tenant="acme", subject="eve", role=Role.WRITER)
+    gate = Gate(KnownCallers({"Bearer eve": writer}), load)
     for data, counted in ((REQUEST, 0), (LARGE, MEMORY_OF_BYTE * len(LARGE))):
-        call = asyncio.create_task(gate.unary(one(Waiting(b"")), sent(data), CALLER))
+        method = one(Waiting(b""), least_role=Role.WRITER)
+        call = asyncio.create_task(gate.unary(method, sent(data), CALLER))
         await settled()
         assert load.working.held_bytes == counted
         call.cancel()
@@ -137,6 +143,39 @@ async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     assert (load.working.held_bytes, done) == (0, ["stored"])
+
+
+async def test_what_only_reads_ends_when_its_caller_leaves_however_large_its_request_is() -> None:
+    """A stream may have nothing to say for long, and an export or a search may go on for minutes."""
+    load, ended = some_load(), list[str]()
+
+    class Waiting(Service):
+        async def one(self, principal: Principal, request: object) -> Message | bytes:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("one")
+            return b""
+
+        async def many(self, principal: Principal, request: object) -> AsyncGenerator[Message | bytes]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("many")
+            yield b""
+
+    gate, service = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load), Waiting()
+    calls = [
+        asyncio.create_task(gate.unary(one(service), sent(LARGE), CALLER)),
+        asyncio.create_task(gate.stream(many(service), sent(LARGE), CALLER, Listener())),
+    ]
+    await settled()
+    assert load.working.held_bytes == 2 * MEMORY_OF_BYTE * len(LARGE)
+    for call in calls:
+        call.cancel()
+    await settled()
+    assert (load.working.held_bytes, sorted(ended), load.calls) == (0, ["many", "one"], 0)
+    assert [call.cancelled() for call in calls] == [True, True]
 
 
 async def test_a_large_request_of_a_stream_is_in_work_until_the_first_answer() -> None:

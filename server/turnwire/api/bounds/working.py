@@ -60,11 +60,18 @@ class Working:
         return self._others.held_bytes + self._large.held_bytes
 
     @contextlib.asynccontextmanager
-    async def room(self, client: Client, size: int) -> AsyncIterator[Finish]:
+    async def room(self, client: Client, size: int, *, only_reads: bool = False) -> AsyncIterator[Finish]:
         """Has room for a request of so many bytes; waits for it.
 
         Safe to cancel. What its body does by the yielded `Finish` is done to its end, and the room is kept until then.
-        Raises TooManyCalls: too much waits.
+
+        Args:
+            client: Whose request it is.
+            size: Of the request.
+            only_reads: What it asks for ends when it is cancelled, so it is not done to its end.
+
+        Raises:
+            TooManyCalls: too much waits.
         """
         if size < COUNTED_BYTES:
             yield _directly
@@ -77,7 +84,7 @@ class Working:
                 waiting.grow(size)
                 await room.take(owner, memory)
         try:
-            yield certain
+            yield _directly if only_reads else certain
         finally:
             room.change(-memory)
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from turnwire.api.bounds.sending import Client
 from turnwire.api.bounds.shared_bytes import SharedBytes
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.incremental.shares import Shares
 from turnwire.domain.text import WIDEST_BYTES
 from turnwire.event_loop.owner import group_of
 
@@ -20,7 +20,12 @@ COUNTED_BYTES = 4096
 """A smaller request has no part in this: a call takes several times as much by itself."""
 
 LARGE_BYTES = 2**20
-"""From this size on a request shares the room of the large ones, so that others do not wait behind these."""
+"""A larger request shares the room of the large ones, so that others do not wait behind these. Requests that have to
+wait for long, as copies of sessions do for each other, are not larger."""
+
+SHARE = 2
+"""A tenant and address has at most so many times the room that it leaves to others: those that come later do not wait
+for the end of what it asks for, which may take seconds each. Not of the room for large ones: few have room there."""
 
 MEMORY_OF_BYTE = 1 + WIDEST_BYTES
 """What a byte of a request may take: in its message, and in a text with a wide character."""
@@ -50,7 +55,7 @@ class Working:
 
     def __init__(self) -> None:
         """Begins empty."""
-        self._others, self._large = Room(MAX_WORKING_BYTES), Room(MAX_LARGE_WORKING_BYTES)
+        self._others, self._large = Shares(MAX_WORKING_BYTES, SHARE), Shares(MAX_LARGE_WORKING_BYTES)
         text = "the server has too many large requests in work"
         self._waiting = SharedBytes("MAX_WAITING_REQUESTS_BYTES", MAX_WAITING_REQUESTS_BYTES, text)
 
@@ -77,16 +82,16 @@ class Working:
             yield _directly
             return
         owner = f"{group_of(client.connection)} {client.tenant}"
-        room = self._large if size >= LARGE_BYTES else self._others
+        room = self._large if size > LARGE_BYTES else self._others
         memory = min(size * MEMORY_OF_BYTE, room.max_bytes)
-        if not room.has_room(memory):
+        if not room.has_room(owner, memory):
             async with self._waiting.part(owner) as waiting:
                 waiting.grow(size)
                 await room.take(owner, memory)
         try:
             yield _directly if only_reads else certain
         finally:
-            room.change(-memory)
+            room.give_back(owner, memory)
 
 
 def _directly(work: Callable[[], Awaitable[T]]) -> Awaitable[T]:

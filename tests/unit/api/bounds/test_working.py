@@ -7,7 +7,14 @@ import pytest
 from tests.support.fakes.loop import settled
 from turnwire.api.bounds import working
 from turnwire.api.bounds.sending import Client
-from turnwire.api.bounds.working import COUNTED_BYTES, LARGE_BYTES, MAX_LARGE_WORKING_BYTES, MEMORY_OF_BYTE, Working
+from turnwire.api.bounds.working import (
+    COUNTED_BYTES,
+    LARGE_BYTES,
+    MAX_LARGE_WORKING_BYTES,
+    MAX_WORKING_BYTES,
+    MEMORY_OF_BYTE,
+    Working,
+)
 from turnwire.domain.errors import TooManyCalls
 
 HALF = MAX_LARGE_WORKING_BYTES // (2 * MEMORY_OF_BYTE)
@@ -69,11 +76,11 @@ async def test_one_that_is_larger_than_the_room_has_all_of_it() -> None:
 async def test_smaller_ones_do_not_wait_behind_large_ones() -> None:
     """They have room of their own, and the smallest need none."""
     requests = Requests()
-    sizes = {"1": HALF, "2": HALF, "3": HALF, "4": LARGE_BYTES - 1, "5": COUNTED_BYTES - 1}
+    sizes = {"1": HALF, "2": HALF, "3": HALF, "4": LARGE_BYTES, "5": COUNTED_BYTES - 1}
     calls = [requests.ask(name, size) for name, size in sizes.items()]
     await settled()
     assert sorted(requests.begun) == [*"1245"]
-    assert requests.working._others.held_bytes == MEMORY_OF_BYTE * (LARGE_BYTES - 1)
+    assert requests.working._others.held_bytes == MEMORY_OF_BYTE * LARGE_BYTES
     requests.finish(*"12345")
     await asyncio.gather(*calls)
     assert requests.working.held_bytes == 0
@@ -151,3 +158,18 @@ async def test_what_fails_when_its_caller_has_left_is_told_to_nobody() -> None:
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
+
+
+async def test_others_do_not_wait_behind_one_that_asks_for_much() -> None:
+    """What it asks for may take long, as copies of sessions do that wait for each other."""
+    requests = Requests()
+    names = [str(number) for number in range(20)]
+    calls = [requests.ask(name, MAX_WORKING_BYTES // (16 * MEMORY_OF_BYTE)) for name in names]
+    await settled()
+    assert 0 < len(requests.begun) < 16
+    other = requests.ask("other", 10 * COUNTED_BYTES, "ipv4:192.0.2.2:1")
+    await settled()
+    assert requests.begun[-1] == "other"
+    requests.finish(*names, "other")
+    await asyncio.gather(other, *calls)
+    assert requests.working.held_bytes == 0

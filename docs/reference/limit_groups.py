@@ -149,6 +149,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LATE": WAITS,
             "_MAX_LARGE": FORGOTTEN,
             "LARGE_SECONDS": "others go before it",
+            "LARGE_HURRIED_SECONDS": "others go before it",
             "HURRIED_SECONDS": "others go before it",
             "QUICK_SECONDS": "others go before it",
             "RECEIVE_SECONDS": BUSY,

@@ -38,6 +38,10 @@ SMALL_AGAIN = 16
 LARGE_SECONDS = 2.0
 """How long a request of such a connection may take to arrive and keep its place."""
 
+LARGE_HURRIED_SECONDS = 0.25
+"""How long it keeps its place while such connections of another address wait for one: requests that do not come, which
+cost nothing, would hold up theirs."""
+
 _MAX_LARGE = 10_000
 """Connections that are known for large requests; further ones replace the oldest."""
 
@@ -237,18 +241,26 @@ class Receiving:
         return reading.has_come or self._copying.has(reading.task)
 
     def _hurry(self) -> None:
-        """Looks after those that have places, while quick connections wait for one."""
-        if self._hurrying is None and self._waiting.count:
-            oldest = next((one for one in self._placed if not one.is_large and not self._is_there(one)), None)
-            if oldest is not None:
-                loop = asyncio.get_running_loop()
-                self._hurrying = loop.call_at(oldest.begun_at + HURRIED_SECONDS, self._end_hurry)
+        """Looks after those that have places, while others wait for these."""
+        ends = [self._must_come_by(one) for one in self._placed] if self._waiting.count or self._large.count else ()
+        end = min((one for one in ends if one is not None), default=None)
+        if end is not None and (self._hurrying is None or end < self._hurrying.when()):
+            if self._hurrying is not None:
+                self._hurrying.cancel()
+            self._hurrying = asyncio.get_running_loop().call_at(end, self._end_hurry)
+
+    def _must_come_by(self, reading: _Reading) -> float | None:
+        """Returns when a request loses its place to one that waits; None when it is there, or none waits for it."""
+        line = self._large if reading.is_large else self._waiting
+        if not line.count or self._is_there(reading) or (reading.is_large and not line.has_others(reading.connection)):
+            return None
+        return reading.begun_at + (LARGE_HURRIED_SECONDS if reading.is_large else HURRIED_SECONDS)
 
     def _end_hurry(self) -> None:
-        self._hurrying = None
-        begun = asyncio.get_running_loop().time() - HURRIED_SECONDS
-        for reading in [one for one in self._placed if not one.is_large and one.begun_at <= begun]:
-            if self._waiting.count:
+        self._hurrying, now = None, asyncio.get_running_loop().time()
+        for reading in list(self._placed):
+            end = self._must_come_by(reading)
+            if end is not None and end <= now:
                 self._slow_down(reading)
         self._hurry()
 

@@ -56,6 +56,10 @@ class Turns(Generic[T]):
         """Returns how many of an owner's wait."""
         return len(self._lines.get(owner, ()))
 
+    def has_others(self, owner: str) -> bool:
+        """Returns whether something waits of another group than an owner's."""
+        return len(self._groups) > (group_of(owner) in self._groups)
+
     def owner_of_most(self) -> str:
         """Returns of whom most wait, in the group of whom most wait. Something must wait."""
         return self._groups[self._sizes.most()].sizes.most()

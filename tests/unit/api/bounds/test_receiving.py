@@ -15,6 +15,7 @@ from turnwire.api.bounds.receiving import (
     BEHIND,
     HURRIED_SECONDS,
     LARGE_BYTES,
+    LARGE_HURRIED_SECONDS,
     LARGE_SECONDS,
     LOOK_SECONDS,
     MAX_LATE,
@@ -29,6 +30,7 @@ from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 
 QUICK, LONG = timedelta(seconds=QUICK_SECONDS), timedelta(seconds=RECEIVE_SECONDS)
 HURRIED, LARGE = timedelta(seconds=HURRIED_SECONDS), timedelta(seconds=LARGE_SECONDS)
+LARGE_HURRIED = timedelta(seconds=LARGE_HURRIED_SECONDS)
 LOOK = timedelta(seconds=LOOK_SECONDS)
 
 
@@ -415,6 +417,42 @@ async def test_a_large_one_keeps_its_place_for_longer() -> None:
     for name in "123":
         sent.come(name)
     assert await asyncio.gather(large, *others) == [*"123"]
+
+
+async def test_a_large_one_that_does_not_come_does_not_hold_up_those_of_other_addresses() -> None:
+    """Those of its own address wait for it. It still comes, without its place."""
+    sent, here, elsewhere = Sent(2), [f"ipv4:192.0.2.1:{port}" for port in "123"], "ipv4:192.0.2.2:1"
+    await _sends_large(sent, *here, elsewhere)
+    calls = [sent.ask(name, connection) for name, connection in zip("123", here, strict=True)]
+    await settled()
+    await elapse(LARGE_HURRIED)
+    assert (sent.begun, sent.receiving.slow) == ([*"1"], 0)
+    calls.append(sent.ask("4", elsewhere))
+    await settled()
+    for _ in range(3):
+        await elapse(LARGE_HURRIED)
+    assert "4" in sent.begun
+    for name in "1423":
+        sent.come(name)
+        await settled()
+    assert await asyncio.gather(*calls) == [*"1234"]
+
+
+async def test_a_quick_one_that_waits_is_not_held_up_by_the_time_of_large_ones() -> None:
+    """They have longer, and lose their places at their own time."""
+    sent, elsewhere = Sent(4), "ipv4:192.0.2.2:1"
+    await _sends_large(sent, "large1", "large2", elsewhere)
+    calls = [sent.ask("1", "large1"), sent.ask("2", "large2"), sent.ask("3", elsewhere)]
+    await settled()
+    calls += [sent.ask(name, name) for name in "456"]
+    await settled()
+    assert sent.begun == [*"1245"]
+    await elapse(HURRIED)
+    assert (sent.begun, sent.receiving.slow) == ([*"12456"], 1)
+    for name in "142563":
+        sent.come(name)
+        await settled()
+    assert await asyncio.gather(*calls) == [*"123456"]
 
 
 async def test_who_sends_small_ones_again_waits_among_the_others() -> None:

@@ -105,3 +105,14 @@ def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
             assert len(held[most]) == max(len(held[one]) for one in held if group_of(one) == group_of(most))
             assert turns.take_newest(most) == held[most].pop()
         assert turns.count == sum(map(len, held.values()))
+
+
+def test_a_group_knows_whether_others_wait() -> None:
+    """Its own things are none of others."""
+    turns = Turns[int]()
+    assert not turns.has_others("ipv4:192.0.2.1:1")
+    turns.add("ipv4:192.0.2.1:2", 1)
+    assert not turns.has_others("ipv4:192.0.2.1:1")
+    assert turns.has_others("ipv4:192.0.2.2:1")
+    turns.add("ipv4:192.0.2.2:2", 1)
+    assert turns.has_others("ipv4:192.0.2.1:1")

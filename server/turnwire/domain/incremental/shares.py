@@ -1,7 +1,7 @@
 """Room of which nobody may have all, so that whoever comes later finds some."""
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 
 
 class Shares:
@@ -21,7 +21,7 @@ class Shares:
         """Of those that have a place."""
         self._share = share
         self._held_of = Counter[str]()
-        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+        self._waiting = OrderedDict[str, OrderedDict[asyncio.Future[None], int]]()
 
     def has_room(self, owner: str, size: int) -> bool:
         """Takes a place for so many bytes if there is room now and it overtakes nobody. Returns whether it did."""
@@ -40,14 +40,14 @@ class Shares:
         if self.has_room(owner, size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append((size, turn))
+        self._waiting.setdefault(owner, OrderedDict())[turn] = size
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.give_back(owner, size)
-            elif (size, turn) in (turns := self._waiting.get(owner, deque())):
-                turns.remove((size, turn))
+            elif turn in (turns := self._waiting.get(owner, OrderedDict())):
+                del turns[turn]
                 if not turns:
                     del self._waiting[owner]
                 self._go_on()  # the one that left may have held up others
@@ -80,15 +80,16 @@ class Shares:
     def _has_given(self) -> bool:
         """Gives the next one its place, or forgets it if it is gone. Returns False when there is room for none."""
         for owner, turns in self._waiting.items():
-            size, turn = turns[0]
+            turn, size = next(iter(turns.items()))
             if not turn.done() and not self._fits(owner, size):
                 if owner not in self._held_of:
                     return False
                 continue
-            turns.popleft()
-            del self._waiting[owner]
+            del turns[turn]
             if turns:
-                self._waiting[owner] = turns  # behind the others
+                self._waiting.move_to_end(owner)
+            else:
+                del self._waiting[owner]
             if not turn.done():  # else its caller was cancelled
                 self._take(owner, size)
                 turn.set_result(None)

@@ -157,6 +157,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.bounds.working": {
             "MAX_WORKING_BYTES": WAITS,
             "MAX_LARGE_WORKING_BYTES": WAITS,
+            "MAX_LARGE_READS": WAITS,
             "MAX_WAITING_REQUESTS_BYTES": BUSY,
         },
         "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},

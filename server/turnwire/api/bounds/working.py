@@ -36,6 +36,10 @@ MAX_WORKING_BYTES = 64 * 2**20
 MAX_LARGE_WORKING_BYTES = 128 * 2**20
 """Memory of large requests in work; one alone may have more. Others wait."""
 
+MAX_LARGE_READS = 1
+"""Large requests in work that only read. They are explanations of contexts, which are made one after the other, each
+for a second and more: what is to be stored would wait for many of them."""
+
 MAX_WAITING_REQUESTS_BYTES = 64 * 2**20
 """Of requests that wait for that. With more, the newest of the tenant and address that has most of it is refused."""
 
@@ -56,6 +60,7 @@ class Working:
     def __init__(self) -> None:
         """Begins empty."""
         self._others, self._large = Shares(MAX_WORKING_BYTES, SHARE), Shares(MAX_LARGE_WORKING_BYTES)
+        self._large_reads = Shares(MAX_LARGE_READS)
         text = "the server has too many large requests in work"
         self._waiting = SharedBytes("MAX_WAITING_REQUESTS_BYTES", MAX_WAITING_REQUESTS_BYTES, text)
 
@@ -83,15 +88,17 @@ class Working:
             return
         owner = f"{group_of(client.connection)} {client.tenant}"
         room = self._large if size > LARGE_BYTES else self._others
-        memory = min(size * MEMORY_OF_BYTE, room.max_bytes)
-        if not room.has_room(owner, memory):
-            async with self._waiting.part(owner) as waiting:
-                waiting.grow(size)
-                await room.take(owner, memory)
-        try:
+        wanted = [(room, min(size * MEMORY_OF_BYTE, room.max_bytes))]
+        if only_reads and room is self._large:
+            wanted.insert(0, (self._large_reads, 1))
+        with contextlib.ExitStack() as held:
+            for one, amount in wanted:
+                if not one.has_room(owner, amount):
+                    async with self._waiting.part(owner) as waiting:
+                        waiting.grow(size)
+                        await one.take(owner, amount)
+                held.callback(one.give_back, owner, amount)
             yield _directly if only_reads else certain
-        finally:
-            room.give_back(owner, memory)
 
 
 def _directly(work: Callable[[], Awaitable[T]]) -> Awaitable[T]:

@@ -30,7 +30,9 @@ class Requests:
         self.begun: list[str] = []
         self._done: dict[str, asyncio.Event] = {}
 
-    def ask(self, name: str, size: int = HALF, connection: str = "ipv4:192.0.2.1:1") -> asyncio.Task[None]:
+    def ask(
+        self, name: str, size: int = HALF, connection: str = "ipv4:192.0.2.1:1", *, reads: bool = False
+    ) -> asyncio.Task[None]:
         """Begins a request of a size."""
         done = self._done[name] = asyncio.Event()
 
@@ -39,7 +41,7 @@ class Requests:
             await done.wait()
 
         async def request() -> None:
-            async with self.working.room(Client("acme", connection), size) as finish:
+            async with self.working.room(Client("acme", connection), size, only_reads=reads) as finish:
                 await finish(work)
 
         return asyncio.create_task(request())
@@ -173,3 +175,20 @@ async def test_others_do_not_wait_behind_one_that_asks_for_much() -> None:
     requests.finish(*names, "other")
     await asyncio.gather(other, *calls)
     assert requests.working.held_bytes == 0
+
+
+async def test_large_ones_that_only_read_leave_room_to_what_is_to_be_stored() -> None:
+    """One at a time has room; one that leaves, waiting or not, gives back what it has."""
+    requests = Requests()
+    calls = [requests.ask(name, HALF, reads=True) for name in "123"]
+    await settled()
+    stored = requests.ask("4")
+    await settled()
+    assert requests.begun == ["1", "4"]
+    calls[0].cancel()
+    calls[1].cancel()
+    await settled()
+    assert requests.begun == ["1", "4", "3"]
+    requests.finish("3", "4")
+    await asyncio.gather(*calls, stored, return_exceptions=True)
+    assert (requests.working.held_bytes, requests.working._large_reads.held_bytes) == (0, 0)

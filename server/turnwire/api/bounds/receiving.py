@@ -131,6 +131,7 @@ class Receiving:
         """Those that have a place, in the order of their beginning."""
         self._hurrying: asyncio.TimerHandle | None = None
         """Takes places back as long as others wait."""
+        self._hurries_at = 0.0  # by the loop's clock; timers of uvloop that are due at once do not tell it
         self._waiting = Turns[asyncio.Future[bool]]()
         self._behind = Turns[asyncio.Future[bool]]()
         self._large = Turns[asyncio.Future[bool]]()
@@ -182,11 +183,11 @@ class Receiving:
         is_large = await self._place(connection)
         reading = _Reading(connection, asyncio.timeout(None), is_large=is_large)
         self._placed[reading] = None
-        self._hurry()
         owner = OWNER.set(NOBODY)  # others wait for its place, so it does not wait for all that its owner has to do
         seconds = LARGE_SECONDS if is_large else QUICK_SECONDS
         timer = asyncio.get_running_loop().call_later(seconds, self._is_late, reading)
         try:
+            self._hurry()
             async with reading.scope:
                 data = await receive()
                 reading.has_come = True
@@ -244,10 +245,10 @@ class Receiving:
         """Looks after those that have places, while others wait for these."""
         ends = [self._must_come_by(one) for one in self._placed] if self._waiting.count or self._large.count else ()
         end = min((one for one in ends if one is not None), default=None)
-        if end is not None and (self._hurrying is None or end < self._hurrying.when()):
+        if end is not None and (self._hurrying is None or end < self._hurries_at):
             if self._hurrying is not None:
                 self._hurrying.cancel()
-            self._hurrying = asyncio.get_running_loop().call_at(end, self._end_hurry)
+            self._hurrying, self._hurries_at = asyncio.get_running_loop().call_at(end, self._end_hurry), end
 
     def _must_come_by(self, reading: _Reading) -> float | None:
         """Returns when a request loses its place to one that waits; None when it is there, or none waits for it."""

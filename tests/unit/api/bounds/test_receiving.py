@@ -1,7 +1,7 @@
 """Requests while they are received."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 import pytest
@@ -134,6 +134,27 @@ async def test_places_are_taken_back_sooner_while_others_wait() -> None:
         sent.come(name)
     assert await asyncio.gather(quick, *slow) == ["quick", *map(str, range(20))]
     assert sent.receiving.slow == 0
+
+
+async def test_places_are_taken_back_at_once_by_a_timer_that_tells_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As uvloop makes one that is due: others may begin to wait before it is called."""
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+
+    def as_uvloop(when: float, callback: Callable[[], object]) -> asyncio.Handle:
+        return call_at(when, callback) if when > loop.time() else loop.call_soon(callback)
+
+    sent = Sent(2)
+    slow = [sent.ask(name, f"slow{name}") for name in "12"]
+    await settled()
+    await elapse(HURRIED)
+    monkeypatch.setattr(loop, "call_at", as_uvloop)
+    quick = [sent.ask(name, name) for name in "34"]
+    await settled()
+    monkeypatch.undo()
+    for name in "3412":
+        sent.come(name)
+    assert await asyncio.gather(*slow, *quick) == [*"1234"]
 
 
 async def test_hurried_ones_have_their_time_when_memory_is_short() -> None:

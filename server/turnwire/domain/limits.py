@@ -132,7 +132,7 @@ class Limits(
     Further turns wait, those of each tenant in their order; conversations up to 512 KiB wait for none. A prompt that is
     larger than this ends its turn."""
     max_memory_bytes: Count = 2**30
-    """Memory of the process; nine tenths of the limit of its control group if that is less. From seven tenths on, what
+    """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, what
     can be made again is not kept. What begins new work is refused from nine tenths of this on, until less than eight
     tenths are in use; what runs goes on."""
 

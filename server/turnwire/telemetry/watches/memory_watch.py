@@ -19,10 +19,10 @@ CHECK_SECONDS = 0.1
 SHORT_SHARE, ENOUGH_SHARE = 0.9, 0.8
 """Memory is short from the first share of the limit on, and until it is below the second one."""
 
-TIGHT_SHARE = 0.7
+TIGHT_SHARE = 0.6
 """From this share of the limit on, what is kept is given up, so that few callers need to be refused."""
 
-TRIM_SECONDS = 0.5
+TRIM_SECONDS = 0.3
 """Least time between two times that what is kept is given up, and that the allocator is asked to give back its own."""
 
 CGROUP_SHARE = 0.9

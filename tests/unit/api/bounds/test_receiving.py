@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -141,8 +142,10 @@ async def test_places_are_taken_back_at_once_by_a_timer_that_tells_no_time(monke
     loop = asyncio.get_running_loop()
     call_at = loop.call_at
 
-    def as_uvloop(when: float, callback: Callable[[], object]) -> asyncio.Handle:
-        return call_at(when, callback) if when > loop.time() else loop.call_soon(callback)
+    def as_uvloop(when: float, callback: Callable[..., object], *given: Any, context: Any = None) -> asyncio.Handle:
+        if when > loop.time():
+            return call_at(when, callback, *given, context=context)
+        return loop.call_soon(callback, *given, context=context)
 
     sent = Sent(2)
     slow = [sent.ask(name, f"slow{name}") for name in "12"]

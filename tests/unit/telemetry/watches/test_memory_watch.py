@@ -64,16 +64,16 @@ async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: 
     """What runs goes on to keep things; and where nothing new may begin, nothing else would drop them."""
     monkeypatch.setattr(memory_watch, "TRIM_SECONDS", 0.0)
     memory = Memory(monkeypatch)
-    for resident in (100, 650, 950, 950, 850, 690, 650):
+    for resident in (100, 550, 950, 950, 850, 590, 550):
         memory.resident = resident
         await memory.watch.check()
     assert (memory.given_up, memory.told) == (2, [1000, None])
 
 
 async def test_what_is_kept_is_given_up_before_anybody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From seven tenths on, and not again and again."""
+    """From six tenths on, and not again and again."""
     memory = Memory(monkeypatch, kept=100)
-    for resident, given_up in ((699, 0), (700, 1), (890, 1)):
+    for resident, given_up in ((599, 0), (600, 1), (890, 1)):
         memory.resident = resident
         await memory.watch.check()
         assert memory.given_up == memory.trims == given_up

@@ -142,7 +142,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_SETTINGS_REQUEST_BYTES": INVALID,
             "MAX_PIECE_REQUEST_BYTES": INVALID,
         },
-        "api.bounds.values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
+        "api.request_values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
         "api.bounds.receiving": {
             "MAX_SLOW": BUSY,
             "MAX_SLOW_BYTES": BUSY,

@@ -19,9 +19,9 @@ from opencode.tool import tool_pb2
 from opencode.transfer import transfer_pb2
 from opencode.turn import turn_service_pb2
 from opencode.usage import usage_pb2
-from turnwire.api.bounds.values import counted
 from turnwire.api.gate import StreamingMethod, UnaryMethod
 from turnwire.api.request_sizes import max_request_bytes
+from turnwire.api.request_values import counted
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.services.accounts.usage import UsageService
 from turnwire.api.services.asking.questions import QuestionService

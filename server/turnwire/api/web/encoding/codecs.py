@@ -17,9 +17,9 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from turnwire.api.bounds.values import check_json
 from turnwire.api.gate import StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
+from turnwire.api.request_values import check_json
 from turnwire.api.web.encoding.objects import check_objects
 from turnwire.domain.errors import InvalidRequest
 

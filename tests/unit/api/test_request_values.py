@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
-from turnwire.api.bounds.values import MAX_DEPTH, MAX_JSON_BYTES, MAX_VALUES, check_fields, check_json, counted
+from turnwire.api.request_values import MAX_DEPTH, MAX_JSON_BYTES, MAX_VALUES, check_fields, check_json, counted
 from turnwire.domain.errors import InvalidRequest
 
 SEND = SendMessageRequest.DESCRIPTOR

@@ -8,8 +8,14 @@ from msgspec import Struct
 RESIDENT_SHARE = 1.15
 """Memory after the churn, for that of before: caches of the libraries and holes between what is kept."""
 
-RESIDENT_BYTES = 24 * 2**20
+RESIDENT_BYTES = 48 * 2**20
 """Memory beside that share."""
+
+USED_SHARE = 1.1
+"""What the C library says is used after the churn, for that of before."""
+
+USED_BYTES = 8 * 2**20
+"""Used memory beside that share: caches that fill."""
 
 DATABASE_BYTES = 2 * 2**20
 """What the file may grow by in any case: remembered requests, usage, and pages that wait for the next shrinking."""
@@ -37,6 +43,9 @@ class Held(Struct, frozen=True):
     """Open descriptors, by what they lead to."""
     resident_bytes: int
     """Memory, after freed memory was given back."""
+    used_bytes: int
+    """What is used of the memory that the C library manages; 0 where it does not tell. What is resident beyond that is
+    code, Python's own small objects, and holes between what is used, which grow with all that comes and goes."""
     objects: dict[str, int]
     """Python's objects that the collector of garbage knows, by type."""
     database_bytes: int = 0
@@ -47,7 +56,8 @@ class Held(Struct, frozen=True):
     def line(self) -> str:
         """Returns the counts as one line."""
         return (
-            f"{self.resident_bytes / 2**20:.1f} MiB, {sum(self.tasks.values())} tasks, {self.native_threads} threads, "
+            f"{self.resident_bytes / 2**20:.1f} MiB, {self.used_bytes / 2**20:.1f} used, "
+            f"{sum(self.tasks.values())} tasks, {self.native_threads} threads, "
             f"{sum(self.descriptors.values())} descriptors, {sum(self.objects.values())} objects, "
             f"{len(self.files)} files, database {self.database_bytes / 2**20:.1f} MiB"
         )
@@ -69,6 +79,8 @@ def leaks(before: Held, after: Held, done: int) -> list[str]:
         found += [f"descriptors: {name} +{more}" for name, more in _more(before.descriptors, after.descriptors)]
     if after.resident_bytes > before.resident_bytes * RESIDENT_SHARE + RESIDENT_BYTES:
         found.append(f"memory: {before.resident_bytes >> 20} -> {after.resident_bytes >> 20} MiB")
+    if after.used_bytes > before.used_bytes * USED_SHARE + USED_BYTES:
+        found.append(f"used memory: {before.used_bytes >> 20} -> {after.used_bytes >> 20} MiB")
     if after.database_bytes > before.database_bytes + DATABASE_BYTES + REMEMBERED_BYTES * done:
         found.append(f"database: {before.database_bytes >> 10} -> {after.database_bytes >> 10} KiB")
     found += [f"file: {name}" for name in after.files if name not in before.files]

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import turnwire.cli
+from turnwire.telemetry.memory.process import this_process
 
 
 def _write(file: Path) -> None:
@@ -33,6 +34,7 @@ def _write(file: Path) -> None:
         "native_threads": len(list(Path("/proc/self/task").iterdir())),
         "descriptors": _counted(_descriptors()),
         "resident_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "used_bytes": memory.used() if (memory := this_process()) is not None else 0,
         "objects": _counted(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects()),
     }
     part = file.with_suffix(".part")

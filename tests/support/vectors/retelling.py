@@ -127,9 +127,10 @@ class _Telling:
 
     def again(self, watch: Iterable[SessionEvent]) -> Iterator[SessionEvent]:
         """Returns the events of one watch with new deltas. What grew comes before the next event of its message."""
-        heartbeats = 0
         early: list[SessionEvent] = []
-        for event in watch:
+        events = list(watch)
+        last = max((at for at, event in enumerate(events) if event.WhichOneof("kind") == "heartbeat"), default=None)
+        for at, event in enumerate(events):
             kind = event.WhichOneof("kind")
             if kind in ("part_started", "part_delta") and self._cut is Cut.LEFT_OUT:
                 continue
@@ -138,10 +139,8 @@ class _Telling:
                 if growing is not None:
                     growing.reaches(event.part_delta)
                 continue
-            if kind == "heartbeat":  # as many as there was time for
-                heartbeats += 1
-                if heartbeats > 1:
-                    continue
+            if kind == "heartbeat" and at != last:  # there are as many as there was time for
+                continue
             if kind == "part_started":
                 self._after(event, kind)
                 early.append(event)

@@ -8,9 +8,8 @@ much the next one waits, in the order of asking.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from functools import partial
-from types import coroutine
 from typing import Any, TypeVar
 
 from turnwire.event_loop.owner import for_all
@@ -85,7 +84,7 @@ class Copying:
             waiter = reading.send(None)
             while True:
                 try:
-                    await (_given(waiter) if waiter is None else asyncio.shield(waiter))
+                    await (asyncio.sleep(0) if waiter is None else asyncio.shield(waiter))
                 except BaseException as error:
                     if not isinstance(error, asyncio.CancelledError) or waiter is None or waiter.cancelled():
                         waiter = reading.throw(error)
@@ -117,7 +116,7 @@ class Copying:
         self, reading: Coroutine[Any, Any, Any], connection: str, message: "asyncio.Future[Any]"
     ) -> None:
         """Copies a message for which nobody waits any more."""
-        if not _has_come(message):
+        if message.cancelled() or message.exception() is not None:
             reading.close()
             return
         task = asyncio.create_task(self._copy(reading, connection), name="late request", context=for_all())
@@ -208,13 +207,3 @@ class _Turns:
         """Lets the next one go on if there is room; it does so in a later round."""
         if self._copied < COPIED_BYTES and self._waiting and not self._waiting[0].done():
             self._waiting[0].set_result(None)
-
-
-def _has_come(waiter: "asyncio.Future[Any] | None") -> bool:
-    return waiter is not None and waiter.done() and not waiter.cancelled() and waiter.exception() is None
-
-
-@coroutine
-def _given(waiter: Any) -> Generator[Any, Any, None]:
-    """Has the task wait for what a coroutine within it waits for."""
-    yield waiter

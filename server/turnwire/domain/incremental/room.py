@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
-from collections import deque
+from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 
 
-class Room:
-    """Counts the bytes of all that have a place, or these themselves. Used on the event loop only.
+class Places(ABC):
+    """Counts the bytes of all that have a place, and those that wait for one. Used on the event loop only.
 
-    `_waiting` has those that wait, by owner, the owner whose turn is next first: what one wants goes in its order, and
-    what is large is not overtaken for ever by what is small. It is bounded by those who ask.
+    `_waiting` has the sizes of those that wait, by owner, the owner whose turn is next first: what one wants goes in
+    its order. It is bounded by those who ask.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -18,7 +19,48 @@ class Room:
         self.max_bytes = max_bytes
         self.held_bytes = 0
         """Of those that have a place."""
-        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
+        self._waiting = OrderedDict[str, OrderedDict[asyncio.Future[None], int]]()
+
+    @abstractmethod
+    def _may_go(self) -> str | None:
+        """Returns whose turn it is; None when nobody waits for whom there is room now."""
+
+    def _hold(self, _owner: str, by: int) -> None:
+        """Counts so many bytes more of an owner, or fewer."""
+        self.held_bytes += by
+
+    async def _wait(self, owner: str, size: int) -> None:
+        """Returns when it is this one's turn and there is room, which is taken then. Safe to cancel."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, OrderedDict())[turn] = size
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._hold(owner, -size)
+            elif turn in self._waiting.get(owner, ()):
+                del self._waiting[owner][turn]
+                if not self._waiting[owner]:
+                    del self._waiting[owner]
+            self._go_on()  # the one that left may have held up others
+            raise
+
+    def _go_on(self) -> None:
+        """Gives places to those that wait: the owners one after the other."""
+        while (owner := self._may_go()) is not None:
+            turns = self._waiting[owner]
+            turn, size = turns.popitem(last=False)
+            if turns:
+                self._waiting.move_to_end(owner)
+            else:
+                del self._waiting[owner]
+            if not turn.done():  # else its caller was cancelled
+                self._hold(owner, size)
+                turn.set_result(None)
+
+
+class Room(Places):
+    """Room for whoever wants it. What is large is not overtaken for ever by what is small."""
 
     def has_room(self, size: int) -> bool:
         """Takes a place for so many bytes if there is room now and nobody waits. Returns whether it did."""
@@ -34,21 +76,8 @@ class Room:
             owner: Who wants it.
             size: In bytes, or 1 where things are counted; at most `max_bytes`.
         """
-        if self.has_room(size):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append((size, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.held_bytes -= size
-            elif (size, turn) in (turns := self._waiting.get(owner, deque())):
-                turns.remove((size, turn))
-                if not turns:
-                    del self._waiting[owner]
-            self._go_on()  # the one that left may have held up smaller ones
-            raise
+        if not self.has_room(size):
+            await self._wait(owner, size)
 
     @contextlib.asynccontextmanager
     async def held(self, owner: str, size: int = 1) -> AsyncIterator[None]:
@@ -65,18 +94,9 @@ class Room:
         if by < 0:
             self._go_on()
 
-    def _go_on(self) -> None:
-        """Gives places to those that wait: the owners one after the other."""
-        while self._waiting:
-            owner = next(iter(self._waiting))
-            turns = self._waiting[owner]
-            size, turn = turns[0]
-            if not turn.done() and self.held_bytes + size > self.max_bytes:
-                return
-            turns.popleft()
-            del self._waiting[owner]
-            if turns:
-                self._waiting[owner] = turns  # behind the others
-            if not turn.done():  # else its caller was cancelled
-                self.held_bytes += size
-                turn.set_result(None)
+    def _may_go(self) -> str | None:
+        owner = next(iter(self._waiting), None)
+        if owner is None:
+            return None
+        turn, size = next(iter(self._waiting[owner].items()))
+        return owner if turn.done() or self.held_bytes + size <= self.max_bytes else None

@@ -1,14 +1,15 @@
 """Room of which nobody may have all, so that whoever comes later finds some."""
 
-import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
+
+from turnwire.domain.incremental.room import Places
 
 
-class Shares:
-    """Counts the bytes of all that have a place. Used on the event loop only.
+class Shares(Places):
+    """Room in which each owner has a share at most.
 
-    `_waiting` has those that wait, by owner, the owner whose turn is next first. Who has no place at all is overtaken
-    by nobody, so it does not wait for ever; who has one already is overtaken by others. It is bounded by those who ask.
+    Who has no place at all is overtaken by nobody, so it does not wait for ever; who has one already is overtaken by
+    others.
     """
 
     def __init__(self, max_bytes: int, share: int | None = None) -> None:
@@ -16,18 +17,15 @@ class Shares:
         max_bytes: Of all together.
         share: How many times what is left to others an owner may have; its first place may be of any size. None: all.
         """
-        self.max_bytes = max_bytes
-        self.held_bytes = 0
-        """Of those that have a place."""
+        super().__init__(max_bytes)
         self._share = share
         self._held_of = Counter[str]()
-        self._waiting = OrderedDict[str, OrderedDict[asyncio.Future[None], int]]()
 
     def has_room(self, owner: str, size: int) -> bool:
         """Takes a place for so many bytes if there is room now and it overtakes nobody. Returns whether it did."""
         if owner in self._waiting or self._is_held_up() or not self._fits(owner, size):
             return False
-        self._take(owner, size)
+        self._hold(owner, size)
         return True
 
     async def take(self, owner: str, size: int) -> None:
@@ -37,33 +35,19 @@ class Shares:
             owner: Who wants it.
             size: In bytes; at most `max_bytes`.
         """
-        if self.has_room(owner, size):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, OrderedDict())[turn] = size
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.give_back(owner, size)
-            elif turn in (turns := self._waiting.get(owner, OrderedDict())):
-                del turns[turn]
-                if not turns:
-                    del self._waiting[owner]
-                self._go_on()  # the one that left may have held up others
-            raise
+        if not self.has_room(owner, size):
+            await self._wait(owner, size)
 
     def give_back(self, owner: str, size: int) -> None:
         """Takes a place back, and gives it to those that wait."""
-        self.held_bytes -= size
-        self._held_of[owner] -= size
-        if not self._held_of[owner]:
-            del self._held_of[owner]
+        self._hold(owner, -size)
         self._go_on()
 
-    def _take(self, owner: str, size: int) -> None:
-        self.held_bytes += size
-        self._held_of[owner] += size
+    def _hold(self, owner: str, by: int) -> None:
+        super()._hold(owner, by)
+        self._held_of[owner] += by
+        if not self._held_of[owner]:
+            del self._held_of[owner]
 
     def _fits(self, owner: str, size: int) -> bool:
         left, own = self.max_bytes - self.held_bytes - size, self._held_of[owner]
@@ -73,25 +57,11 @@ class Shares:
         """Returns whether one waits that has no place."""
         return any(owner not in self._held_of for owner in self._waiting)
 
-    def _go_on(self) -> None:
-        while self._has_given():
-            pass
-
-    def _has_given(self) -> bool:
-        """Gives the next one its place, or forgets it if it is gone. Returns False when there is room for none."""
+    def _may_go(self) -> str | None:
         for owner, turns in self._waiting.items():
             turn, size = next(iter(turns.items()))
-            if not turn.done() and not self._fits(owner, size):
-                if owner not in self._held_of:
-                    return False
-                continue
-            del turns[turn]
-            if turns:
-                self._waiting.move_to_end(owner)
-            else:
-                del self._waiting[owner]
-            if not turn.done():  # else its caller was cancelled
-                self._take(owner, size)
-                turn.set_result(None)
-            return True
-        return False
+            if turn.done() or self._fits(owner, size):
+                return owner
+            if owner not in self._held_of:
+                return None
+        return None

@@ -406,25 +406,21 @@ async def test_connections_with_large_requests_have_half_of_the_places() -> None
 
 
 async def test_large_ones_take_turns_with_others() -> None:
-    """Neither holds the other up."""
+    """Neither holds the other up, whoever began to wait first."""
     sent = Sent(2)
     await _sends_large(sent, "large")
     calls = [sent.ask(name, "b") for name in "1234"]
     await settled()
     calls += [sent.ask(name, "large") for name in "56"]
     await settled()
-    for name in "1":
+    for name in "12":
         sent.come(name)
-    await settled()
-    assert sent.begun in ([*"125"], [*"123"])
-    for name in "253":
-        if name in sent.begun:
-            sent.come(name)
-            await settled()
-    assert set(sent.begun) >= set("1235")
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
+        await settled()
+    assert sorted(sent.begun) == [*"1235"]
+    for name in "3546":
+        sent.come(name)
+        await settled()
+    assert await asyncio.gather(*calls) == [*"123456"]
 
 
 async def test_a_large_one_keeps_its_place_for_longer() -> None:

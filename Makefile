@@ -10,7 +10,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # protoc looks for its plugins on PATH; the scripts take the interpreter from PYTHON, which here is not the caller's.
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHON="$(CURDIR)/$(BIN)/python"
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Locks are installed as they are, and then checked: nothing is resolved on the user's machine. An old pip resolves an
+# extra (`coverage[toml]`) apart from its pin, so a package that is released after the lock was written would break it.
+INSTALL_LOCK := $(PIP) install --require-hashes --no-deps
 UV_VERSION := 0.13.9
 # Empty keeps each pinned version that still fits: make lock UPGRADE=
 UPGRADE ?= --upgrade
@@ -36,25 +39,28 @@ $(VENV)/created:
 	@touch $@
 
 $(VENV)/runtime: $(VENV)/created requirements.txt pyproject.toml clients/python/pyproject.toml
-	@echo "Installing what Turnwire needs to run"
-	@$(PIP) install --require-hashes -r requirements.txt
-	@$(PIP) install --no-deps --no-build-isolation -e clients/python -e .
+	@echo "Installing what Turnwire needs to run into $(VENV), once: it takes about a minute"
+	@$(INSTALL_LOCK) -r requirements.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e clients/python -e .
+	@$(PIP) check
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime requirements-dev.txt
-	@echo "Installing what the checks need"
-	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@echo "Installing what the checks need into $(VENV), once: it takes about a minute"
+	@$(INSTALL_LOCK) -r requirements-dev.txt
+	@$(PIP) check
 	@touch $@
 
 $(VENV)/release: $(VENV)/runtime requirements-release.txt
 	@echo "Installing what a release needs"
-	@$(PIP) install --require-hashes -r requirements-release.txt
+	@$(INSTALL_LOCK) --quiet -r requirements-release.txt
+	@$(PIP) check
 	@touch $@
 
 # buf alone, for those who only generate clients: the pinned version, checked by its hash as all packages are.
 $(VENV)/buf: $(VENV)/created requirements-dev.txt
 	@sed -n '/^buf-bin==/,/[^\\]$$/p' requirements-dev.txt >$(VENV)/buf.txt
-	@$(PIP) install --require-hashes --no-deps -r $(VENV)/buf.txt
+	@$(INSTALL_LOCK) --quiet -r $(VENV)/buf.txt
 	@touch $@
 
 ##  Run
@@ -107,7 +113,7 @@ endif
 # The fuzzer is no dependency, and builds of it are for Linux on x86-64 alone.
 $(VENV)/atheris: $(VENV)/dev .ci/atheris.txt
 	@echo "Installing the fuzzer"
-	@$(PIP) install --require-hashes --no-deps --upgrade --target $@ -r .ci/atheris.txt
+	@$(INSTALL_LOCK) --quiet --upgrade --target $@ -r .ci/atheris.txt
 	@touch $@
 
 .PHONY: fuzz
@@ -154,7 +160,7 @@ COUNT ?= 200
 # In a folder of its own: only these tests need it, and it changes no version of what the others use.
 $(VENV)/mutants: $(VENV)/dev .ci/mutants.txt
 	@echo "Installing what makes mutants"
-	@$(PIP) install --require-hashes --no-deps --upgrade --target $@ -r .ci/mutants.txt
+	@$(INSTALL_LOCK) --quiet --upgrade --target $@ -r .ci/mutants.txt
 	@touch $@
 
 mutants: $(VENV)/mutants ## Tests the tests: COUNT changes drawn by SEED, and which of them no test notices. Takes hours.
@@ -202,7 +208,7 @@ fixed-image: $(VENV)/dev ## Writes the descriptor image of the fixed contract.
 	@$(BIN)/buf build $(FIXED) --exclude-source-info --output $(FIXED)_contract.binpb
 
 lock: $(VENV)/created ## Writes requirements*.txt from pyproject.toml with the newest versions allowed.
-	@$(PIP) install uv==$(UV_VERSION)
+	@$(PIP) install --quiet uv==$(UV_VERSION)
 	@$(LOCK) --group build --extra uvloop --output-file requirements.txt
 	@$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt
 	@$(LOCK) --group release --constraint requirements-dev.txt --output-file requirements-release.txt

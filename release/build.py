@@ -110,7 +110,7 @@ def _write_bill(target: Path, work: Path) -> None:
         "install",
         "--quiet",
     ]
-    subprocess.run([*install, "--require-hashes", "-r", str(ROOT / REQUIREMENTS[-1])], check=True)
+    subprocess.run([*install, "--require-hashes", "--no-deps", "-r", str(ROOT / REQUIREMENTS[-1])], check=True)
     # By their names: of a file that is named, pip notes the path, and the bill would have it.
     packages = ["--find-links", str(DIST), "turnwire", "turnwire-client"]
     subprocess.run([*install, "--no-deps", "--no-index", *packages], check=True)

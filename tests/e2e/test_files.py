@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from opencode.file.file_pb2 import DownloadFileRequest, DownloadFileResponse
-from opencode.message.message_pb2 import SendMessageRequest
+from opencode.message.message_pb2 import ExplainContextRequest, SendMessageRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
 from tests.support.clients.conversation import (
     ask,
@@ -86,8 +86,9 @@ async def test_path_is_read_from_the_session_directory(client: Client, tmp_path:
     folder.mkdir()
     (folder / "a.py").write_bytes(b"x = 1\n")
     session_id = await new_session(client, directory=str(folder))
-    for path in ("a.py", str(folder / "a.py"), "./sub/../a.py"):
+    for path in ("a.py", str(folder / "a.py"), "./sub/.//a.py"):
         (folder / "sub").mkdir(exist_ok=True)
+        (folder / "sub" / "a.py").write_bytes(b"x = 1\n")
         stored = await send_file(client, session_id, path=path)
         assert (stored.path, stored.filename, stored.language, stored.size_bytes) == (path, "a.py", "python", 6)
     (folder / "a.py").unlink()
@@ -107,12 +108,18 @@ async def test_configured_root_may_be_read(tmp_path: Path) -> None:
 
 
 async def test_nothing_outside_the_roots_is_read(tmp_path: Path) -> None:
-    """Dots, absolute paths, links to files and to folders, pipes and missing files are refused with the same words."""
+    """Dots, absolute paths, links to files and to folders, pipes and missing files are refused with the same words.
+
+    So are ways that lead back below a root: the answer would tell what is on them. Explaining tells no more.
+    """
     folder, secret = tmp_path / "work", tmp_path / "secret.txt"
     folder.mkdir()
     secret.write_text("secret")
     (tmp_path / "work-neighbour").mkdir()
     (tmp_path / "work-neighbour" / "a.txt").write_text("secret")
+    (folder / "ok.txt").write_text("nobody may know where it is")
+    (tmp_path / "way-in").symlink_to(folder)
+    round_trips = [f"{tmp_path}/{name}/../work/ok.txt" for name in ("secret.txt", "work-neighbour", "missing")]
     (folder / "link.txt").symlink_to(secret)
     (folder / "up").symlink_to(tmp_path)
     (folder / "null").symlink_to("/dev/null")
@@ -128,11 +135,17 @@ async def test_nothing_outside_the_roots_is_read(tmp_path: Path) -> None:
         for path in (
             *("../secret.txt", str(secret), "link.txt", "up/secret.txt", "loop", "pipe", "missing", ".", "/etc/passwd"),
             *("../work-neighbour/a.txt", "null", "environ", "/dev/zero", "/proc/self/environ", "/proc/self/cwd/work/x"),
+            *(*round_trips, "../work/ok.txt", "up/work/ok.txt", f"{tmp_path}/way-in/ok.txt"),
         ):
-            request = SendMessageRequest(session_id=session_id, parts=[text("look"), file(path=path)])
-            refusal = await refused(client.messages.SendMessage(request))
-            assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["parts[1].file.path"]), path
-            words.add(refusal.message)
+            parts = [text("look"), file(path=path)]
+            for call in (
+                client.messages.SendMessage(SendMessageRequest(session_id=session_id, parts=parts)),
+                client.messages.ExplainContext(ExplainContextRequest(session_id=session_id, parts=parts)),
+            ):
+                refusal = await refused(call)
+                assert refusal.code == grpc.StatusCode.INVALID_ARGUMENT, path
+                assert refusal.fields == ["parts[1].file.path"], path
+                words.add(refusal.message)
         assert len(words) == 1
         assert await messages_of(client, session_id) == []
 

@@ -29,7 +29,7 @@ from turnwire.config.sections import (
     TracingConfig,
     WebConfig,
 )
-from turnwire.config.tenants import default_roots, read_roots, read_tenants
+from turnwire.config.tenants import default_roots, read_roots, read_tenants, written_roots
 from turnwire.core.settings import (
     NO_QUOTAS,
     Agent,
@@ -78,6 +78,8 @@ class Config(Struct, frozen=True, kw_only=True):
     tenants: Mapping[str, TenantSettings] = {}
     default_roots: tuple[Path, ...] = ()
     """Takes the place of `files.roots` when these are empty."""
+    written_roots: Mapping[Path, Path] = {}
+    """Maps the roots whose names lead through links, as they are written, to where they lead."""
     quotas: QuotaLimits = NO_QUOTAS
     limits: Limits = Limits()
     retries: Retries = Retries()
@@ -109,6 +111,7 @@ class Config(Struct, frozen=True, kw_only=True):
             files=self.files,
             tenants=self.tenants,
             default_roots=self.default_roots,
+            written_roots=self.written_roots,
             private_files=self.private_files(),
             spool_folder=self.storage.path.resolve().parent,
             quotas=self.quotas,
@@ -189,6 +192,7 @@ def read_config(document: Document) -> Config:
         files=_files(document),
         tenants=read_tenants(document, quotas),
         default_roots=default_roots(server.listen, web.listen, identifies_callers=bool(auth.methods)),
+        written_roots=written_roots(document),
         quotas=quotas,
         limits=limits,
         retries=document.section("retries", Retries),

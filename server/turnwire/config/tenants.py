@@ -40,6 +40,25 @@ def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Pat
     return tuple(_root(document, f"{key}[{index}]", root) for index, root in enumerate(roots))
 
 
+def written_roots(document: Document) -> dict[Path, Path]:
+    """Returns the roots of `files` and of all tenants whose names lead through links, as written, with where they lead.
+
+    Callers name files by the same names as the configuration, so these have to be known.
+
+    Args:
+        document: Its roots are valid.
+    """
+    sections = {"files": document.table("files")}
+    sections |= {f"tenants.{name}": table for name, table in document.table("tenants").items()}
+    written = {}
+    for section, table in sections.items():
+        for index, root in enumerate(table.get("roots", ())):
+            path = document.path(f"{section}.roots[{index}]", Path(root))
+            if path != path.resolve():
+                written[path] = path.resolve()
+    return written
+
+
 def default_roots(*addresses: str, identifies_callers: bool) -> tuple[Path, ...]:
     """Returns the folders whose files messages may name when the configuration names none.
 

@@ -231,6 +231,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     """Where files without a name are made for bytes that are too many for the memory."""
     default_roots: tuple[Path, ...] = ()
     """Folders whose files may be read when the configuration names none: absolute, with links resolved."""
+    written_roots: Mapping[Path, Path] = {}
+    """Maps names of roots that lead through links, as they are configured, to the roots."""
 
     def roots(self, tenant: str) -> tuple[Path, ...]:
         """Returns the folders whose files a tenant's messages may name; empty when they may name none."""

@@ -24,12 +24,15 @@ def test_roots_of_a_tenant_are_absolute(tmp_path: Path) -> None:
 
 
 def test_root_that_is_a_link_is_followed_at_the_start(tmp_path: Path) -> None:
-    """What the link leads to later does not count, in `files.roots` neither."""
+    """What the link leads to later does not count, in `files.roots` neither. Callers may use its name."""
     (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    config = load("[files]\nroots = ['link']\n[tenants.acme]\nroots = ['link']")
-    assert config.files.roots == (tmp_path / "real",)
+    for name in ("link", "other"):
+        (tmp_path / name).symlink_to("real")
+    config = load("[files]\nroots = ['link', 'real']\n[tenants.acme]\nroots = ['other']")
+    assert config.files.roots == (tmp_path / "real",) * 2
     assert config.tenants["acme"].roots == (tmp_path / "real",)
+    names = {tmp_path / "link": tmp_path / "real", tmp_path / "other": tmp_path / "real"}
+    assert config.core_settings().written_roots == names
 
 
 @pytest.mark.parametrize("name", ["a", "0", "A.b_c-9", "x" * 64])

@@ -1,7 +1,8 @@
 """Files on the server's disk that a caller may name: decides which, and reads them.
 
-A path is resolved, the resolved path must be below a root, and the file is opened without following a link
-(`core/disk/opening.py`), so what was checked is what is read.
+A path must begin with a root as it is written. Its links are resolved one by one and each must stay below a root, so
+nothing outside is ever looked at. The file is opened without following a link (`core/disk/opening.py`), so what was
+checked is what is read.
 
 The database must never be opened for reading here. POSIX locks belong to the process: closing any descriptor of a file
 gives up all locks that the process holds on it, including SQLite's. The next program that closes the database would
@@ -12,8 +13,9 @@ opened.
 import contextlib
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterable, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -42,15 +44,14 @@ async def _no_upload(upload_id: str, field: str) -> Upload:
 
 
 class ReadableFiles(Struct, frozen=True, kw_only=True):
-    """The files that a session may name: by path, or as uploads. Nothing outside `roots` is ever opened.
-
-    Symbolic links are resolved first, and the resolved path decides.
-    """
+    """The files that a session may name: by path, or as uploads. Nothing outside `roots` is ever looked at."""
 
     directory: str = ""
     """The session's working directory, where relative paths start; "" for none."""
     roots: tuple[Path, ...] = ()
     """Folders whose files may be read: absolute, with links resolved."""
+    written_roots: Mapping[Path, Path] = {}
+    """Maps other names of roots, which lead through links, to them."""
     max_bytes: int
     """Size limit of one file, inclusive."""
     own_files: Callable[[], Set[FileIdentity]] = frozenset
@@ -85,14 +86,11 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
             raise InvalidRequest.of(field, "holds a NUL character")
         if not self.roots:
             raise InvalidRequest.of(field, "names a file of the server, which lets you read none", "PATH_NOT_ALLOWED")
-        if not Path(path).is_absolute():
+        if is_relative := not path.startswith("/"):
             self._check_directory(field)
-        try:
-            target = (Path(self.directory) / path).resolve(strict=True)
-        except (OSError, RuntimeError) as error:
-            # one error for "missing" and "not allowed", or a caller could explore the disk
-            raise _not_readable(field) from error
-        if not _is_below(target, self.roots) or _is_below(target, KERNEL_FOLDERS):
+        # one error for "missing" and "not allowed", or a caller could explore the disk
+        target = _followed(f"{self.directory}/{path}" if is_relative else path, self.roots, self.written_roots)
+        if target is None or _is_below(target, KERNEL_FOLDERS):
             raise _not_readable(field)
         return target
 
@@ -100,7 +98,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         """Raises InvalidRequest unless a relative path may start at the session's directory."""
         if not self.directory:
             raise InvalidRequest.of(field, "is relative and the session has no directory")
-        if not is_allowed_directory(self.directory, self.roots):
+        if not is_allowed_directory(self.directory, self.roots, self.written_roots):
             # the configuration may have changed since the session got its directory
             raise InvalidRequest.of(
                 field,
@@ -171,13 +169,16 @@ def readable_files(environment: Environment, session: Session, *, used_uploads_t
     return ReadableFiles(
         directory=session.directory,
         roots=environment.settings.roots(session.tenant),
+        written_roots=environment.settings.written_roots,
         max_bytes=environment.settings.files.max_bytes,
         own_files=lambda: environment.store.own_files() | _present(environment.settings.private_files),
         upload=lambda upload_id, field: complete_upload(uploads, tenant, upload_id, field, used_too=used_uploads_too),
     )
 
 
-def is_allowed_directory(directory: str, roots: tuple[Path, ...]) -> bool:
+def is_allowed_directory(
+    directory: str, roots: tuple[Path, ...], written_roots: Mapping[Path, Path] = MappingProxyType({})
+) -> bool:
     """Returns whether a session may have a directory: it is below a root or one, or will be when it is made.
 
     Links are resolved as far as they exist. Blocks; call it in a thread.
@@ -185,11 +186,9 @@ def is_allowed_directory(directory: str, roots: tuple[Path, ...]) -> bool:
     Args:
         directory: An absolute path.
         roots: Absolute, with links resolved.
+        written_roots: Maps other names of roots to them.
     """
-    try:
-        return _is_below(Path(directory).resolve(), roots)
-    except (OSError, RuntimeError):  # a loop of links
-        return False
+    return _followed(directory, roots, written_roots) is not None
 
 
 def too_large(field: str, actual_bytes: int, max_bytes: int) -> MessageTooLarge:
@@ -204,6 +203,34 @@ def _present(paths: Iterable[Path]) -> frozenset[FileIdentity]:
         with contextlib.suppress(OSError):
             found.add(FileIdentity.of(path.stat()))
     return frozenset(found)
+
+
+def _followed(path: str, roots: tuple[Path, ...], written_roots: Mapping[Path, Path]) -> Path | None:
+    """Returns an absolute path without links, whether or not it exists; None unless each step stays below a root.
+
+    A path that does not begin with a root, or that goes up, is not looked at: the answer would tell what exists.
+    """
+    written = Path(f"/{path.lstrip('/')}")
+    if ".." in written.parts:
+        return None
+    for name, root in (*((root, root) for root in roots), *written_roots.items()):
+        if root in roots and written.is_relative_to(name):
+            return _without_links(root, written.relative_to(name).parts, roots)
+    return None
+
+
+def _without_links(root: Path, parts: Iterable[str], roots: tuple[Path, ...]) -> Path | None:
+    found = root.parent
+    try:
+        for part in (root.name, *parts):  # the root itself may have become a link
+            found /= part
+            if found.is_symlink():
+                found = found.resolve()
+            if not _is_below(found, roots) or found.is_symlink():
+                return None
+    except (OSError, RuntimeError):  # a name that is too long, a loop of links, a folder that may not be searched
+        return None
+    return found
 
 
 def _is_below(path: Path, folders: tuple[Path, ...]) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -50,7 +50,7 @@ async def check_settings(environment: Environment, change: SessionChange, tenant
         if "tools" in change.paths:
             await check_tools(environment, tenant, change.settings.tools)
         if "directory" in change.paths and change.settings.directory != directory:
-            await check_allowed_directory(change.settings.directory, environment.settings.roots(tenant))
+            await check_allowed_directory(change.settings.directory, environment.settings, tenant)
 
 
 def changed_session(environment: Environment, session: Session, change: SessionChange) -> Session:
@@ -168,17 +168,21 @@ def check_directory(directory: str, field: str = "directory") -> str:
     return directory
 
 
-async def check_allowed_directory(directory: str, roots: tuple[Path, ...]) -> None:
+async def check_allowed_directory(directory: str, settings: CoreSettings, tenant: str) -> None:
     """Checks that a session may have a directory; it need not exist.
 
     Args:
         directory: As the caller gave it; "" for none.
-        roots: Folders whose files the session may name.
+        settings: Have the folders whose files the session may name.
+        tenant: The owner of the session.
 
     Raises:
         InvalidRequest: it is not an absolute path, or not below a root.
     """
-    if check_directory(directory) and not await on_file_thread(is_allowed_directory, directory, roots):
+    if not check_directory(directory):
+        return
+    roots = settings.roots(tenant)
+    if not await on_file_thread(is_allowed_directory, directory, roots, settings.written_roots):
         problem = (
             "is not below a folder that the server may read"
             if roots

@@ -112,7 +112,6 @@ class ImportRun:
         self._plan = plan
         self._reader = reader
         self._progress = progress
-        self._roots = environment.settings.roots(plan.principal.tenant)
 
     async def validate(self, source: BinaryIO, make_seen: Callable[[], SeenIds]) -> None:
         """Checks the whole archive.
@@ -273,7 +272,9 @@ class ImportRun:
         return msgspec.structs.replace(session, directory="")
 
     def _is_allowed(self, directory: str) -> bool:
-        return directory.startswith("/") and is_allowed_directory(directory, self._roots)
+        settings = self._environment.settings
+        roots = settings.roots(self._plan.principal.tenant)
+        return directory.startswith("/") and is_allowed_directory(directory, roots, settings.written_roots)
 
 
 def _changes_of(batch: list[Item], identities: Identities, available: set[str]) -> list[Change]:

@@ -1,7 +1,8 @@
 """Takes secrets out of what is shown of a configuration.
 
 Keys are never in a configuration, which names the variables that hold them. But addresses, arguments of programs and
-pasted values can hold secrets, and so can the text of an error.
+pasted values can hold secrets, and so can the text of an error. Nobody can list the forms of secrets: of an argument,
+of the path of an address and of the name of a variable is shown what is known to be harmless.
 """
 
 import re
@@ -18,10 +19,18 @@ _USER = re.compile(r"(\w+://)[^/@\s]*@")
 _QUERY = re.compile(r"([?&;][^=&;#\s]+=)[^&;#\s]+")
 _KNOWN_FORM = re.compile(r"\b(?:sk|pk|rk|gh[a-z]|github_pat|xox[a-z]|glpat|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{10,}")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
-_ASSIGNMENT = re.compile(
-    r"([\w-]*(?:key|token|secret|passw|auth|credential|cookie)[\w-]*\s*[=:]\s*)[^\s,;]+", re.IGNORECASE
+_PATH = re.compile(r"(\w+://[^/?#\s\"'<>]+)((?:/[^/?#\s\"'<>]*)+)")
+_HARMLESS_SEGMENT = re.compile(
+    r"|v[0-9]{1,2}(alpha|beta)?|api|mcp|sse|openai|anthropic|inference|compatible-mode|paas|traces|metrics|logs|otlp"
 )
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_HARMLESS_ARGUMENT = re.compile(
+    r"--?|-[A-Za-z]|--[a-z]+(-[a-z]+)*"  # an option's name alone
+    r"|[0-9]{1,5}|true|false|on|off|yes|no|\.{1,2}"
+    r"|@[a-z]+(-[a-z]+)*/[a-z]+(-[a-z]+)*(@[0-9]+(\.[0-9]+){0,2}|@latest)?",  # a package of npm
+)
+_OPTION_WITH_VALUE = re.compile(r"(--[a-z]+(?:-[a-z]+)*=).+", re.DOTALL)
+_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
+_VARIABLE = re.compile(r"_?[A-Z]+[0-9]{0,2}(_+([A-Z]+[0-9]{0,2}|[0-9]{1,2}))*_?")
 
 _NAMES_OF_VARIABLES = frozenset({"env", "api_key_env", "headers_env"})
 """Keys whose values are names of variables."""
@@ -38,27 +47,27 @@ class Masking:
             if len(value) >= _MIN_SECRET and (name in names or _SECRET_NAME.search(name))
         }
         self._values = sorted(values, key=len, reverse=True)
+        self._names = frozenset(environ)
 
     def text(self, text: str) -> str:
-        """Returns a text without secrets."""
+        """Returns a text without secrets, and without the paths of addresses but for parts that many have."""
         for value in self._values:
             text = text.replace(value, MASK)
         if "://" in text:
-            text = _QUERY.sub(rf"\1{MASK}", _USER.sub(rf"\1{MASK}@", text))
+            text = _PATH.sub(_without_path, _QUERY.sub(rf"\1{MASK}", _USER.sub(rf"\1{MASK}@", text)))
         return _BEARER.sub(rf"\1 {MASK}", _KNOWN_FORM.sub(MASK, text))
 
     def variable(self, name: str) -> str:
-        """Returns the name of a variable; a name that is not in capitals may be a pasted key, and is masked."""
-        return name if _VARIABLE.fullmatch(name) or not name else MASK
+        """Returns the name of a variable. What is not set and does not look like a name may be a pasted key."""
+        return name if not name or name in self._names or _VARIABLE.fullmatch(name) else MASK
 
-    def arguments(self, arguments: list[str]) -> list[str]:
-        """Returns the arguments of a program without the values of those whose name speaks of a secret."""
-        shown, hides_next = [], False
-        for argument in arguments:
-            is_option = argument.startswith("-")
-            shown.append(MASK if hides_next and not is_option else self.text(_ASSIGNMENT.sub(rf"\1{MASK}", argument)))
-            hides_next = is_option and "=" not in argument and _SECRET_NAME.search(argument) is not None
-        return shown
+    def argument(self, argument: str) -> str:
+        """Returns an argument of a program: names of options, numbers, packages, and where an address leads."""
+        if _HARMLESS_ARGUMENT.fullmatch(argument):
+            return self.text(argument)
+        if _ADDRESS.fullmatch(argument):
+            return self.text(argument)
+        return _OPTION_WITH_VALUE.sub(rf"\1{MASK}", argument) if _OPTION_WITH_VALUE.fullmatch(argument) else MASK
 
     def value(self, key: str, value: Any) -> Any:
         """Returns a value of a key without secrets; lists and tables are masked element by element."""
@@ -72,5 +81,10 @@ class Masking:
             case dict():
                 return {self.text(one): self.value(f"{key}.{one}", inner) for one, inner in value.items()}
             case list():
-                return self.arguments(value) if name == "args" else [self.value(key, inner) for inner in value]
+                return [self.argument(one) if name == "args" else self.value(key, one) for one in value]
         return value
+
+
+def _without_path(address: re.Match[str]) -> str:
+    segments = address[2].split("/")
+    return address[1] + "/".join(one if _HARMLESS_SEGMENT.fullmatch(one) else MASK for one in segments)

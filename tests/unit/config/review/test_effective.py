@@ -100,6 +100,7 @@ def test_sources() -> None:
 
 
 SECRETS = ("in-a-query-1", "in-arguments-2", "in_arguments_3", "in-arguments-4", "pasted_as_name_5", "pasted_as_name_6")
+MORE_SECRETS = ("in-a-header-10", "behind-an-option-11", "in-a-path-12")
 SECRET_VALUES = ("of-a-variable-7", "of-a-variable-8", "of-a-variable-9")
 
 
@@ -121,15 +122,16 @@ def test_no_secret_is_shown() -> None:
         system = "Use {SECRET_VALUES[1]} and {SECRET_VALUES[2]}."
         [mcp.program]
         command = "server"
-        args = ["--api-key", "{two}", "--token={three}", "Authorization: {four}", "https://me:{one}@host/"]
+        args = ["--api-key", "{two}", "--token={three}", "Authorization: {four}", "https://me:{one}@host/",
+            "-H", "Authorization: Bearer {MORE_SECRETS[0]}", "-p{MORE_SECRETS[1]}", "https://host/{MORE_SECRETS[2]}/mcp"]
         env = ["FOR_THE_PROGRAM", "{six}"]
         [mcp.address]
-        url = "https://host/mcp?token={one}"
+        url = "https://host/mcp/{MORE_SECRETS[2]}?token={one}"
         headers_env = {{ Authorization = "HEADER_VALUE", Other = "{five}" }}
         """,
         environ,
     )
     texts: list[Any] = [json.dumps(shown.values), json.dumps(shown.sources), written_toml(shown.values, shown.sources)]
-    assert [secret for secret in (*SECRETS, *SECRET_VALUES) for text in texts if secret in text] == []
+    assert [secret for secret in (*SECRETS, *MORE_SECRETS, *SECRET_VALUES) for text in texts if secret in text] == []
     assert "OWN_KEY" in texts[0]
     assert "HEADER_VALUE" in texts[0]

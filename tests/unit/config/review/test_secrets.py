@@ -17,6 +17,9 @@ MASKING = Masking({"PROVIDER_KEY": "hunter-22", "HOME": "/home/someone", "SHORT_
         ("Bearer abc.def", "Bearer ***"),
         ("/home/someone/turnwire.db", "/home/someone/turnwire.db"),
         ("https://host/v1", "https://host/v1"),
+        ("https://host:1/s/tok-1/mcp/?a=b", "https://host:1/***/***/mcp/?a=***"),
+        ("is https://host/hooks/tok-1, not more", "is https://host/***/*** not more"),
+        ("see http://[::1]:8000/v1beta/openai", "see http://[::1]:8000/v1beta/openai"),
         ("What is 1+1? a=b", "What is 1+1? a=b"),
         ("abc", "abc"),
     ],
@@ -29,21 +32,31 @@ def test_texts(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        (["-y", "server", "--port", "80"], ["-y", "server", "--port", "80"]),
-        (["--api-key", "abc", "x"], ["--api-key", "***", "x"]),
-        (["--token=abc", "x"], ["--token=***", "x"]),
-        (["--header", "Authorization: abc"], ["--header", "Authorization: ***"]),
-        (["--no-auth", "--verbose"], ["--no-auth", "--verbose"]),
-        (["PASSWORD=abc"], ["PASSWORD=***"]),
+        (["-y", "--port", "80", "--no-auth"], ["-y", "--port", "80", "--no-auth"]),
+        (["-y", "@scope/server-files@1.2", "."], ["-y", "@scope/server-files@1.2", "."]),
+        (["--api-key", "abc", "x"], ["--api-key", "***", "***"]),
+        (["--token=abc", "--mode=abc", "--a=b\nc"], ["--token=***", "--mode=***", "--a=***"]),
+        (["-H", "Authorization: Bearer abc"], ["-H", "***"]),
+        (["--header=Authorization: Bearer abc"], ["--header=***"]),
+        (["-pabc", "-p=abc", "-Habc", "--Token-Abc", "--abc123"], ["***"] * 5),
+        (["PASSWORD=abc", "mcp", "abc", "123456"], ["***"] * 4),
+        (["https://me:abc@host/mcp/abc?k=abc", "https://host"], ["https://***@host/mcp/***?k=***", "https://host"]),
+        (["x https://host/abc", "postgres://me:abc@host/db", "@abc/d1"], ["***"] * 3),
+        (["-", "--", ""], ["-", "--", "***"]),
     ],
 )
 def test_arguments(given: list[str], shown: list[str]) -> None:
-    """The value after an option, or in it."""
+    """What is known to be harmless is shown, whatever stands before it."""
     assert MASKING.value("mcp.x.args", given) == shown
 
 
-def test_names_of_variables_are_shown_in_capitals_alone() -> None:
+def test_names_of_variables_are_shown_if_they_are_set_or_look_like_names() -> None:
     """Others may be keys that were pasted where a name belongs."""
+    for name in ("OPENAI_API_KEY", "S3_KEY", "AUTH0_TOKEN", "KEY_2", "_KEY", ""):
+        assert MASKING.variable(name) == name
+    for key in ("AKIAIOSFODNN7EXAMPLE", "ABCDEF0123456789", "A1B2C3D4"):
+        assert MASKING.variable(key) == "***"
+    assert Masking({"A1B2C3": "x", "lower": "y"}).value("x.env", ["A1B2C3", "lower"]) == ["A1B2C3", "lower"]
     assert MASKING.value("x.api_key_env", "OPENAI_API_KEY") == "OPENAI_API_KEY"
     assert MASKING.value("x.api_key_env", "abcdef0123456789") == "***"
     assert MASKING.value("x.env", ["HOME", "a1b2"]) == ["HOME", "***"]

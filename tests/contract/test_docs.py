@@ -55,6 +55,26 @@ CONFIGURATIONS = {"docs/tools.md": next(block for block in blocks(TEXTS["docs/to
 CALLS = [line for text in TEXTS.values() for line in commands(text) if re.search(r" [\w.]+Service/\w+", line)]
 
 
+NAMES_OF_REGISTRIES = re.compile(
+    r"(?:pip install|npm install|npm i|go get|uv add)[^\n`]*[ '\"]"
+    r"(?:turnwire(?:-client)?(?:\[\w+\])?|@turnwire/\w+|github\.com/turnwire/\S+)['\"`\s]"
+)
+"""How a command names a package that the registries do not have: whoever registers the name gets the users."""
+
+
+@pytest.mark.parametrize("folder", ["server/turnwire", "docs", "examples", "README.md"])
+def test_nothing_recommends_a_name_that_nobody_owns(folder: str) -> None:
+    """Installing is from a checkout or a release, but for the page about releases."""
+    files = [ROOT / folder] if folder == "README.md" else sorted((ROOT / folder).rglob("*"))
+    texts = {
+        path: path.read_text()
+        for path in files
+        if path.suffix in {".md", ".py", ".toml", ".ts"} and not {"node_modules", "build", "dist"} & {*path.parts}
+    }
+    assert texts
+    assert [(path, found) for path, text in texts.items() for found in NAMES_OF_REGISTRIES.findall(text)] == []
+
+
 def method(name: str) -> MethodDescriptor:
     """Returns the method of a full name such as `opencode.message.MessageService/GetMessages`."""
     service_name, _, method_name = name.partition("/")

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
+
 from turnwire.cli.operator.output import print_error, print_json
 from turnwire.cli.visible_text import visible
-from turnwire.config import Config, ConfigError, load_config
+from turnwire.config import Config, ConfigError
+from turnwire.config.configuration import open_document, read_config
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import (
@@ -117,7 +120,7 @@ class TokenCommands:
 
     def _with_file(self, action: Callable[[TokenFile, Config], int], *, create: bool = False) -> int:
         try:
-            config = load_config(self._path, self._environ, self._options)
+            config = self._config()
         except ConfigError as error:
             return _fail(str(error), 2)
         try:
@@ -128,6 +131,26 @@ class TokenCommands:
                 file.close()
         except StorageError as error:
             return _fail(error.message, 1)
+
+    def _config(self) -> Config:
+        """Returns the server's configuration.
+
+        Raises:
+            ConfigError: it is invalid, or does not say where the tokens are: without `storage.path` they are where the
+                server was started, which may be another folder than this.
+        """
+        document = open_document(self._path, self._environ, self._options)
+        config = read_config(document)
+        named = config.auth.tokens is not None or document.source("storage.path") != "default"
+        if named or document.file is None:
+            return config
+        path, there = config.storage.path, document.file.parent / config.storage.path
+        if path.absolute().parent.samefile(there.parent) or (path.exists() and not there.exists()):
+            return config
+        if there.exists() and not path.exists():
+            return msgspec.structs.replace(config, storage=msgspec.structs.replace(config.storage, path=there))
+        problem = f"is left out, so {path} is in the folder where the server was started: set it, or give --db FILE"
+        raise document.error("storage.path", problem)
 
 
 def _problem(tenant: str, subject: str, role: str) -> str:

@@ -17,6 +17,8 @@ from turnwire.config.sections import SECTIONS, TABLES, custom_value, describe_er
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 """Pattern for the name of an environment variable."""
 
+INSTALL_EXTRAS = "pip install -r requirements-extras.txt --require-hashes --no-deps"
+
 _NAMES = frozenset({*SECTIONS, *TABLES, "permissions"})
 
 KEY_OF_OVERRIDE = {
@@ -141,7 +143,8 @@ class Document:
             ConfigError: one is missing.
         """
         if not all(map(_is_installed, modules)):
-            raise self.error(key, f"needs a package that is not installed: pip install 'turnwire[{extra}]'")
+            problem = f"needs the extra {extra!r}, whose packages are not installed: {INSTALL_EXTRAS}"
+            raise self.error(key, f"{problem} (a file of the release and of a checkout)")
 
     def error(self, key: str, problem: str) -> ConfigError:
         """Returns the error about a key, with the source of its value."""

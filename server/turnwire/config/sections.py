@@ -143,7 +143,7 @@ class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class TracingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Traces, sent to a collector as OTLP over HTTP with protobuf.
 
-    Needs the extra: `pip install 'turnwire[otel]'`. A key with its default is taken from the variable of OpenTelemetry
+    Needs the extra `otel` (docs/install.md). A key with its default is taken from the variable of OpenTelemetry
     that is named with it; [operations.md](operations.md#traces) has the other variables.
     """
 

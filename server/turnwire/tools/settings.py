@@ -17,8 +17,8 @@ from turnwire.domain.bounds import Count, Seconds
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An MCP server: either a program to start (`command`) or an address (`url`).
 
-    NAME has at most 32 letters, digits, "_" and "-"; the server's tools are called `NAME.TOOL`. Needs the extra:
-    `pip install 'turnwire[mcp]'`.
+    NAME has at most 32 letters, digits, "_" and "-"; the server's tools are called `NAME.TOOL`. Needs the extra `mcp`
+    (docs/install.md).
     """
 
     command: str = ""

@@ -68,6 +68,42 @@ def test_wrong_options_create_nothing(arguments: list[str], problem: str) -> Non
     assert not Path("turnwire-tokens.db").exists()
 
 
+@pytest.fixture
+def server_folder(tmp_path: Path) -> Path:
+    """A folder with a configuration that does not say where the database is."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    (folder / "turnwire.toml").write_text("[auth]\nmethods = ['token']")
+    return folder
+
+
+@pytest.mark.parametrize("databases", [[], [".", "server"]])
+def test_tokens_of_a_server_whose_folder_is_unknown_are_refused(server_folder: Path, databases: list[str]) -> None:
+    """From another folder than the configuration's: they could end where no server reads them."""
+    for folder in databases:
+        Path(folder, "turnwire.db").touch()
+    for arguments in (["create", "--subject", "eve"], ["list"], ["revoke", "tok_1"]):
+        done = token(*arguments, "--config", "server/turnwire.toml")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.startswith("turnwire: server/turnwire.toml: storage.path: is left out")
+    assert list(Path().glob("**/*tokens*")) == []
+    done = token(
+        "create", "--subject", "eve", "--config", "server/turnwire.toml", "--db", str(server_folder / "turnwire.db")
+    )
+    assert (done.exit_code, (server_folder / "turnwire-tokens.db").exists()) == (0, True)
+
+
+def test_tokens_are_beside_the_only_database(server_folder: Path) -> None:
+    """In the configuration's folder or in this one."""
+    (server_folder / "turnwire.db").touch()
+    assert token("create", "--subject", "eve", "--config", "server/turnwire.toml").exit_code == 0
+    assert (server_folder / "turnwire-tokens.db").exists()
+    assert "eve" in token("list", "--config", str(server_folder / "turnwire.toml")).stdout
+    (server_folder / "turnwire.db").rename("turnwire.db")
+    assert token("create", "--subject", "ada", "--config", "server/turnwire.toml").exit_code == 0
+    assert Path("turnwire-tokens.db").exists()
+
+
 def test_a_server_without_tokens_is_no_mistake_to_create() -> None:
     """Neither listing nor revoking makes a file; the error names the place."""
     for arguments in (["list"], ["revoke", "tok_1"]):

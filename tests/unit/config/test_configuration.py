@@ -43,7 +43,7 @@ def test_tracing_without_its_packages_is_said(monkeypatch: pytest.MonkeyPatch) -
     for name in ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.exporter"):
         monkeypatch.setitem(sys.modules, name, None)
     load("[tracing]\nenabled = false")
-    expected = r"tracing: needs a package that is not installed: pip install 'turnwire\[otel\]'"
+    expected = r"tracing: needs the extra 'otel', .*: pip install -r requirements-extras.txt"
     with pytest.raises(ConfigError, match=expected):
         load("[tracing]\nenabled = true")
 

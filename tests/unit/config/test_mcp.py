@@ -65,6 +65,6 @@ def test_wrong_mcp_settings_name_themselves(text: str, message: str) -> None:
 def test_mcp_without_its_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, with the command that installs it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"mcp: needs a package that is not installed: pip install 'turnwire\[mcp\]'"):
+    with pytest.raises(ConfigError, match=r"mcp: needs the extra 'mcp', .*: pip install -r requirements-extras.txt"):
         load('[mcp.a]\ncommand = "x"')
     assert load("").mcp == {}

@@ -162,8 +162,8 @@ class Server:
         config, codec = self._config, ProtoCodec()
         tracer = await stack.enter_async_context(_tracing(config))
         listener = self._bind(tracer, stack)
-        listeners: _Listeners = (listener, *self._bind_web(tracer, stack))
         observer = self._start_observing(stack)
+        listeners: _Listeners = (listener, *self._bind_web(tracer, observer, stack))
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
@@ -218,7 +218,7 @@ class Server:
         self.address = listener.bind(config.server.listen, access)
         return listener
 
-    def _bind_web(self, tracer: Tracer, stack: AsyncExitStack) -> tuple[WebServer, ...]:
+    def _bind_web(self, tracer: Tracer, observer: Observer, stack: AsyncExitStack) -> tuple[WebServer, ...]:
         """Takes the address of the web listener, if there is one. Calls wait until it starts."""
         config, tls = self._config.web, self._config.tls
         if not config.listen:
@@ -226,7 +226,7 @@ class Server:
         limits = (self._config.server.max_message_bytes, config.max_connections)
         settings = WebSettings(*limits, config.allowed_origins, is_local=not is_open(config.listen))
         certificates = WebCertificates(tls.cert, tls.key, tls.client_ca) if tls.cert and tls.key else None
-        web = WebServer(settings, self.load.unread, certificates, tracer)
+        web = WebServer(settings, self.load.unread, certificates, tracer, observer.handshake_failed)
         stack.push_async_callback(web.stop, timedelta())
         self.web_address = web.bind(*host_and_port(config.listen))
         return (web,)

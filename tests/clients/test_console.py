@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.servers.authority import Authority
+
 ROOT = Path(__file__).parents[2]
 CONSOLE = ROOT / "console"
 BUILT = ROOT / "server/turnwire/console"
@@ -68,13 +70,15 @@ def test_built_console_is_that_of_the_sources(packages: None, tmp_path: Path) ->
 @in_browser
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("suite", SUITES)
-def test_console_in_chromium(packages: None, suite: str) -> None:
+def test_console_in_chromium(packages: None, suite: str, tmp_path: Path) -> None:
     """Every suite of console/tests passes; what it measures is printed."""
+    certificate = Authority("Turnwire tests").issue("", "localhost").write(tmp_path, "server")
     printed = run(
         *("node", "--test", "--test-reporter=spec", f"tests/{suite}"),
         TURNWIRE_COMMAND=json.dumps([sys.executable, "-m", "turnwire"]),
         TURNWIRE_ASKER=json.dumps(ASKER),
         TURNWIRE_ROOT=str(ROOT),
+        TURNWIRE_CERTIFICATE=json.dumps([str(path) for path in certificate]),
         CHROMIUM=shutil.which("chromium") or "",
     )
     print("\n".join(line for line in printed.splitlines() if re.search(r" ms\b|frames", line) and "✔" not in line))

@@ -18,7 +18,6 @@ from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest
 from tests.support.clients.conversation import ask
 from tests.support.clients.http2 import Http2Answer, http2_client
 from tests.support.clients.web import END, WebClient, web_client
-from tests.support.fakes.loop import settled
 from tests.support.servers.collector import collector
 from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
 from tests.support.servers.running import running_server
@@ -276,33 +275,3 @@ async def test_a_stop_ends_streams_of_http2(tmp_path: Path) -> None:
             pass
         assert client.ended_by == 0
         await stopping
-
-
-async def _is_served(web: WebClient) -> bool:
-    try:
-        return (await web.json("server.ServerService/GetServerInfo", {})).status == 200
-    except aiohttp.ClientError:
-        return False
-
-
-async def test_connections_count_before_their_handshake(tmp_path: Path) -> None:
-    """Those that never begin it would take all files that the process may open."""
-    few = TOML.replace("[web]", "[web]\nmax_connections = 3")
-    async with running_server(tmp_path, tls(tmp_path) + few) as server:
-        host, port = server.web_address[8:].rsplit(":", 1)
-        opened = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
-        waiting = [asyncio.create_task(reader.read()) for reader, _ in opened]
-        held = set(waiting)
-        while len(held) > 3:
-            _, held = await asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
-        await settled()
-        assert not [task for task in held if task.done()]
-        for task in waiting:
-            task.cancel()
-        for _, writer in opened:
-            writer.close()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
-        async with web_client(server.web_address, connector=aiohttp.TCPConnector(ssl=context)) as web:
-            while not await _is_served(web):  # before the server has seen that the others are gone
-                pass

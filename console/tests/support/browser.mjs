@@ -10,10 +10,10 @@ const ARGS = [
   "--disable-component-update", "--disable-sync",
 ];
 
-/** Starts a browser; `close` ends it. */
-export async function startBrowser() {
+/** Starts a browser, with further switches; `close` ends it. */
+export async function startBrowser(switches = []) {
   const folder = await mkdtemp(join(tmpdir(), "turnwire-chromium-"));
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: [...ARGS, `--disk-cache-dir=${folder}`] });
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: [...ARGS, ...switches, `--disk-cache-dir=${folder}`] });
   return {
     browser,
     close: async () => {

@@ -23,12 +23,12 @@ export class Server {
   #folder;
   #log = "";
 
-  /** Starts a server with a configuration in TOML, without `[web]`. */
-  static async start(toml = "") {
+  /** Starts a server with a configuration in TOML, without `[web]`. One with `[tls]` is reached by https. */
+  static async start(toml = "", scheme = "http") {
     const server = new Server();
     server.#folder = await mkdtemp(join(tmpdir(), "turnwire-console-"));
     server.port = await freePort();
-    server.url = `http://127.0.0.1:${server.port}`;
+    server.url = `${scheme}://127.0.0.1:${server.port}`;
     await writeFile(join(server.#folder, "turnwire.toml"), `${toml}\n[web]\nlisten = "127.0.0.1:${server.port}"\n`);
     await server.run();
     return server;

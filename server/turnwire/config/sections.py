@@ -76,7 +76,8 @@ class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Origins of web pages that may call beside the console, such as `https://app.example`; `"*"` allows all. A
     listener on 127.0.0.1 without TLS that is reached by another name, as behind a proxy, needs that name's origin."""
     max_connections: Count = 10_000
-    """Connections at a time; further ones are closed at once. At most half of the files that the process may open."""
+    """Connections at a time; further ones are closed at once. At most half of the files that the process may open. One
+    with TLS counts from the end of its handshake."""
     insecure: bool = False
     """True lets the listener be where other machines can reach it without both TLS and authentication."""
 

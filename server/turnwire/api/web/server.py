@@ -5,7 +5,6 @@ import logging
 import socket
 from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
-from functools import partial
 from typing import NamedTuple
 
 from uvicorn.config import Config
@@ -17,9 +16,9 @@ from turnwire.api.web.app import WebApplication
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import routes_of
 from turnwire.api.web.http.certificates import WebCertificates
-from turnwire.api.web.http.handshake import Handshake
+from turnwire.api.web.http.handshakes import report_failures
 from turnwire.api.web.http.http1 import Http1
-from turnwire.api.web.http.limits import IDLE_SECONDS, Connections
+from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, Connections
 from turnwire.api.web.http.work import a_few_at_a_time
 from turnwire.api.web.origins import Origins
 from turnwire.api.web.protocols.call import Gatekeeper
@@ -53,15 +52,18 @@ class WebServer:
         unread: Unread,
         certificates: WebCertificates | None = None,
         tracer: Tracer = NO_TRACER,
+        handshake_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Args:
         settings: Bounds, and which pages may call.
         unread: Counts the answers of all listeners together.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one they cost nothing.
+        handshake_failed: Called with the problem of each handshake of TLS that fails.
         """
         self._tracer = tracer
         self._certificates = certificates
+        self._handshake_failed = handshake_failed
         # TLS proves the name that was called; without it, a name that resolves to this machine proves nothing
         origins = Origins(settings.allowed_origins, checks_host=settings.is_local and certificates is None)
         self._application = WebApplication(origins, Console(), settings.max_message_bytes, unread)
@@ -124,13 +126,17 @@ class WebServer:
         config.load()
         loop = asyncio.get_running_loop()
 
-        def plain() -> Http1:
+        def connection() -> Http1:
             return Http1(config, self._state, {}, loop, all_connections=self._connections)
 
-        make: Callable[[], asyncio.Protocol] = plain
-        if self._certificates is not None:
-            make = partial(Handshake, self._certificates.context(), plain, self._connections, loop)
-        self._server = await loop.create_server(make, sock=self._socket, backlog=_BACKLOG)
+        if self._certificates is None:
+            self._server = await loop.create_server(connection, sock=self._socket, backlog=_BACKLOG)
+            return
+        context = self._certificates.context()
+        report_failures(context, self._handshake_failed)
+        self._server = await loop.create_server(
+            connection, sock=self._socket, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=HEAD_SECONDS
+        )
 
     async def stop(self, grace: timedelta) -> None:
         """Refuses new calls, and cancels running ones that do not end within the grace period. Idempotent.

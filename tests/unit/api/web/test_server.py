@@ -54,6 +54,8 @@ async def test_connections_are_closed_a_few_at_a_time() -> None:
         Ended.count = 0
         assert await most_in_a_round(asyncio.create_task(close()), lambda: Ended.count) <= MANY // 5
         assert Ended.count == open_ones
+    late = Ended()
+    assert not connections.add(cast(Connection, late), cast(asyncio.Transport, late))  # its handshake took so long
 
 
 async def test_requests_are_cancelled_a_few_at_a_time() -> None:

@@ -51,6 +51,7 @@ class Connections:
         """
         self._max = min(max_connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._transports: dict[Connection, asyncio.Transport] = {}
+        self._is_stopped = False
         self._cut_offs = CutOffLog()
         self.work = Work()
         """What they have still to read."""
@@ -60,8 +61,11 @@ class Connections:
         return len(self._transports)
 
     def add(self, connection: Connection, transport: asyncio.Transport) -> bool:
-        """Takes a connection. Returns False when there are too many, and takes none then."""
-        if len(self._transports) >= self._max:
+        """Takes a connection. Returns False when there are too many or the listener stops, and takes none then.
+
+        A handshake that is under way when the listener stops ends after that.
+        """
+        if self._is_stopped or len(self._transports) >= self._max:
             return False
         self._transports[connection] = transport
         _notice_dead_peers(transport.get_extra_info("socket"))
@@ -72,7 +76,11 @@ class Connections:
         self._transports.pop(connection, None)
 
     async def shutdown(self) -> None:
-        """Closes all connections that are idle, and the others once they are. Returns when all are told."""
+        """Closes all connections that are idle, and the others once they are. Returns when all are told.
+
+        No further one is taken.
+        """
+        self._is_stopped = True
         async for connection in a_few_at_a_time(list(self._transports)):
             if connection in self._transports:
                 connection.shutdown()

@@ -48,7 +48,7 @@ FIELDS = {
     "SessionLine": "session",
     "Text": "text",
     "ToolDefinition": "name description input_schema_json",
-    "ToolResult": "call_id output is_error tool_call_id",
+    "ToolResult": "call_id output is_error tool_call_id exit_code",
     "ToolUse": (
         "name call_id input_json status output error logs metadata_json started_at finished_at permission_id "
         "files full_output lease"
@@ -65,7 +65,7 @@ FIELDS = {
         "input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens reported_output_tokens"
     ),
 }
-"""Of every value in an archive of version 2. When one changes, raise VERSION, read the older versions still, and name
+"""Of every value in an archive of version 3. When one changes, raise VERSION, read the older versions still, and name
 both in docs/archive.md."""
 
 
@@ -92,4 +92,4 @@ def test_the_fields_are_those_of_the_version() -> None:
         assert list(structs(inspect.type_info(kind), found)) == []
     assert issubclass(Header, msgspec.Struct)
     assert {one.__name__: fields for one, fields in found.items()} == FIELDS
-    assert VERSION == 2
+    assert VERSION == 3

@@ -111,7 +111,9 @@ def test_failed_call() -> None:
         {"type": "tool_result", "tool_use_id": "c1", "content": "boom", "is_error": True},
         {"type": "tool_result", "tool_use_id": "c2", "content": "(no output)"},
     ]
-    assert [m["content"] for m in chat(*history)["messages"][2:]] == ["boom", "(no output)"]
+    assert [m["content"] for m in chat(*history)["messages"][2:]] == ["[the call failed]\nboom", "(no output)"]
+    outputs = [item["output"] for item in responses(*history)["input"] if item.get("type") == "function_call_output"]
+    assert outputs == ["[the call failed]\nboom", "(no output)"]
 
 
 def test_content_beside_calls_is_null() -> None:
@@ -211,6 +213,26 @@ def test_stray_tool_results() -> None:
     sent = chat(HELLO, message("assistant", DONE_CALL), paired, stray)["messages"]
     assert [m["role"] for m in sent] == ["user", "assistant", "tool", "user"]
     assert sent[-1]["content"] == "[result of tool call zz]\n42"
+
+
+@pytest.mark.parametrize(
+    ("result", "head"),
+    [
+        (
+            ToolResult(call_id="", output="no", is_error=True, exit_code=2),
+            "[result of a tool call: failed, exit code 2]",
+        ),
+        (ToolResult(call_id=" ", output="no", is_error=True), "[result of a tool call: failed]"),
+        (ToolResult(call_id="zz", output="no", exit_code=0), "[result of tool call zz: exit code 0]"),
+        (ToolResult(call_id="", output="no"), "[result of a tool call]"),
+    ],
+)
+def test_stray_results_tell_how_they_ended(result: ToolResult, head: str) -> None:
+    """A failure and the exit code, in every API; an id that there is not is not named."""
+    history = (HELLO, message("tool_result", result))
+    assert chat(*history)["messages"][-1]["content"] == f"{head}\nno"
+    assert responses(*history)["input"][-1]["content"][-1]["text"] == f"{head}\nno"
+    assert without_breakpoints(anthropic(*history))[-1]["content"][-1]["text"] == f"{head}\nno"
 
 
 OPTIONS = GenerationOptions(temperature=0.5, top_p=0.9, max_output_tokens=7, stop_sequences=("x",))

@@ -136,7 +136,7 @@ def test_chat_shows_images_behind_all_results_of_the_step() -> None:
 def test_files_of_a_result_that_is_told_as_text() -> None:
     """They follow the text."""
     odd = message("assistant", ToolUse(name="f", input_json="[]", status=ToolStatus.ERROR, error="no", files=(IMAGE,)))
-    told = "[result of a call of f, whose arguments were not a JSON object]\nno"
+    told = "[result of a call of f, whose arguments were not a JSON object]\n[the call failed]\nno"
     assert result_of(anthropic(HELLO, odd, files=BYTES))[1:] == [{"type": "text", "text": told}, ANTHROPIC_IMAGE]
     assert [e["type"] for e in responses(HELLO, odd, files=BYTES)["input"][-1]["content"]] == [
         "input_text",

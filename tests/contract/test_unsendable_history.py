@@ -85,7 +85,7 @@ def kinds(wire: dict[str, Any]) -> list[tuple[str, list[str]]]:
 def test_calls_without_an_object_are_told_as_text(arguments: str) -> None:
     """No API takes such arguments back, some encoders fail on them; the model still learns what became of its call."""
     history = (HELLO, answer(ToolUse(name="f", call_id="c", input_json=arguments, status=ToolStatus.ERROR, error="no")))
-    told = "[result of a call of f, whose arguments were not a JSON object]\nno"
+    told = "[result of a call of f, whose arguments were not a JSON object]\n[the call failed]\nno"
     assert chat(*history)["messages"][1:] == [{"role": "user", "content": told}]
     assert responses(*history)["input"][1:] == [{"role": "user", "content": [{"type": "input_text", "text": told}]}]
     assert without_breakpoints(anthropic(*history)) == [

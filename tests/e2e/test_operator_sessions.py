@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import AppendMessageRequest
+from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_TOOL_RESULT, ToolResultContent
+from opencode.message.message_pb2 import AppendMessageRequest, MessagePart
 from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.conversation import new_session, talk, text, tool
 from tests.support.servers.process import server_process
@@ -107,8 +107,12 @@ async def test_messages_are_shown(operator: Operator) -> None:
     """With their parts, in both orders, as many as asked for."""
     session_id = await new_session(operator.client)
     await talk(operator.client, "/reason I think.\nFirst line.\n\nLast line.", session_id)
+    failed = MessagePart(tool_result=ToolResultContent(call_id="c9", output="no", is_error=True, exit_code=2))
+    append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_TOOL_RESULT, parts=[failed])
+    await operator.client.messages.AppendMessage(append)
     await talk(operator.client, '/tool known {"a": 1}\n/step\ndone', session_id)
     printed = (await operator.run("messages", "show", session_id)).stdout
+    assert "\n  (result: failed, exit code 2) no\n" in printed
     assert "\n  (reasoning) I think." in printed
     assert "\n  First line.\n  \n  Last line.\n" in printed
     assert '  (call) known {"a": 1} -> ' in printed

@@ -1211,7 +1211,10 @@ type ToolResultContent struct {
 	IsError bool `protobuf:"varint,3,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
 	// This server's id of the call that it answers: ToolCallState.id. "" when the sender gave call_id alone and the result is
 	// not shown with its call.
-	ToolCallId    string `protobuf:"bytes,4,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	ToolCallId string `protobuf:"bytes,4,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// The exit code of the command that the tool ran. Absent when there is none or it is not known. Models are sent it; it does
+	// not decide whether the tool failed: is_error does.
+	ExitCode      *int32 `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1272,6 +1275,13 @@ func (x *ToolResultContent) GetToolCallId() string {
 		return x.ToolCallId
 	}
 	return ""
+}
+
+func (x *ToolResultContent) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
 }
 
 // Names content that only its provider understands, such as sealed reasoning or the trace of a tool the provider ran.
@@ -1638,13 +1648,16 @@ const file_opencode_message_content_proto_rawDesc = "" +
 	"\x10ReasoningContent\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"$\n" +
 	"\x0eRefusalContent\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\"\x81\x01\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"\xb1\x01\n" +
 	"\x11ToolResultContent\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x16\n" +
 	"\x06output\x18\x02 \x01(\tR\x06output\x12\x19\n" +
 	"\bis_error\x18\x03 \x01(\bR\aisError\x12 \n" +
 	"\ftool_call_id\x18\x04 \x01(\tR\n" +
-	"toolCallId\"%\n" +
+	"toolCallId\x12 \n" +
+	"\texit_code\x18\x05 \x01(\x05H\x00R\bexitCode\x88\x01\x01B\f\n" +
+	"\n" +
+	"_exit_code\"%\n" +
 	"\x0fProviderContent\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\"\x98\x01\n" +
 	"\bModelRun\x12\x1f\n" +
@@ -1809,6 +1822,7 @@ func file_opencode_message_content_proto_init() {
 		(*Part_Refusal)(nil),
 		(*Part_Provider)(nil),
 	}
+	file_opencode_message_content_proto_msgTypes[8].OneofWrappers = []any{}
 	file_opencode_message_content_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

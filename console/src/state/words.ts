@@ -52,6 +52,12 @@ export function failureWords(failure: { reason: string; message: string }): stri
   return known && known !== failure.message ? `${known} ${failure.message}` : failure.message || failure.reason;
 }
 
+/** How the result of a tool ended; "" for a success without an exit code. */
+export function outcomeWords(result: { isError: boolean; exitCode?: number }): string {
+  const code = result.exitCode === undefined ? "" : `exit code ${result.exitCode}`;
+  return [result.isError ? "Failed" : code && "Done", code].filter(Boolean).join(", ");
+}
+
 /** Why an answer ended, when that is worth a word; "" when it simply ended. */
 export function endWords(reason: FinishReason): string {
   switch (reason) {

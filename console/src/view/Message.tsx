@@ -7,7 +7,7 @@ import { Markdown } from "../markdown/Markdown.js";
 import { askAgain, chooseAlternative, regenerate } from "../state/actions.js";
 import { notify } from "../state/app.js";
 import { isGrowing, type LiveConversation, speakerOf, textOf } from "../state/conversation.js";
-import { count, endWords, failureWords, money, when } from "../state/words.js";
+import { count, endWords, failureWords, money, outcomeWords, when } from "../state/words.js";
 import { Editor } from "./Editor.js";
 import { Files } from "./Files.js";
 import { Icons } from "./icons.js";
@@ -107,7 +107,12 @@ function PartView({ part, live, message, growing }: { part: Part; live: LiveConv
     case "toolUse":
       return <div class="part"><ToolCall call={content.value} live={live} sessionId={message.sessionId} growing={growing} /></div>;
     case "toolResult":
-      return <pre class="part text" dir="auto" tabIndex={0} role="group" aria-label="Result">{content.value.output}</pre>;
+      return (
+        <div class="part">
+          {outcomeWords(content.value) && <p class={`small ${content.value.isError ? "wrong" : "soft"}`}>{outcomeWords(content.value)}</p>}
+          <pre class="text" dir="auto" tabIndex={0} role="group" aria-label="Result">{content.value.output}</pre>
+        </div>
+      );
     case "provider":
       return <p class="part small soft">{content.value.kind}</p>;
     case "file":

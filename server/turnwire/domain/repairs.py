@@ -106,7 +106,7 @@ _EXPLANATIONS: Mapping[RepairReason, str] = {
         "The arguments of this call of {name} are not a JSON object, and no API accepts them; the model reads the "
         "result as text."
     ),
-    RepairReason.RESULT_WITHOUT_CALL: "The call {call_id!r} is not part of the request, so its result is sent as text.",
+    RepairReason.RESULT_WITHOUT_CALL: "{call} is not part of the request, so its result is sent as text.",
     RepairReason.ID_MAPPED: "The API does not accept the call id {call_id!r} here; {wire_id} is sent.",
     RepairReason.NAME_MAPPED: "The API does not accept the tool name {name!r}; {wire_name} is sent.",
     RepairReason.FILE_NOT_SHOWN: "This model cannot be shown {mime}; a line names the file.",

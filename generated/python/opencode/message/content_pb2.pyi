@@ -630,6 +630,7 @@ class ToolResultContent(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
     TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The provider's id of the call that it answers; "" when the provider gave none. AppendMessage takes it without
     tool_call_id, and then it may be of a call that this server does not know.
@@ -642,6 +643,10 @@ class ToolResultContent(_message.Message):
     """This server's id of the call that it answers: ToolCallState.id. "" when the sender gave call_id alone and the result is
     not shown with its call.
     """
+    exit_code: _builtins.int
+    """The exit code of the command that the tool ran. Absent when there is none or it is not known. Models are sent it; it does
+    not decide whether the tool failed: is_error does.
+    """
     def __init__(
         self,
         *,
@@ -649,12 +654,15 @@ class ToolResultContent(_message.Message):
         output: _builtins.str = ...,
         is_error: _builtins.bool = ...,
         tool_call_id: _builtins.str = ...,
+        exit_code: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "is_error", b"is_error", "output", b"output", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "call_id", b"call_id", "exit_code", b"exit_code", "is_error", b"is_error", "output", b"output", "tool_call_id", b"tool_call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
 
 Global___ToolResultContent: _TypeAlias = ToolResultContent  # noqa: Y015
 

@@ -170,7 +170,8 @@ def _part(sent: content.Part) -> m.Part:
 
 
 def _tool_result(sent: content.ToolResultContent) -> m.ToolResult:
-    return m.ToolResult(call_id=sent.call_id, output=sent.output, is_error=sent.is_error)
+    exit_code = sent.exit_code if sent.HasField("exit_code") else None
+    return m.ToolResult(call_id=sent.call_id, output=sent.output, is_error=sent.is_error, exit_code=exit_code)
 
 
 def _tool_use(sent: tool_pb2.ToolCallState) -> m.ToolUse:

@@ -32,6 +32,7 @@ from opencode.session.session_pb2 import (
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire.cli.connection import Connection, ConnectionProblem, describe
 from turnwire.cli.operator.output import one_line, print_error, print_json, print_line, print_marked, print_table
+from turnwire.cli.tool_outcome import result_outcome
 
 PAGE_SIZE = 100
 """Sessions or messages of one call: what is printed while the next call runs."""
@@ -287,13 +288,15 @@ def _print_message(message: SessionMessage) -> None:
 
 def _text(part: Part) -> str:
     kind = part.WhichOneof("content") or ""
-    call, file = part.tool_use, part.file
+    call, file, result = part.tool_use, part.file, part.tool_result
+    outcome = result_outcome(result)
+    failed = f"failed: {call.error}" if call.HasField("error") else ""
     texts = {
         "text": part.text.text,
         "reasoning": f"(reasoning) {part.reasoning.text}",
         "refusal": f"(refusal) {part.refusal.text}",
-        "tool_use": f"(call) {call.name} {call.input_json} -> {call.output or call.error or call.status}",
-        "tool_result": f"(result) {part.tool_result.output}",
+        "tool_use": f"(call) {call.name} {call.input_json} -> {failed or call.output or call.status}",
+        "tool_result": f"(result{outcome and ': '}{outcome}) {result.output}",
         "file": f"(file) {file.filename or file.sha256} {file.mime}",
     }
     return texts.get(kind, f"({kind or 'unknown'})")

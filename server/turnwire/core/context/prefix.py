@@ -217,7 +217,9 @@ def _content_form(part: Part) -> list[Any]:
             result = [call.status, call.output, call.error, list(map(_file_form, call.files))]
             return ["ToolUse", part.first_id, call.call_id, call.name, call.input_json, *result]
         case ToolResult() as answer:
-            return ["ToolResult", answer.call_id, answer.output, answer.is_error]
+            # without an exit code as before there was one, so that stored digests stay true
+            exit_code = [] if answer.exit_code is None else [answer.exit_code]
+            return ["ToolResult", answer.call_id, answer.output, answer.is_error, *exit_code]
 
 
 def _file_form(file: File) -> list[Any]:

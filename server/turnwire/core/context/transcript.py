@@ -106,7 +106,9 @@ def _lines(part: Part, files: Mapping[str, bytes]) -> Iterator[str]:
             yield from (_file_line(file, files) for file in call.files)
         case ToolResult() as answer:
             word = "error" if answer.is_error else "result"
-            yield f"[{word} of call {answer.call_id}: {shorten(answer.output, MAX_RESULT_CHARS)}]"
+            named = f"call {answer.call_id}" if answer.call_id else "a call"
+            code = "" if answer.exit_code is None else f", exit code {answer.exit_code}"
+            yield f"[{word} of {named}{code}: {shorten(answer.output, MAX_RESULT_CHARS)}]"
         case _:
             pass
 

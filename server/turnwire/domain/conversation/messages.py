@@ -164,7 +164,7 @@ class ToolUse(Struct, frozen=True, gc=False, tag="tool_use", kw_only=True, omit_
         return is_ready and "." not in self.name
 
 
-class ToolResult(Struct, frozen=True, gc=False, tag="tool_result", kw_only=True):
+class ToolResult(Struct, frozen=True, gc=False, tag="tool_result", kw_only=True, omit_defaults=True):
     """A tool result in a message of its own."""
 
     call_id: str
@@ -173,6 +173,14 @@ class ToolResult(Struct, frozen=True, gc=False, tag="tool_result", kw_only=True)
     is_error: bool = False
     tool_call_id: str = ""
     """Id of the part with the call; "" when no known call has the provider's id."""
+    exit_code: int | None = None
+    """Exit code of the command that the tool ran; None when there is none or it is not known."""
+
+
+def outcome_words(*, is_error: bool, exit_code: int | None) -> str:
+    """Returns how a tool ended, such as "failed, exit code 3", for models and people; "" when its output says all."""
+    words = ("failed" if is_error else "", "" if exit_code is None else f"exit code {exit_code}")
+    return ", ".join(word for word in words if word)
 
 
 class ProviderContent(Struct, frozen=True, gc=False, tag="provider"):

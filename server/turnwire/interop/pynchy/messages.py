@@ -100,6 +100,8 @@ _FACTS = {"exit_code": int, "failed": bool, "legacy_kind": str}
 """What metadata of a row may say, and of which type it is."""
 
 _MAX_FACT_CHARS = 100
+_MAX_EXIT_CODE = 2**31 - 1
+"""The contract's field has 32 bits."""
 
 
 def _kind(row: Row, rules: Rules) -> tuple[MessageType, Mapping[str, Any]]:
@@ -136,7 +138,14 @@ def _content(type_: MessageType, facts: Mapping[str, Any], text: str) -> Content
     if "legacy_kind" in facts:
         return Text(text) if type_ is MessageType.HOST else Reasoning(text)
     if type_ is MessageType.TOOL_RESULT:
-        return ToolResult(call_id="", output=text, is_error=bool(facts.get("exit_code") or facts.get("failed")))
+        code = facts.get("exit_code")
+        return ToolResult(
+            call_id="",
+            output=text,
+            is_error=bool(code or facts.get("failed")),
+            # metadata keeps a number that no command can have given
+            exit_code=code if code is not None and abs(code) <= _MAX_EXIT_CODE else None,
+        )
     return Text(text)
 
 

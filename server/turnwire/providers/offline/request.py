@@ -155,7 +155,9 @@ def _part(message: Message, part: Part, repairs: RepairList) -> dict[str, Any]:
         case ToolUse() as call:
             shown["tool_calls"] = _call(call)
         case ToolResult() as result:
-            shown["tool_results"] = {"call_id": result.call_id, "output": result.output, "is_error": result.is_error}
+            code = {} if result.exit_code is None else {"exit_code": result.exit_code}
+            said = {"call_id": result.call_id, "output": result.output, "is_error": result.is_error}
+            shown["tool_results"] = said | code
         case Reasoning():
             repairs.dropped(RepairReason.REASONING_OF_ANOTHER_MODEL, message, part)
         case ProviderContent():

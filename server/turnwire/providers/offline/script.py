@@ -356,6 +356,7 @@ def _result_line(content: object) -> str:
             return f"{name} returned: {output}"
         case ToolUse(name=name, error=str(error)):
             return f"{name} failed: {error}"
-        case ToolResult(call_id=call_id, output=output, is_error=is_error):
-            return f"{call_id} {'failed' if is_error else 'returned'}: {output}"
+        case ToolResult(call_id=call_id, output=output, is_error=is_error, exit_code=exit_code):
+            code = "" if exit_code is None else f" with exit code {exit_code}"
+            return f"{call_id or 'a call'} {'failed' if is_error else 'returned'}{code}: {output}"
     return ""

@@ -276,7 +276,7 @@ class ChatWriter(HistoryWriter):
             ]
         self._add(wire | self._reasoning(answer, with_reasoning))
         for call in answer.calls:
-            result = join_text((call.result, *call.file_texts())) or NO_OUTPUT
+            result = join_text((call.marked_result, *call.file_texts())) or NO_OUTPUT
             self._add({"role": "tool", "tool_call_id": call.call_id, "content": result})
 
     def _reasoning(self, answer: _Answer, wanted: bool) -> dict[str, Any]:

@@ -199,10 +199,10 @@ def _call(call: SentCall) -> Item:
 def _output(call: SentCall) -> Item:
     output: str | list[Item]
     if call.media():
-        said: list[str | ShownFile] = [call.result] if call.result else []
+        said: list[str | ShownFile] = [call.marked_result] if call.marked_result else []
         output = [_entry(item) for item in (*said, *call.files)]
     else:
-        output = join_text((call.result, *call.file_texts())) or NO_OUTPUT
+        output = join_text((call.marked_result, *call.file_texts())) or NO_OUTPUT
     return {"type": "function_call_output", "call_id": call.call_id, "output": output}
 
 

@@ -21,6 +21,7 @@ from turnwire.domain.conversation.messages import (
     ToolResult,
     ToolStatus,
     ToolUse,
+    outcome_words,
 )
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.repairs import RepairReason
@@ -44,6 +45,10 @@ GO_ON = "(conversation continues)"
 
 NO_OUTPUT = "(no output)"
 """Sent as the result of a tool without output, where an API refuses a blank result."""
+
+
+FAILED = "[the call failed]"
+"""The first line of the result of a failed call, where an API cannot say it otherwise."""
 
 
 class ShownFile(Struct, frozen=True, kw_only=True):
@@ -73,6 +78,11 @@ class SentCall(Struct, frozen=True, kw_only=True):
     """"" when the tool had no output."""
     is_error: bool
     files: tuple[ShownFile, ...]
+
+    @property
+    def marked_result(self) -> str:
+        """The result for an API that has no mark of failure: its first line tells that the call failed."""
+        return f"{FAILED}\n{self.result}" if self.is_error else self.result
 
     def media(self) -> tuple[ShownFile, ...]:
         """Returns the images and PDFs of the result."""
@@ -300,7 +310,8 @@ class RequestReader:
         if arguments is None:
             self.repairs.replaced(RepairReason.ARGUMENTS_NO_OBJECT, message, part, name=call.name)
             head = f"[result of a call of {call.name}, whose arguments were not a JSON object]"
-            return ToldResult(text=f"{head}\n{result or NO_OUTPUT}", files=files)
+            failed = "" if call.status is ToolStatus.SUCCESS else f"{FAILED}\n"
+            return ToldResult(text=f"{head}\n{failed}{result or NO_OUTPUT}", files=files)
         call_id = self._ids.wire_id(part.first_id, call)
         if call_id != call.call_id:
             self.repairs.replaced(RepairReason.ID_MAPPED, message, part, call_id=call.call_id, wire_id=call_id)
@@ -346,8 +357,12 @@ class RequestReader:
         if result.call_id in self._carried:
             self.repairs.dropped(RepairReason.RESULT_SHOWN_WITH_CALL, message, part, call_id=result.call_id)
             return ""
-        self.repairs.replaced(RepairReason.RESULT_WITHOUT_CALL, message, part, call_id=result.call_id)
-        return f"[result of tool call {result.call_id}]\n{result.output}"
+        is_named = bool(result.call_id.strip())
+        named = f"The call {result.call_id!r}" if is_named else "The call of this result has no id and"
+        self.repairs.replaced(RepairReason.RESULT_WITHOUT_CALL, message, part, call=named)
+        call = f"tool call {result.call_id}" if is_named else "a tool call"
+        outcome = outcome_words(is_error=result.is_error, exit_code=result.exit_code)
+        return f"[result of {call}{outcome and ': '}{outcome}]\n{result.output}"
 
 
 def files_heading(tool: str) -> str:

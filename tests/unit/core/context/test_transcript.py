@@ -45,6 +45,14 @@ def test_words_stand_in_full_and_the_rest_is_shortened() -> None:
     assert result == "Tool:\n[result of call c1: late]"
 
 
+def test_a_failed_command_tells_its_exit_code() -> None:
+    """Also when its call has no id."""
+    failed = ToolResult(call_id="", output="no", is_error=True, exit_code=2)
+    assert transcript([make_message("r", failed, type=MessageType.TOOL_RESULT)], {}) == (
+        "Tool:\n[error of a call, exit code 2: no]",
+    )
+
+
 def test_missing_bytes_are_named() -> None:
     """A file that is gone leaves its name."""
     [entry] = transcript([make_message("u", NOTES)], {})

@@ -112,6 +112,15 @@ def test_a_result_may_name_the_part_of_its_call() -> None:
     assert fold_results(unnamed, anonymous, END)[0].answers_message_id == "msg_3"
 
 
+def test_an_exit_code_goes_into_the_call() -> None:
+    """A call has no field for it. That of a success says nothing."""
+    history = [make_answer("msg_1", _call())]
+    for code, output in ((2, "[exit code 2]\nno"), (0, "no")):
+        _, work = fold_results(_results(ToolResult(call_id="c1", output="no", exit_code=code)), history, END)
+        assert isinstance(change := work.changes[0], PutMessage)
+        assert [call.output for _, call in change.message.tool_calls()] == [output]
+
+
 def test_a_result_for_a_part_that_is_no_call_is_refused() -> None:
     """Unlike an id of the provider's, which may be of a call that was never here; two ids of two calls are an error."""
     history = [make_answer("msg_1", "text", _call())]

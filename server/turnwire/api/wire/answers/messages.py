@@ -69,6 +69,7 @@ def part(value: m.Part) -> content.Part:
                     output=outcome.output,
                     is_error=outcome.is_error,
                     tool_call_id=outcome.tool_call_id,
+                    exit_code=outcome.exit_code,
                 )
             )
         case m.ProviderContent(kind):

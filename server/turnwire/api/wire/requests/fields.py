@@ -86,7 +86,13 @@ def tool_result(checks: Checks, field: str, sent: content_pb2.ToolResultContent)
     """Returns the result of a tool call as a part of a message; it names the call by either id."""
     if not sent.tool_call_id:
         checks.required(f"{field}.call_id", sent.call_id)
-    return ToolResult(call_id=sent.call_id, output=sent.output, is_error=sent.is_error, tool_call_id=sent.tool_call_id)
+    return ToolResult(
+        call_id=sent.call_id,
+        output=sent.output,
+        is_error=sent.is_error,
+        tool_call_id=sent.tool_call_id,
+        exit_code=sent.exit_code if sent.HasField("exit_code") else None,
+    )
 
 
 def file(checks: Checks, field: str, sent: message_pb2.FilePart | tool_pb2.ToolResultFile) -> NewFile:

@@ -100,7 +100,8 @@ class TurnPrinter:
     def _show_result(self, state: ToolCallState) -> None:
         if state.HasField("output") or state.HasField("error"):
             self._break_line()
-            self._out(f"{state.name} -> {state.output or state.error}", "tool_use")
+            said = f"failed: {state.error}" if state.HasField("error") else state.output
+            self._out(f"{state.name} -> {said}", "tool_use")
             self._break_line()
 
     def _show_end(self, ended: Turn) -> None:

@@ -10,7 +10,7 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.text import Text
 
-from opencode.message.content_pb2 import FinishReason, MessageType, SessionMessage, TokenUsage
+from opencode.message.content_pb2 import FinishReason, MessageType, SessionMessage, TokenUsage, ToolResultContent
 from opencode.question.question_pb2 import Question, QuestionAction
 from opencode.search.search_pb2 import SearchHit
 from opencode.session.session_pb2 import SessionInfo, SessionStatus
@@ -20,6 +20,7 @@ from turnwire.cli.chat.asking.filling import Filling
 from turnwire.cli.chat.asking.forms import Field
 from turnwire.cli.chat.plain.turn_printer import finish_reason_name
 from turnwire.cli.chat.view.markdown_blocks import Block
+from turnwire.cli.tool_outcome import result_outcome
 from turnwire.cli.visible_text import visible
 
 MAX_ARGUMENTS_CHARS = 200
@@ -82,6 +83,15 @@ def call(state: ToolCallState) -> RenderableType:
         if body
         else head
     )
+
+
+def result(shown: ToolResultContent) -> RenderableType:
+    """Draws the result of a call that is not in the conversation: how it ended, then the output, shortened."""
+    failed, outcome = shown.is_error, result_outcome(shown)
+    head = Text.assemble("\n", ("● ", "red" if failed else "green"), ("result", "bold"), " ")
+    head.append(outcome, "red" if failed else "dim")
+    body = _first_lines(visible(shown.output).strip("\n"))
+    return Text.assemble(head, "\n", (_indented(body), "red" if failed else "dim")) if body else head
 
 
 def permission(request: PermissionRequest, waiting: int) -> list[RenderableType]:
@@ -224,6 +234,8 @@ def recalled(message: SessionMessage) -> list[RenderableType]:
                 drawn.append(reasoning(len(part.reasoning.text), None))
             case "tool_use":
                 drawn.append(call(part.tool_use))
+            case "tool_result":
+                drawn.append(result(part.tool_result))
             case "file":
                 drawn.append(note(f"[{_line(part.file.filename)}]"))
     return drawn

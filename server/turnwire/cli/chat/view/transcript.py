@@ -191,7 +191,11 @@ class Transcript:
     def _show_added(self, message: SessionMessage) -> None:
         if message.request_id and message.request_id in self._own_requests:
             self._own_requests.discard(message.request_id)
-        elif message.type == MessageType.MESSAGE_TYPE_USER or (
+        elif (
+            message.type == MessageType.MESSAGE_TYPE_USER
+            # That of a known call is shown with it.
+            or (message.type == MessageType.MESSAGE_TYPE_TOOL_RESULT and not message.answers_message_id)
+        ) or (
             # What the server reports and summarises has events of its own.
             message.type in (MessageType.MESSAGE_TYPE_HOST, MessageType.MESSAGE_TYPE_SYSTEM)
             and not message.metadata_json

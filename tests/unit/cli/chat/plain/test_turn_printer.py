@@ -126,7 +126,7 @@ def test_a_refused_call_shows_its_error() -> None:
     started = SessionEvent(part_started=PartStarted(message_id="m", part=Part(tool_use=ToolCallState(name="fly"))))
     refused = ToolCallState(name="fly", input_json="{}", status="error", error="no such tool")
     finished = SessionEvent(part_finished=PartFinished(message_id="m", part=Part(tool_use=refused)))
-    assert shown(started, delta(0, "{}"), finished) == "fly {}\nfly -> no such tool\n"
+    assert shown(started, delta(0, "{}"), finished) == "fly {}\nfly -> failed: no such tool\n"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """How things look."""
 
 import json
+from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -13,6 +14,7 @@ from opencode.message.content_pb2 import (
     SessionMessage,
     TextContent,
     TokenUsage,
+    ToolResultContent,
 )
 from opencode.question.question_pb2 import LinkForm, Question, SchemaForm
 from opencode.tool.tool_pb2 import PermissionReply, PermissionRequest, ToolCallState
@@ -114,6 +116,17 @@ def test_messages_of_before_are_shortened() -> None:
     shown = text_of(*drawings.recalled(message))
     assert shown.startswith("\nAnn > x x")
     assert "(1,000 more characters)" in shown.replace("\n", " ")
+
+
+def test_a_result_without_its_call_tells_how_it_ended() -> None:
+    """A failed command does not look like a good one."""
+
+    def shown(**fields: Any) -> str:
+        part = Part(tool_result=ToolResultContent(**fields))
+        return text_of(*drawings.recalled(SessionMessage(type=MessageType.MESSAGE_TYPE_TOOL_RESULT, parts=[part])))
+
+    assert shown(output="no\n", is_error=True, exit_code=2) == "\n● result failed, exit code 2\n  no\n"
+    assert shown(output="yes", exit_code=0) == "\n● result exit code 0\n  yes\n"
 
 
 def test_times_have_the_unit_that_fits() -> None:

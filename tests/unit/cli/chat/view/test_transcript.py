@@ -20,6 +20,7 @@ from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_STREAMING,
     MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_TOOL_RESULT,
     MESSAGE_TYPE_USER,
     PART_STATUS_COMPLETE,
     PART_STATUS_STREAMING,
@@ -27,6 +28,7 @@ from opencode.message.content_pb2 import (
     ReasoningContent,
     SessionMessage,
     TextContent,
+    ToolResultContent,
 )
 from opencode.tool.tool_pb2 import ToolCallState
 from opencode.turn.turn_pb2 import Turn
@@ -192,6 +194,17 @@ def test_messages_of_others_are_drawn_and_own_ones_are_not() -> None:
 
     made = transcript(added("mine"), added("theirs"), added(""), own={"mine"})
     assert text_of(made.take(1000)) == "\nann > hello\n\nann > hello\n"
+
+
+def test_results_without_their_call_are_drawn() -> None:
+    """That of a known call is drawn with it."""
+
+    def added(answers: str) -> SessionEvent:
+        part = Part(tool_result=ToolResultContent(output="no", is_error=True, exit_code=2))
+        message = SessionMessage(type=MESSAGE_TYPE_TOOL_RESULT, answers_message_id=answers, parts=[part])
+        return SessionEvent(message_added=MessageAdded(message=message))
+
+    assert text_of(transcript(added(""), added("msg_1")).take(1000)) == "\n● result failed, exit code 2\n  no\n"
 
 
 def test_remarks_do_not_wait_for_a_text_that_grows() -> None:

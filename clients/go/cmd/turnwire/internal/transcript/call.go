@@ -124,11 +124,21 @@ func lastLines(logs []string, columns int, open bool) []string {
 	return lines
 }
 
-func resultStyle(isError bool) text.Style {
-	if isError {
-		return text.Red
+// result lays out a result that is a message of its own: how it ended, as far as that is known, and the output.
+func result(result *pb.ToolResultContent, columns int, open bool) []string {
+	var words []string
+	style, outcome := text.None, text.Faint
+	if result.GetIsError() {
+		words, style, outcome = append(words, "✗ failed"), text.Red, text.Red
 	}
-	return text.None
+	if result.ExitCode != nil {
+		words = append(words, fmt.Sprintf("exit code %d", result.GetExitCode()))
+	}
+	lines := output(result.GetOutput(), columns, open, style)
+	if len(words) == 0 {
+		return lines
+	}
+	return append([]string{text.Cut(outcome.On(strings.Join(words, ", ")), columns)}, lines...)
 }
 
 // pretty writes JSON with a line for each field; what is no JSON stays as it is.

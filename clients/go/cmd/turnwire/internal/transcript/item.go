@@ -157,7 +157,7 @@ func (i *item) part(part *pb.Part, columns int) []string {
 	case *pb.Part_ToolUse:
 		return call(content.ToolUse, columns, i.open)
 	case *pb.Part_ToolResult:
-		return output(content.ToolResult.GetOutput(), columns, i.open, resultStyle(content.ToolResult.GetIsError()))
+		return result(content.ToolResult, columns, i.open)
 	case *pb.Part_Refusal:
 		return text.Wrap(text.Clean("Refused: "+content.Refusal.GetText()), columns, text.Red)
 	case *pb.Part_File:

@@ -213,6 +213,26 @@ func TestStates(t *testing.T) {
 	}
 }
 
+func TestAResultTellsHowItEnded(t *testing.T) {
+	code := int32(2)
+	for _, one := range []struct {
+		result *pb.ToolResultContent
+		want   string
+	}{
+		{&pb.ToolResultContent{Output: "no", IsError: true, ExitCode: &code}, "✗ failed, exit code 2\n  no"},
+		{&pb.ToolResultContent{Output: "no", IsError: true}, "✗ failed\n  no"},
+		{&pb.ToolResultContent{Output: "yes"}, "  yes"},
+	} {
+		i := item{message: &pb.SessionMessage{
+			Type: pb.MessageType_MESSAGE_TYPE_TOOL_RESULT, Parts: []*pb.Part{{Content: &pb.Part_ToolResult{ToolResult: one.result}}},
+		}}
+		got := styles.ReplaceAllString(strings.Join(i.layOut(40)[1:], "\n"), "")
+		if strings.TrimRight(got, "\n") != one.want {
+			t.Errorf("got %q, want %q", got, one.want)
+		}
+	}
+}
+
 func TestNoLineIsLongerThanTheWindow(t *testing.T) {
 	m := message("m", strings.Repeat("世界 words ", 50)+"\n\n```\n"+strings.Repeat("x", 300)+"\n```")
 	m.ModelRun = &pb.ModelRun{ProviderId: strings.Repeat("p", 100), ModelRequested: "m"}

@@ -19,8 +19,7 @@ from turnwire.domain.money import Usage
 from turnwire.ports.commit import AddSpending, Change, Commit, MarkArchived, PutMessage, PutSession
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.accounts import add_to_totals
-from turnwire.storage.sqlite.renewal import adopt_codec
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.upkeep import adopt_words
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.sqlite.writing.changes import CommitWriter
@@ -58,7 +57,6 @@ def fill(path: Path, sessions: int, messages: int) -> None:
         for pragma in ("page_size=8192", "journal_mode=WAL", "synchronous=OFF", "foreign_keys=ON", "cache_size=-65536"):
             db.execute(f"PRAGMA {pragma}")
         migrate(db)
-        adopt_codec(db, ProtoCodec.version)
         adopt_words(db)
         writer, pending = CommitWriter(ProtoCodec(), 10_000), 0
         writer.next_position = 1

@@ -18,8 +18,7 @@ from turnwire.domain.searching.hits import Search, SearchOrder
 from turnwire.domain.searching.queries import parse_query
 from turnwire.domain.searching.words import tokens
 from turnwire.ports.commit import Commit, PutMessage, PutSession
-from turnwire.storage.sqlite.renewal import adopt_codec
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching import entries
 from turnwire.storage.sqlite.searching.facets import expression
 from turnwire.storage.sqlite.searching.finding import find
@@ -108,7 +107,6 @@ def _database(path: Path) -> sqlite3.Connection:
     for pragma in ("page_size=8192", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-32768"):
         db.execute(f"PRAGMA {pragma}")
     migrate(db)
-    adopt_codec(db, ProtoCodec.version)
     adopt_words(db)
     return db
 

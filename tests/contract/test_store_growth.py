@@ -31,7 +31,7 @@ from turnwire.ports.commit import Commit, Growth, PutMessage, RemoveMessage
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.part_rows import DISPLAY, PART_BYTES
 from turnwire.storage.sqlite.reading.rows import read_messages
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.messages import WHOLE_TEXT_BYTES
 

@@ -17,7 +17,6 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage, PutTurn, RemoveMessage
 from turnwire.ports.pages import OpenCall, Page
 from turnwire.storage.sqlite.open_calls import listing
-from turnwire.storage.sqlite.schema.migrations import MIGRATIONS, migrate
 
 LOOK = ToolUse(name="look", call_id="c1", input_json="{}", started_at=NOW)
 ALL = frozenset[str]()
@@ -174,32 +173,3 @@ async def test_listing_reads_no_conversation(opened: OpenedStore) -> None:
             plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}")]
             long = [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step]
             assert long == ["SCAN (subquery-1)"], plan  # the growth of one part
-
-
-def test_an_upgrade_lists_the_calls_that_are_open(tmp_path: Path) -> None:
-    """Those of turns that run."""
-    with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as db:
-        for migration in MIGRATIONS[:6]:
-            db.executescript(migration)
-        db.execute(
-            "INSERT INTO sessions (id, session_id, tenant, body, updated_at_us) VALUES (1, 'ses_1', 't', ?, 0)",
-            ('{"created_at":"2026-01-01T00:00:00Z"}',),
-        )
-        for row, turn in ((1, "trn_run"), (2, "trn_end")):
-            ended = int(turn == "trn_end")
-            db.execute("INSERT INTO turns (turn_id, session, ended, body) VALUES (?, 1, ?, '{}')", (turn, ended))
-            db.execute(
-                "INSERT INTO messages (id, message_id, session, queued, place, turn_id, body, display)"
-                " VALUES (?, ?, 1, 0, ?, ?, '{}', x'')",
-                (row, f"msg_{row}", row, turn),
-            )
-            calls = [LOOK, _call(0, permission_id="per_1"), _call(0, name="fs.look"), _call(0, output="x")]
-            calls[3] = msgspec.structs.replace(calls[3], status=ToolStatus.SUCCESS)
-            for part in _answer(str(row), *calls).parts:
-                values = (row, part.index, msgspec.json.encode(part).decode(), part.part_id)
-                db.execute("INSERT INTO parts (message, part_index, body, tool_call_id) VALUES (?, ?, ?, ?)", values)
-        db.executescript("CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, applied_at TEXT)")
-        db.executemany("INSERT INTO schema_migrations (version) VALUES (?)", [(number,) for number in range(1, 7)])
-        migrate(db)
-        found = db.execute("SELECT session, tenant, tool, tool_call_id, since_us FROM open_calls").fetchall()
-    assert found == [(1, "t", "look", "prt_1_0", int(NOW.timestamp()) * 1_000_000)]

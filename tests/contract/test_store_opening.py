@@ -25,15 +25,15 @@ from turnwire.domain.errors import (
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.pages import Bounds, Page
+from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
-from turnwire.storage.sqlite.schema import migrations
 
 
 def _schema(path: Path) -> list[tuple[str, str]]:
     with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT name, coalesce(sql, '') FROM sqlite_schema ORDER BY name").fetchall()
-        return [*rows, *db.execute("SELECT version, applied_at FROM schema_migrations").fetchall()]
+        return [*rows, *db.execute("SELECT 'version', user_version FROM pragma_user_version").fetchall()]
 
 
 async def test_opening_again_changes_nothing(tmp_path: Path) -> None:
@@ -133,13 +133,26 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     async with opened_store(tmp_path) as opened:
         pass
     with closing(sqlite3.connect(opened.path)) as db, db:
-        db.execute("INSERT INTO schema_migrations (version) VALUES (99)")
+        db.execute("PRAGMA user_version = 99")
     before = _schema(opened.path)
     with pytest.raises(StorageSchemaTooNew) as caught:
         async with opened_store(tmp_path):
             pass
     assert caught.value.metadata["version"] == "99"
     assert _schema(opened.path) == before
+
+
+async def test_a_schema_from_before_the_first_release_is_refused(tmp_path: Path) -> None:
+    """The error says how its sessions move, and the file is as it was."""
+    path = tmp_path / "turnwire.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE schema_migrations (version INTEGER PRIMARY KEY, applied_at TEXT)")
+        db.execute("INSERT INTO schema_migrations (version) VALUES (7)")
+    before = _schema(path)
+    with pytest.raises(StorageError, match="export its sessions with that version, and import them"):
+        async with opened_store(tmp_path):
+            pass
+    assert _schema(path) == before
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
@@ -273,11 +286,11 @@ async def test_a_migration_that_fails_leaves_nothing(tmp_path: Path, monkeypatch
     before = _schema(opened.path)
     broken = "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;\nCREATE TABLE sessions (id INTEGER);\n"
     with monkeypatch.context() as patched, pytest.raises(StorageError):
-        patched.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken))
+        patched.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
         async with opened_store(tmp_path):
             pass
     assert _schema(opened.path) == before
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken.splitlines()[0]))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken.splitlines()[0]))
     async with opened_store(tmp_path) as opened:
         assert (await opened.store.of(DEFAULT_TENANT).session("ses_1")).session_id == "ses_1"
     assert "extra" in dict(row[:2] for row in _schema(opened.path))

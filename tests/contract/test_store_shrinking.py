@@ -1,4 +1,4 @@
-"""A file gives back what it does not need: new ones while they are used, others when they are rewritten."""
+"""A file gives back what it does not need: while it is used, or all at once."""
 
 import sqlite3
 from contextlib import closing
@@ -12,7 +12,7 @@ from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.care import shrinking
-from turnwire.storage.sqlite.care.shrinking import can_shrink, compact, shrink_some
+from turnwire.storage.sqlite.care.shrinking import compact, shrink_some
 from turnwire.storage.sqlite.connection import run
 
 
@@ -46,57 +46,15 @@ async def test_free_pages_go_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-async def test_a_small_file_of_before_is_rewritten_when_it_is_opened(tmp_path: Path) -> None:
-    """A large one is used as it is, until an operator compacts it."""
+async def test_compacting_needs_the_file_for_itself(tmp_path: Path) -> None:
+    """It answers how large the file was and is, and what is stored stays as it is."""
     path = await filled(tmp_path)
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA auto_vacuum = NONE")
-        db.execute("VACUUM")
-        assert not can_shrink(db)
-    async with opened_store(tmp_path) as opened:
-        assert await run(opened.store._writing, can_shrink)
-
-
-async def test_a_file_that_cannot_be_rewritten_is_used_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a disk without room for a second one the server starts all the same, and does so at the next start."""
-    path = await filled(tmp_path)
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA auto_vacuum = NONE")
-        db.execute("VACUUM")
-
-    def full(db: sqlite3.Connection) -> None:
-        db.execute(f"PRAGMA auto_vacuum = {shrinking.INCREMENTAL}")
-        raise sqlite3.OperationalError("database or disk is full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(shrinking, "rewrite", full)
-        async with opened_store(tmp_path) as opened:
-            await opened.store.commit(adding(make_message("msg_new", "new", session_id="ses_2")))
-            assert not await run(opened.store._writing, can_shrink)
-            assert not await run(opened.store._writing, shrink_some)
-    async with opened_store(tmp_path) as opened:
-        assert await run(opened.store._writing, can_shrink)
-
-
-async def test_compacting_needs_the_file_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers how large the file was and is, and a file that can shrink comes out of it."""
-    path = await filled(tmp_path)
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA auto_vacuum = NONE")
-        db.execute("VACUUM")
-    monkeypatch.setattr(shrinking, "SMALL_BYTES", path.stat().st_size - 1)
-    async with opened_store(tmp_path) as opened:
-        assert not await run(opened.store._writing, can_shrink)
-        assert not await run(opened.store._writing, shrink_some)
+    async with opened_store(tmp_path):
         with pytest.raises(StorageBusy):
             compact(path)
     compacted = compact(path)
-    assert compacted.bytes_after <= compacted.bytes_before
+    assert compacted.bytes_after < compacted.bytes_before / 2
     assert path.stat().st_size == compacted.bytes_after
-    with closing(sqlite3.connect(path)) as db:
-        assert can_shrink(db)
     async with opened_store(tmp_path) as opened:
         assert len((await opened.store.of(DEFAULT_TENANT).messages("ses_2", Page())).messages) == 1
 

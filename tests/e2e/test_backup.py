@@ -18,7 +18,7 @@ from tests.support.servers.running import connect
 from turnwire.cli.commands import app
 from turnwire.domain.errors import StorageError
 from turnwire.storage.sqlite.care.backup import back_up
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 
 
 def backup(source: Path, target: Path, *options: str) -> tuple[int, dict[str, Any], str]:

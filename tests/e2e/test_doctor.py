@@ -42,7 +42,7 @@ from turnwire.storage.sqlite.care.checks import (
     uploads,
 )
 from turnwire.storage.sqlite.care.findings import Problem, Severity
-from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
+from turnwire.storage.sqlite.schema import MIGRATIONS
 
 KEPT = sorted((Path(__file__).parents[1] / "contract/databases").glob("schema-*.sqlite"))
 
@@ -191,14 +191,6 @@ def test_damaged_pages_are_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_older_schema_is_said(tmp_path: Path) -> None:
-    """It is a note: a server migrates it."""
-    path = make_database(tmp_path / "a.db", "DELETE FROM schema_migrations WHERE version > 1")
-    code, report = doctor(path)
-    assert (code, report["schema_version"], report["is_complete"]) == (0, 1, False)
-    assert found(report, notes=True) == {"schema.older": 1}
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -226,7 +218,7 @@ def test_other_files_are_unusable(tmp_path: Path, content: bytes | None, words: 
 def test_newer_schema_is_unusable(tmp_path: Path) -> None:
     """The line names both versions."""
     newer = len(MIGRATIONS) + 1
-    path = make_database(tmp_path / "a.db", f"INSERT INTO schema_migrations (version) VALUES ({newer})")
+    path = make_database(tmp_path / "a.db", f"PRAGMA user_version = {newer}")
     done = CliRunner().invoke(app, ["doctor", "--json", str(path)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"schema version {newer}, this version knows {len(MIGRATIONS)}" in done.stderr

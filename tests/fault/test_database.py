@@ -52,11 +52,11 @@ async def test_newer_schema_is_refused(tmp_path: Path) -> None:
         await server.terminate()
     path = tmp_path / "turnwire.db"
     with sqlite3.connect(path) as db:
-        db.execute("INSERT INTO schema_migrations (version) VALUES (999)")
+        db.execute("PRAGMA user_version = 999")
     with pytest.raises(RuntimeError, match="schema version 999"):
         await ServerProcess.start(tmp_path)
     with sqlite3.connect(path) as db:
-        assert db.execute("SELECT max(version) FROM schema_migrations").fetchone() == (999,)
+        assert db.execute("PRAGMA user_version").fetchone() == (999,)
 
 
 async def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -48,14 +48,6 @@ class Subject(NamedTuple):
 class Codec(Protocol):
     """Makes frames and reads them. Pure and safe to call from any thread."""
 
-    @property
-    def version(self) -> int:
-        """Grows when a display form, or a durable event, comes out differently. What an older version made is replaced.
-
-        Display forms are made anew from their messages; stored events are dropped, and watchers read anew.
-        """
-        ...
-
     def encode_event(self, event: Event) -> bytes:
         """Returns the event as one frame of a batch of events."""
         ...

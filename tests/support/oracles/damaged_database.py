@@ -44,8 +44,7 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.renewal import adopt_codec
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.upkeep import adopt_words
 from turnwire.storage.sqlite.uploads import changes as uploads
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
@@ -159,7 +158,6 @@ def _fill_uploads(db: sqlite3.Connection) -> None:
 def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database one without a problem. The second session has dropped its first two events."""
     migrate(db)
-    adopt_codec(db, CODEC.version)
     adopt_words(db)
     db.execute("PRAGMA foreign_keys=ON")
     writer = CommitWriter(CODEC, 10_000)
@@ -232,7 +230,7 @@ DAMAGES = (
     _one("schema.index", "DROP INDEX turns_unfinished"),
     _one("schema.index", "DROP TRIGGER part_added"),
     _never("schema.table", "ALTER TABLE timelines ADD COLUMN theirs TEXT"),
-    _one("references.owner", "INSERT INTO parts (message, part_index, body) VALUES (999, 0, '{}')"),
+    _one("references.owner", "INSERT INTO parts (message, part_index, body, shown) VALUES (999, 0, '{}', x'')"),
     _one(
         "references.owner",
         "DELETE FROM sessions WHERE session_id = 'ses_2'",

@@ -17,9 +17,6 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.text import utf8_bytes
 from turnwire.ports.codec import DisplayForm, Subject
 
-VERSION = 3
-"""Version of the stored frames. Raise it when a display form or a durable event comes out differently."""
-
 
 def resume_token(token: str) -> bytes:
     """Returns the bytes of the field resume_token, to be joined to the frames of a batch of either kind."""
@@ -33,8 +30,6 @@ def end_of_list(token: str, *, truncated: bool) -> bytes:
 
 class ProtoCodec:
     """Implements `ports.codec.Codec`."""
-
-    version = VERSION
 
     def __init__(self) -> None:
         """Begins with nothing kept."""

@@ -5,9 +5,8 @@ import sqlite3
 from importlib.metadata import PackageNotFoundError, version
 
 from turnwire import __version__
-from turnwire.api.wire.codec import VERSION
 from turnwire.cli.operator.output import print_json, print_line
-from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
+from turnwire.storage.sqlite.schema import MIGRATIONS
 
 PACKAGES = (
     "grpcio",
@@ -30,7 +29,6 @@ def run_version(*, as_json: bool) -> int:
     found: dict[str, str | int | None] = {
         "turnwire": __version__,
         "schema": len(MIGRATIONS),
-        "codec": VERSION,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "platform": platform.platform(),

@@ -149,7 +149,7 @@ def examine(db: sqlite3.Connection) -> Shape:
         StorageError: it is another program's file, or one that was migrated in another way.
     """
     tables = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
-    if "schema_migrations" in tables:
+    if {"sessions", "turns"} <= tables.keys():
         raise StorageError("the file is a Turnwire database, not one of pynchy")
     _require("table", ("chats", "messages"), tables, "the file")
     (version,) = db.execute("PRAGMA user_version").fetchone()

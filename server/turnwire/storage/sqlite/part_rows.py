@@ -1,7 +1,7 @@
 """Parts as rows: their texts stand once, as raw UTF-8 beside the JSON of all else.
 
 A display form is `messages.display` and then of each part `shown`, `text`, `shown_between` and `output`, so that SQLite
-joins it without reading JSON. A row whose `shown` is NULL was written by an older version: its body has the texts.
+joins it without reading JSON.
 
 The text of a part that streams goes on in the rows of `part_growth`, so that a save costs what is new. Whoever writes
 `text` writes all of it, and a trigger removes those rows; only `parts.grown` says that there are any.
@@ -37,8 +37,8 @@ PART_BYTES = (
 )
 """What a part counts in `sessions.stored_bytes`, as SQL."""
 
-DISPLAY_BYTES = "max(messages.display_bytes, length(messages.display))"
-"""Length of a message's whole display form, as SQL, whatever version has made it."""
+DISPLAY_BYTES = "messages.display_bytes"
+"""Length of a message's whole display form, as SQL."""
 
 MESSAGE_BYTES = f"(SELECT CAST(total({PART_BYTES}) AS INTEGER) FROM parts WHERE message = messages.id)"
 """What is stored of the parts of a message, as SQL."""

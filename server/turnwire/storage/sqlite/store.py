@@ -29,15 +29,14 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
 from turnwire.storage.sqlite.care.file_watch import FileWatch
-from turnwire.storage.sqlite.care.shrinking import rewrite_if_small, shrinking
+from turnwire.storage.sqlite.care.shrinking import shrinking
 from turnwire.storage.sqlite.connection import ProcessLock, empty_log, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.log.retention import retaining
 from turnwire.storage.sqlite.long_reads import LongReads
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
-from turnwire.storage.sqlite.renewal import Renewal, adopt_codec, is_renewed
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.searching.upkeep import adopt_words, upkeep
 from turnwire.storage.sqlite.staging.queries import staged_sessions
@@ -128,14 +127,14 @@ class SqliteStore:
         opened: list[aiosqlite.Connection] = []
         try:
             opened.append(writing := await open_connection(settings.path, read_only=False))
-            is_renewing = await run(writing, _bring_up_to_date, codec.version)
+            await run(writing, _bring_up_to_date)
             for _ in range(3):
                 opened.append(await open_connection(settings.path, read_only=True))
             reading, long, searching = opened[1:]
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
-            index_upkeep, removal, changes.is_renewing = upkeep(writing), block_removal(writing), is_renewing
+            index_upkeep, removal = upkeep(writing), block_removal(writing)
             writer = GroupWriter(
                 writing,
                 files,
@@ -150,7 +149,6 @@ class SqliteStore:
             await writer.start()
             timelines = await run(writing, Timelines.begin, writer.published_position)
             key = await run(writing, token_key)
-            renewal = Renewal(writer, changes, codec)
         except BaseException:
             for connection in opened:
                 await connection.close()
@@ -158,11 +156,11 @@ class SqliteStore:
             lock.release()
             raise
         retention = retaining(writer, settings.retained_events_per_session, settings.retained_events_days, clock)
-        steps: list[Steps] = [renewal, retention, index_upkeep, removal, shrinking(writing), FileWatch(writer)]
+        steps: list[Steps] = [retention, index_upkeep, removal, shrinking(writing), FileWatch(writer)]
         for work in steps:
             work.start()
         uploads, aside, searches = SqliteUploads(writer, reading, removal), LongReads(long), Searches(searching)
-        reads = Reads(reading, aside, writer, sessions, accounts, renewal, searches, codec, settings.path)
+        reads = Reads(reading, aside, writer, sessions, accounts, searches, codec, settings.path)
         return cls(files, lock, opened, steps, reads, uploads=uploads, timelines=timelines, token_key=key)
 
     def commit(self, commit: Commit) -> Future[Committed]:
@@ -254,11 +252,8 @@ def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
     return files, lock
 
 
-def _bring_up_to_date(db: sqlite3.Connection, codec_version: int) -> bool:
-    """Returns whether messages of an older codec are still to be renewed."""
+def _bring_up_to_date(db: sqlite3.Connection) -> None:
+    """Makes the file one of this version."""
     migrate(db)
     empty_log(db)
-    rewrite_if_small(db)
-    adopt_codec(db, codec_version)
     adopt_words(db)
-    return not is_renewed(db)

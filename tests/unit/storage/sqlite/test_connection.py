@@ -21,7 +21,7 @@ from turnwire.storage.sqlite.connection import (
     run,
     translate,
 )
-from turnwire.storage.sqlite.schema.migrations import MIGRATIONS, _statements
+from turnwire.storage.sqlite.schema import MIGRATIONS, _statements
 
 
 def _error(code: int, message: str = "told") -> sqlite3.Error:

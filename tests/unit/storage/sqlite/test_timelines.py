@@ -7,7 +7,7 @@ import pytest
 
 from turnwire.ports.store import Moment, Standing
 from turnwire.storage.sqlite import timelines
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.timelines import Timelines
 
 

@@ -19,7 +19,6 @@ from turnwire.storage.sqlite.care.checks.structure import (
     CHANGED_TABLE,
     DAMAGED_FILE,
     DAMAGED_INDEX,
-    OLD_SCHEMA,
     check_pages,
     check_references,
     check_schema,
@@ -28,7 +27,7 @@ from turnwire.storage.sqlite.care.checks.uploads import check_uploads
 from turnwire.storage.sqlite.care.findings import Finding, Report, Tally
 from turnwire.storage.sqlite.care.inspection import FrameReader, Inspection
 from turnwire.storage.sqlite.care.opening import read_only, schema_version
-from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
+from turnwire.storage.sqlite.schema import MIGRATIONS
 
 TABLES = ("sessions", "turns", "permissions", "questions", "messages", "events", "files", "uploads")
 """The tables whose rows an examination reads, in its order."""
@@ -38,7 +37,7 @@ _CONTENTS = (
     *(check_events, check_files, check_uploads, check_search, check_listing, check_totals),
 )
 
-_UNRELIABLE = frozenset({DAMAGED_FILE, DAMAGED_INDEX, CHANGED_TABLE, CHANGED_INDEX, OLD_SCHEMA})
+_UNRELIABLE = frozenset({DAMAGED_FILE, DAMAGED_INDEX, CHANGED_TABLE, CHANGED_INDEX})
 """Problems that keep the contents from being examined: a query could miss rows or fail."""
 
 
@@ -116,7 +115,7 @@ class _Examination:
     def _of_structure(self) -> Iterator[Finding]:
         try:
             yield from check_pages(self._db)
-            yield from check_schema(self._db, self._version)
+            yield from check_schema(self._db)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):  # busy, or an I/O error
                 raise

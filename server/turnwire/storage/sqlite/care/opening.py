@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from turnwire.domain.errors import StorageCorrupt, StorageError
+from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, FAILURES, translate
-from turnwire.storage.sqlite.schema import migrations
 
 
 @contextlib.contextmanager
@@ -55,6 +55,6 @@ def schema_version(db: sqlite3.Connection) -> int:
         StorageCorrupt: the file is empty, or another program's database.
         StorageSchemaTooNew: a newer version of Turnwire has written it.
     """
-    if (version := migrations.schema_version(db)) == 0:
+    if (version := schema.schema_version(db)) == 0:
         raise StorageCorrupt("the file is empty, not a Turnwire database")
     return version

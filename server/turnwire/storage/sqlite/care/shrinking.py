@@ -1,6 +1,5 @@
 """Giving free pages back to the file system: a few at a time while a server runs, or all at once."""
 
-import contextlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +15,6 @@ from turnwire.storage.sqlite.steps import Steps
 
 INCREMENTAL = 2
 """`PRAGMA auto_vacuum` of files that can shrink while they are used."""
-
-SMALL_BYTES = 32 * 2**20
-"""A file of before is rewritten when it is opened, which takes some tenths of a second up to this size."""
 
 STEP_PAGES = 16
 """Given back in one step: 128 KiB, each page of which may be moved first."""
@@ -41,7 +37,7 @@ class Compacted(Struct, frozen=True, kw_only=True):
 
 
 def shrinking(connection: aiosqlite.Connection) -> Steps:
-    """Returns the work that gives free pages back, in a file that can shrink while it is used.
+    """Returns the work that gives free pages back.
 
     Args:
         connection: The writing connection.
@@ -52,38 +48,16 @@ def shrinking(connection: aiosqlite.Connection) -> Steps:
 def shrink_some(db: sqlite3.Connection) -> bool:
     """Carries out a step. Returns False when nothing is to be given back."""
     free, pages = _number(db, "freelist_count"), _number(db, "page_count")
-    if free <= SPARE_PAGES + pages // SPARE_SHARE or not can_shrink(db):
+    if free <= SPARE_PAGES + pages // SPARE_SHARE:
         return False
     db.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()  # a page for each row that is fetched
     return True
 
 
-def can_shrink(db: sqlite3.Connection) -> bool:
-    """Returns whether the file can shrink while it is used. Those of version 6 and before cannot, until `rewrite`."""
-    return _number(db, "auto_vacuum") == INCREMENTAL
-
-
-def rewrite_if_small(db: sqlite3.Connection) -> None:
-    """Rewrites a file of before, so that it can shrink from now on, unless that would take long.
-
-    Where that fails, as on a disk without room for it, the file is as it was, and can be used.
-    """
-    if not can_shrink(db) and _number(db, "page_count") * _number(db, "page_size") <= SMALL_BYTES:
-        try:
-            rewrite(db)
-        except sqlite3.OperationalError:
-            with contextlib.suppress(sqlite3.OperationalError):
-                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # what it wrote so far takes room
-
-
-def rewrite(db: sqlite3.Connection) -> None:
-    """Writes the whole file anew, without free pages. Needs as much free disk again, and holds all else up."""
-    db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
-    db.execute("VACUUM")
-
-
 def compact(path: Path) -> Compacted:
-    """Writes a database anew without free pages. No server can start meanwhile; an interrupted one has changed nothing.
+    """Writes a database anew without free pages, which needs as much free disk again.
+
+    No server can start meanwhile; an interrupted one has changed nothing.
 
     Args:
         path: The database.
@@ -101,7 +75,7 @@ def compact(path: Path) -> Compacted:
             schema_version(db)
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             before = path.stat().st_size
-            rewrite(db)
+            db.execute("VACUUM")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             return Compacted(path=str(path), bytes_before=before, bytes_after=path.stat().st_size)
     finally:

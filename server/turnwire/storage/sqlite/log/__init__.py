@@ -1,1 +1,1 @@
-"""The log of events: reading it, renewing what older versions wrote, and forgetting what is old."""
+"""The log of events: reading it, and forgetting what is old."""

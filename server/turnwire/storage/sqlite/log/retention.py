@@ -1,4 +1,4 @@
-"""Forgetting old events, in small steps between commits: by age, by count, and those that an older codec has made."""
+"""Forgetting old events, in small steps between commits: by age and by count."""
 
 import sqlite3
 from datetime import datetime, timedelta
@@ -60,24 +60,12 @@ class Retention:
 
     def step(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
         """Carries out a step. Returns False when nothing is left to do for now."""
-        if self._drop_given_up(db, deltas) or self._drop_over_count(db, deltas):
+        if self._drop_over_count(db, deltas):
             return True
         if not self._is_walking:  # begin again: what was kept for a turn may be free by now
             self._position, self._is_walking = 0, True
             self._boundary = self._old_position(db)
         return self._drop_old(db, deltas)
-
-    def _drop_given_up(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
-        """Removes events that `adopt_codec` has given up."""
-        rows = db.execute(
-            "SELECT position, sessions.id FROM events LEFT JOIN sessions USING (session_id)"
-            " WHERE position <= (SELECT pruned_through FROM log_state) ORDER BY position LIMIT ?",
-            (STEP_EVENTS,),
-        ).fetchall()
-        counted = Counted(db, {session for _, session in rows if session is not None})
-        db.executemany("DELETE FROM events WHERE position = ?", [(position,) for position, _ in rows])
-        deltas += counted.deltas()
-        return bool(rows)
 
     def _drop_over_count(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
         """Looks through all sessions once: commits keep to the count, unless it was lowered."""

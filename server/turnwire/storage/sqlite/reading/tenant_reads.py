@@ -47,7 +47,6 @@ from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.long_reads import LongReads, unless_long
 from turnwire.storage.sqlite.open_calls import listing
 from turnwire.storage.sqlite.reading import archives, displays, fitting, queries, usage, waiting
-from turnwire.storage.sqlite.renewal import Renewal
 from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.staging.queries import is_taken
 from turnwire.storage.sqlite.writing.writer import GroupWriter
@@ -66,7 +65,6 @@ class Reads:
     writer: GroupWriter
     cache: SessionCache
     accounts: Accounts
-    renewal: Renewal
     searches: Searches
     codec: Codec
     path: Path
@@ -180,10 +178,9 @@ class TenantReads:
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
-        renewing = None if self._reads.renewal.is_done else self._reads.codec
         if page.size is None:
-            return await self._by_length(displays.display, session_id, page, renewing)
-        return await self._by_size(displays.display, session_id, page, renewing)
+            return await self._by_length(displays.display, session_id, page)
+        return await self._by_size(displays.display, session_id, page)
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns one turn."""

@@ -67,8 +67,6 @@ class CommitWriter:
         """
         self._codec = codec
         self._retained_events = retained_events
-        self.is_renewing = True
-        """Whether rows of an older version of the codec may be there. Set on the writer's thread, or before it."""
         self.next_position = 0
         """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
         self.deltas: list[Delta] = []
@@ -91,7 +89,6 @@ class CommitWriter:
             commit.session_id,
             is_branched=row.branched_at > 0,
             archived_at_us=row.archived_at_us,
-            is_renewing=self.is_renewing,
             index_rows=self.index_rows,
         )
         before, stored_bytes, removal = row.head_sequence, 0, None

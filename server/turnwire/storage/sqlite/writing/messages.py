@@ -15,7 +15,6 @@ from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
-from turnwire.storage.sqlite.log.renewing import renew_message
 from turnwire.storage.sqlite.open_calls.filing import IS_FILED, file_call
 from turnwire.storage.sqlite.part_rows import grown_row, part_row
 from turnwire.storage.sqlite.searching.entries import index_message, is_final
@@ -32,8 +31,6 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         StorageError: the id is that of a message of another session, or a file is not stored.
     """
     message, session = change.message, unit.session
-    if unit.is_renewing:  # parts that the change does not name may be those of an older version
-        renew_message(unit.db, codec, message.message_id)
     growth = {one.part_index: one.offset for one in change.growth}
     form = codec.display_form(message, growth)
     if change.at_end:
@@ -48,7 +45,6 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         "body": text(msgspec.structs.replace(message, parts=(), **_ASSIGNED)),
         "display": form.head,
         "display_bytes": form.size_bytes,
-        "display_version": codec.version,
     }
     changed = change.part_indexes if _was_indexed(unit.db, change) else None
     if unit.is_branched:
@@ -235,14 +231,14 @@ _LENGTHEN = (
 _GROW = "UPDATE parts SET body = ?, shown = ?, shown_between = ?, grown = grown + ? WHERE id = ?"
 
 _PUT_MESSAGE = """
-INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_bytes, display_version,
-                      previous, hidden_at)
+INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_bytes, previous,
+                      hidden_at)
 VALUES (:message_id, :session, :queued,
         1 + max(
             (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
             (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 1 AND queued = :queued)
         ),
-        :turn_id, :body, :display, :display_bytes, :display_version,
+        :turn_id, :body, :display, :display_bytes,
         CASE WHEN :queued THEN '' ELSE coalesce(
             (SELECT message_id FROM messages
              WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
@@ -255,8 +251,7 @@ ON CONFLICT (message_id) DO UPDATE SET
     turn_id = excluded.turn_id,
     body = excluded.body,
     display = excluded.display,
-    display_bytes = excluded.display_bytes,
-    display_version = excluded.display_version
+    display_bytes = excluded.display_bytes
 WHERE messages.session = excluded.session
 RETURNING id, previous
 """

@@ -63,8 +63,6 @@ class Unit:
     """When the session was archived, as of the changes so far; 0 when it is not."""
     marked: MarkArchived | None = None
     """The change that has marked it otherwise than before."""
-    is_renewing: bool = False
-    """Whether rows of an older version of the codec may be there."""
     queue_revision: int = 0
     """That of the queue after its last change in the commit; 0 when it was not changed."""
 

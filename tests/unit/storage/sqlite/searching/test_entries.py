@@ -10,7 +10,7 @@ from turnwire.domain.conversation.messages import Content, Text, ToolStatus, Too
 from turnwire.domain.searching.words import tokens
 from turnwire.ports.codec import ShownPart
 from turnwire.storage.sqlite.part_rows import part_row
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.entries import add_rows, entry_text, remove_some
 from turnwire.storage.sqlite.searching.facets import indexed_words
 

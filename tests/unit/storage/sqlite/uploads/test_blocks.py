@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from turnwire.storage.sqlite.schema.migrations import migrate
+from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES, append, read, remove_some
 
 

@@ -20,9 +20,6 @@ LEFT_OVER = Problem("events.left", Severity.WARNING, "an event is kept that its 
 WITHOUT_SESSION = Problem("events.session", Severity.WARNING, "an event belongs to a session that is missing")
 WRONG_HEAD = Problem("sessions.head", Severity.ERROR, "the head of a session is before its newest event")
 WRONG_QUEUE = Problem("sessions.queue", Severity.ERROR, "the queue's revision is not that of the newest event about it")
-NEWER_CODEC = Problem(
-    "events.newer", Severity.NOTE, "a newer version has written events and display forms, so they are not examined"
-)
 
 _LAST_KIND = "SessionDeleted"
 """The one event that outlives its session."""
@@ -58,9 +55,6 @@ class _Row(Struct, frozen=True):
 
 def check_events(inspection: Inspection) -> Iterator[Finding]:
     """Follows the log of each session from its first event to its head."""
-    if _is_newer(inspection):
-        yield Finding(NEWER_CODEC, "log")
-        return
     rows = inspection.db.execute(
         "SELECT session_id, tenant, sequence, position, kind, frame FROM events ORDER BY session_id, sequence"
     )
@@ -195,8 +189,3 @@ def _log(db: sqlite3.Connection, session_id: str) -> _Log | None:
     query = f"SELECT {_LOG_COLUMNS} FROM sessions WHERE session_id = ?"
     row = db.execute(query, (session_id,)).fetchone()
     return _Log(*row) if row else None
-
-
-def _is_newer(inspection: Inspection) -> bool:
-    (version,) = inspection.db.execute("SELECT codec_version FROM log_state").fetchone()
-    return bool(version > inspection.codec.version)

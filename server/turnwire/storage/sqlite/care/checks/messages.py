@@ -21,9 +21,6 @@ WRONG_GROWTH = Problem("parts.growth", Severity.ERROR, "how much the text of a p
 WRONG_DISPLAY = Problem(
     "messages.display", Severity.ERROR, "what clients are shown of a message is not what its parts say"
 )
-OLD_DISPLAY = Problem(
-    "messages.outdated", Severity.NOTE, "a display form is of an older version: servers make it anew while they run"
-)
 WRONG_TURN = Problem("messages.turn", Severity.ERROR, "the turn of a message is filed wrongly")
 WRONG_QUEUED = Problem("messages.queued", Severity.ERROR, "the mark of a waiting message does not agree with it")
 WRONG_PREVIOUS = Problem("messages.previous", Severity.ERROR, "the message before a message is another one")
@@ -56,7 +53,6 @@ class _Row(NamedTuple):
     previous: str
     display: bytes
     display_bytes: int
-    display_version: int
     unfinished_turn: int
     part: int | None
     part_index: int
@@ -77,7 +73,7 @@ class _Row(NamedTuple):
 
 _ROWS = f"""
 SELECT messages.id, message_id, session_id, sessions.tenant, messages.turn_id, queued, messages.body,
-       previous, {DISPLAY}, display_bytes, display_version,
+       previous, {DISPLAY}, display_bytes,
        EXISTS (SELECT 1 FROM turns WHERE turns.turn_id = messages.turn_id
                AND json_extract(turns.body, '$.status') <> 'ended'),
        parts.id, part_index, {PART_COLUMNS}, shown, shown_between, grown,
@@ -220,22 +216,17 @@ def _check_result_files(inspection: Inspection, row: _Row, call: ToolUse) -> Ite
 
 
 def _check_display(inspection: Inspection, row: _Row, rows: list[_Row], message: Message) -> Iterator[Finding]:
-    version = inspection.codec.version
-    if row.display_version < version:
-        yield Finding(OLD_DISPLAY, row.message_id)
-    elif row.display_version == version:
-        made = inspection.codec.encode_display(message)
-        if made != row.display and not (
-            row.display_bytes == len(row.display) and inspection.frames.same_display(row.display, made)
-        ):
-            yield Finding(WRONG_DISPLAY, row.message_id, _display_anew(inspection, row, rows, message))
+    made = inspection.codec.encode_display(message)
+    is_same = row.display_bytes == len(row.display) and inspection.frames.same_display(row.display, made)
+    if made != row.display and not is_same:
+        yield Finding(WRONG_DISPLAY, row.message_id, _display_anew(inspection, row, rows, message))
 
 
 def _display_anew(inspection: Inspection, row: _Row, rows: list[_Row], message: Message) -> tuple[Statement, ...]:
     """Returns what stores a display form again, with what the parts add to it."""
     form = inspection.codec.display_form(message)
-    update = "UPDATE messages SET display = ?, display_bytes = ?, display_version = ? WHERE id = ?"
-    values = (form.head, form.size_bytes, inspection.codec.version, row.id)
+    update = "UPDATE messages SET display = ?, display_bytes = ? WHERE id = ?"
+    values = (form.head, form.size_bytes, row.id)
     part = "UPDATE parts SET body = ?, text = ?, output = ?, shown = ?, shown_between = ? WHERE id = ?"
     stored = (part_row(one, shown) for one, shown in zip(message.parts, form.parts, strict=True))
     ids = (found.part for found in rows if found.part is not None)

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from turnwire.storage.sqlite.care.findings import Finding, Problem, Severity, Statement
-from turnwire.storage.sqlite.schema.migrations import MIGRATIONS, migrate
+from turnwire.storage.sqlite.schema import migrate
 
 DAMAGED_FILE = Problem("file.damaged", Severity.ERROR, "SQLite finds the file damaged: restore a backup")
 DAMAGED_INDEX = Problem("file.index", Severity.ERROR, "an index does not agree with its table")
 CHANGED_TABLE = Problem("schema.table", Severity.ERROR, "a table is missing or is not as Turnwire made it")
 CHANGED_INDEX = Problem("schema.index", Severity.ERROR, "an index or a trigger is missing, or not as Turnwire made it")
 FOREIGN = Problem("schema.foreign", Severity.NOTE, "something in the schema was not made by Turnwire")
-OLD_SCHEMA = Problem(
-    "schema.older", Severity.NOTE, "the schema is older: a server migrates it at its start, and then it can be examined"
-)
 LOST_OWNER = Problem("references.owner", Severity.ERROR, "a row belongs to something that is missing")
 LOST_FILE = Problem("references.file", Severity.ERROR, "a part names a file whose bytes are not stored")
 
@@ -23,8 +20,6 @@ MAX_LINES = 100
 """Of SQLite's own findings; more of them say nothing new."""
 
 _OF_INDEX = re.compile(r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)")
-_MADE_BY_SERVERS = frozenset({"messages_outdated"})
-"""Objects that no migration makes; see storage/sqlite/renewal.py."""
 _OWNERS = {"session_facets": "session", "part_growth": "part"}
 """The columns that refer to owners, in tables whose rows have no number."""
 
@@ -40,24 +35,21 @@ def check_pages(db: sqlite3.Connection) -> Iterator[Finding]:
             yield Finding(DAMAGED_FILE, " ".join(line.split()))
 
 
-def check_schema(db: sqlite3.Connection, version: int) -> Iterator[Finding]:
+def check_schema(db: sqlite3.Connection) -> Iterator[Finding]:
     """Compares tables and indexes with those of a new database."""
-    if version < len(MIGRATIONS):
-        yield Finding(OLD_SCHEMA, f"version {version} of {len(MIGRATIONS)}")
-        return
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
         migrate(new)
         expected = _objects(new)
     found = _objects(db)
     for name, (kind, sql) in expected.items():
-        if name in found and _same(found[name], (kind, sql)):
+        if found.get(name) == (kind, sql):
             continue
         if kind in ("index", "trigger"):
             make = (Statement(f'DROP {kind} IF EXISTS "{name}"'), Statement(sql))
             yield Finding(CHANGED_INDEX, name, make)
         else:
             yield Finding(CHANGED_TABLE, name)
-    for name in found.keys() - expected.keys() - _MADE_BY_SERVERS:
+    for name in found.keys() - expected.keys():
         yield Finding(FOREIGN, name)
 
 
@@ -72,11 +64,6 @@ def check_references(db: sqlite3.Connection) -> Iterator[Finding]:
             yield Finding(LOST_OWNER, subject, (Statement(remove),))
         else:
             yield Finding(LOST_OWNER, subject, (Statement(f'DELETE FROM "{table}" WHERE rowid = ?', (row,)),))
-
-
-def _same(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Returns whether two definitions are the same: versions of SQLite quote renamed names in different ways."""
-    return all(a.replace('"', "") == b.replace('"', "") for a, b in zip(one, other, strict=True))
 
 
 def _objects(db: sqlite3.Connection) -> dict[str, tuple[str, str]]:

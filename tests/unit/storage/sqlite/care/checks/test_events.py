@@ -94,10 +94,3 @@ def test_deleted_session_keeps_its_last_event_alone(db: sqlite3.Connection) -> N
     assert found_by(db, check_events) == [("events.session", "ses_gone 1")]
     repair_by(db, check_events)
     assert db.execute("SELECT kind FROM events WHERE session_id = 'ses_gone'").fetchall() == [("SessionDeleted",)]
-
-
-def test_log_of_a_newer_codec_is_not_judged(db: sqlite3.Connection) -> None:
-    """Its kinds may be unknown here."""
-    db.execute("UPDATE log_state SET codec_version = 999")
-    db.execute("UPDATE events SET frame = x'ff'")
-    assert found_by(db, check_events) == [("events.newer", "log")]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.fakes.care import found_by, repair_by, whole_database
-from tests.support.oracles.damaged_database import CODEC, LOG
+from tests.support.oracles.damaged_database import LOG
 from turnwire.storage.sqlite.care.checks.messages import check_messages, check_order
 
 
@@ -29,13 +29,6 @@ def test_display_is_made_anew(db: sqlite3.Connection) -> None:
     assert found_by(db, check_messages) == [("messages.display", "msg_1"), ("messages.display", "msg_4")]
     repair_by(db, check_messages)
     assert db.execute("SELECT display FROM messages ORDER BY id").fetchall() == before
-
-
-def test_display_of_another_codec_is_not_judged(db: sqlite3.Connection) -> None:
-    """An older one is made anew by servers, a newer one is not known here."""
-    db.execute("UPDATE messages SET display = x'ff', display_version = ? WHERE id = 1", (CODEC.version - 1,))
-    db.execute("UPDATE messages SET display = x'ff', display_version = ? WHERE id = 2", (CODEC.version + 1,))
-    assert found_by(db, check_messages) == [("messages.outdated", "msg_1")]
 
 
 def test_order_begins_anew_in_each_session(db: sqlite3.Connection) -> None:

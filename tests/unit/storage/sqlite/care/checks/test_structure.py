@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.fakes.care import whole_database
 from turnwire.storage.sqlite.care.checks.structure import check_pages, check_references, check_schema
-from turnwire.storage.sqlite.schema.migrations import MIGRATIONS
 
 
 @pytest.fixture
@@ -19,12 +18,12 @@ def db() -> Iterator[sqlite3.Connection]:
 
 def schema(db: sqlite3.Connection) -> dict[str, str]:
     """Returns what is found of the schema: subject by problem."""
-    return {finding.problem.name: finding.subject for finding in check_schema(db, len(MIGRATIONS))}
+    return {finding.problem.name: finding.subject for finding in check_schema(db)}
 
 
 def test_whole_database_has_no_findings(db: sqlite3.Connection) -> None:
-    """The index that servers make for renewal is not foreign."""
-    assert [*check_pages(db), *check_schema(db, len(MIGRATIONS)), *check_references(db)] == []
+    """Each table, index and trigger is as a new database has it."""
+    assert [*check_pages(db), *check_schema(db), *check_references(db)] == []
 
 
 def test_what_others_made_is_a_note(db: sqlite3.Connection) -> None:
@@ -39,18 +38,10 @@ def test_index_is_made_as_it_was(db: sqlite3.Connection, other: str) -> None:
     db.execute("DROP INDEX messages_by_turn")
     if other:
         db.execute(other)
-    [finding] = check_schema(db, len(MIGRATIONS))
+    [finding] = check_schema(db)
     assert (finding.problem.name, finding.subject) == ("schema.index", "messages_by_turn")
     for statement in finding.repair:
         db.execute(statement.sql, statement.parameters)
-    assert schema(db) == {}
-
-
-def test_quotes_make_no_difference(db: sqlite3.Connection) -> None:
-    """Another version of SQLite may have run the migrations."""
-    db.execute("PRAGMA writable_schema=ON")
-    db.execute("""UPDATE sqlite_master SET sql = replace(sql, '"', '') WHERE name = 'parts'""")
-    db.execute("""UPDATE sqlite_master SET sql = replace(sql, 'REFERENCES files', 'REFERENCES "files"')""")
     assert schema(db) == {}
 
 
@@ -58,7 +49,7 @@ def test_missing_table_is_not_made(db: sqlite3.Connection) -> None:
     """An empty one would hide what was lost."""
     db.execute("DROP TABLE requests")
     assert schema(db) == {"schema.table": "requests", "schema.index": "requests_by_session"}
-    [finding] = [f for f in check_schema(db, len(MIGRATIONS)) if f.problem.name == "schema.table"]
+    [finding] = [f for f in check_schema(db) if f.problem.name == "schema.table"]
     assert finding.repair == ()
 
 

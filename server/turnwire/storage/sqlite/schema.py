@@ -1,0 +1,487 @@
+"""The schema of the database, and what makes a file one of it.
+
+SQLite keeps the number of the schema in the file (`PRAGMA user_version`), and whose file it is (`PRAGMA
+application_id`). A released schema is never edited: a change is a further element of `MIGRATIONS`, which runs in one
+transaction together with its number, and `tests/contract` keeps a file of every released schema.
+"""
+
+import sqlite3
+
+from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
+
+APPLICATION_ID = 0x7457_6972
+"""Of files of Turnwire: "tWir"."""
+
+SCHEMA = """
+CREATE TABLE sessions (
+    id               INTEGER PRIMARY KEY,
+    session_id       TEXT NOT NULL UNIQUE,
+    -- the owner
+    tenant           TEXT NOT NULL,
+    body             TEXT NOT NULL CHECK (json_valid(body)),
+    head_sequence    INTEGER NOT NULL DEFAULT 0,
+    pruned_through   INTEGER NOT NULL DEFAULT 0,
+    -- the newest position that the session lost: a watch of all sessions reads it anew, and no other
+    pruned_position  INTEGER NOT NULL DEFAULT 0,
+    updated_at_us    INTEGER NOT NULL,
+    -- how often the queue changed
+    queue_revision   INTEGER NOT NULL DEFAULT 0,
+    -- bytes of its settings, turns, messages, parts, permission requests, questions and events. The writer counts what
+    -- it adds of turns and events, because for a statement with a trigger SQLite copies each page that it changes;
+    -- triggers count the rest. The bytes of a tenant's files are the lengths of files.content
+    stored_bytes     INTEGER NOT NULL DEFAULT 0,
+    -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
+    branched_at      INTEGER NOT NULL DEFAULT 0,
+    -- archived: 1 when it is archived. archived_at_us: since when, in microseconds since 1970; else 0. created_at_us
+    -- and title_key, which has no upper case, repeat what the body says, because lists are ordered by them
+    archived         INTEGER NOT NULL DEFAULT 0,
+    archived_at_us   INTEGER NOT NULL DEFAULT 0,
+    created_at_us    INTEGER NOT NULL DEFAULT 0,
+    title_key        TEXT NOT NULL DEFAULT ''
+) STRICT;
+-- by which one session is found: looking for that of another tenant reads no more than looking for an unknown one
+CREATE UNIQUE INDEX sessions_of_tenants ON sessions (tenant, session_id);
+CREATE INDEX sessions_by_update ON sessions (tenant, archived, updated_at_us, session_id);
+CREATE INDEX sessions_by_creation ON sessions (tenant, archived, created_at_us, session_id);
+CREATE INDEX sessions_by_title ON sessions (tenant, archived, title_key, session_id);
+CREATE INDEX sessions_pruned ON sessions (tenant, pruned_position) WHERE pruned_position > 0;
+
+-- by what sessions are found: their labels, as key=value, and their directory, as @path. See storage/sqlite/listing/
+CREATE TABLE session_facets (
+    tenant   TEXT NOT NULL,
+    facet    TEXT NOT NULL,
+    session  INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    PRIMARY KEY (tenant, facet, session)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX session_facets_of_sessions ON session_facets (session);
+
+-- start_sequence, end_sequence: between which events it ran. first_sequence: its first event of all, kept while it runs
+CREATE TABLE turns (
+    id              INTEGER PRIMARY KEY,
+    turn_id         TEXT NOT NULL UNIQUE,
+    session         INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    ended           INTEGER NOT NULL,
+    body            TEXT NOT NULL CHECK (json_valid(body)),
+    start_sequence  INTEGER NOT NULL DEFAULT 0,
+    end_sequence    INTEGER NOT NULL DEFAULT 0,
+    first_sequence  INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX turns_by_session ON turns (session);
+CREATE INDEX turns_unfinished ON turns (id) WHERE ended = 0;
+-- what a session has spent is asked for often, and a turn's body holds all of its tools
+CREATE INDEX turns_spent ON turns (
+    session,
+    json_extract(body, '$.usage'),
+    coalesce(json_extract(body, '$.cost_pico_usd'), json_extract(body, '$.known_cost_pico_usd'))
+) WHERE ended = 1;
+
+CREATE TABLE messages (
+    id             INTEGER PRIMARY KEY,
+    message_id     TEXT NOT NULL UNIQUE,
+    session        INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    queued         INTEGER NOT NULL,
+    -- the order in the session; a queued message gets a new place when its turn starts
+    place          INTEGER NOT NULL,
+    turn_id        TEXT NOT NULL,
+    body           TEXT NOT NULL CHECK (json_valid(body)),
+    -- the beginning of the display form, and the bytes of all of it
+    display        BLOB NOT NULL,
+    display_bytes  INTEGER NOT NULL,
+    -- the message before this one in its conversation; '' for the first one and for queued ones
+    previous       TEXT NOT NULL,
+    -- 1: the message was taken back. hidden_at: the sequence of the event of that; see storage/sqlite/hiding/
+    hidden         INTEGER NOT NULL DEFAULT 0,
+    hidden_at      INTEGER NOT NULL,
+    -- off the path: the turn of the message before it when the path led on to this one; NULL: as it has it now
+    branch_turn    TEXT
+) STRICT;
+CREATE UNIQUE INDEX messages_in_order ON messages (session, hidden, queued, place);
+CREATE INDEX messages_by_turn ON messages (turn_id) WHERE turn_id <> '';
+-- messages that are off the path; see storage/sqlite/hiding/paths.py. The number is OFF_THE_PATH there
+CREATE INDEX messages_off_path ON messages (session, previous, place) WHERE hidden_at >= 2199023255552;
+
+-- equal bytes of two tenants are two files, so that neither notices the other's
+CREATE TABLE files (
+    id       INTEGER PRIMARY KEY,
+    tenant   TEXT NOT NULL,
+    sha256   TEXT NOT NULL,
+    content  BLOB NOT NULL,
+    UNIQUE (tenant, sha256)
+) STRICT;
+
+-- text, output: the texts of the part in UTF-8. shown, shown_between: what stands before and between them in the
+-- display form; see storage/sqlite/part_rows.py. grown: bytes of its text that stand in part_growth, behind `text`.
+-- tool_call_id: the part id of a tool call, by which its result comes; NULL for all other parts
+CREATE TABLE parts (
+    id             INTEGER PRIMARY KEY,
+    message        INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    part_index     INTEGER NOT NULL,
+    body           TEXT NOT NULL CHECK (json_valid(body)),
+    text           BLOB,
+    output         BLOB,
+    shown          BLOB NOT NULL,
+    shown_between  BLOB,
+    grown          INTEGER NOT NULL DEFAULT 0,
+    file           INTEGER REFERENCES files (id),
+    tool_call_id   TEXT
+) STRICT;
+CREATE UNIQUE INDEX parts_in_order ON parts (message, part_index);
+CREATE INDEX parts_by_file ON parts (file) WHERE file IS NOT NULL;
+CREATE INDEX parts_by_tool_call ON parts (tool_call_id) WHERE tool_call_id IS NOT NULL;
+
+-- what came since the save before; at: the bytes of the rows before it
+CREATE TABLE part_growth (
+    part  INTEGER NOT NULL REFERENCES parts (id) ON DELETE CASCADE,
+    at    INTEGER NOT NULL,
+    text  BLOB NOT NULL,
+    PRIMARY KEY (part, at)
+) STRICT, WITHOUT ROWID;
+-- who writes the text writes all of it
+CREATE TRIGGER part_whole AFTER UPDATE OF text ON parts WHEN old.grown > 0 BEGIN
+    DELETE FROM part_growth WHERE part = old.id;
+    UPDATE parts SET grown = 0 WHERE id = old.id;
+END;
+
+-- the files of a tool call's result, which may be many; parts.file is the one of a file part
+CREATE TABLE part_files (
+    id    INTEGER PRIMARY KEY,
+    part  INTEGER NOT NULL REFERENCES parts (id) ON DELETE CASCADE,
+    file  INTEGER NOT NULL REFERENCES files (id)
+) STRICT;
+CREATE UNIQUE INDEX part_files_of_part ON part_files (part, file);
+CREATE INDEX part_files_by_file ON part_files (file);
+
+-- calls that a client may run now; tool_call_id and tool as in the part, since_us: when the call became ready
+CREATE TABLE open_calls (
+    part          INTEGER PRIMARY KEY REFERENCES parts (id) ON DELETE CASCADE,
+    session       INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    tenant        TEXT NOT NULL,
+    tool          TEXT NOT NULL,
+    tool_call_id  TEXT NOT NULL,
+    since_us      INTEGER NOT NULL
+) STRICT;
+CREATE INDEX open_calls_of_tenants ON open_calls (tenant, since_us, tool_call_id);
+CREATE INDEX open_calls_of_sessions ON open_calls (session, since_us, tool_call_id);
+
+CREATE TABLE permissions (
+    id             INTEGER PRIMARY KEY,
+    permission_id  TEXT NOT NULL UNIQUE,
+    session        INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    tenant         TEXT NOT NULL,
+    open           INTEGER NOT NULL,
+    body           TEXT NOT NULL CHECK (json_valid(body))
+) STRICT;
+CREATE INDEX permissions_by_session ON permissions (session);
+CREATE INDEX permissions_open ON permissions (tenant, id) WHERE open = 1;
+
+-- what tool calls ask. hold: what a call needs to go on after its questions, with what was filled in; NULL as soon as
+-- the call goes on or ends, and for a call that cannot go on in another process
+CREATE TABLE questions (
+    id           INTEGER PRIMARY KEY,
+    question_id  TEXT NOT NULL UNIQUE,
+    session      INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    tenant       TEXT NOT NULL,
+    open         INTEGER NOT NULL,
+    body         TEXT NOT NULL,
+    hold         TEXT
+) STRICT;
+CREATE INDEX questions_by_session ON questions (session, open, id);
+CREATE INDEX questions_open ON questions (tenant, id) WHERE open = 1;
+CREATE INDEX questions_held ON questions (session, id) WHERE hold IS NOT NULL;
+
+-- no reference to sessions: the last event of a deleted session stays, for those who watch all sessions
+CREATE TABLE events (
+    position    INTEGER PRIMARY KEY,
+    session_id  TEXT NOT NULL,
+    sequence    INTEGER NOT NULL,
+    kind        TEXT NOT NULL,
+    frame       BLOB NOT NULL,
+    tenant      TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX events_in_order ON events (session_id, sequence);
+-- an index ends with the position, so this one has a tenant's events in their order
+CREATE INDEX events_of_tenants ON events (tenant);
+
+-- token_key: seals the resume tokens of this database; see storage/sqlite/timelines.py. Made at the first start
+CREATE TABLE log_state (
+    id              INTEGER PRIMARY KEY CHECK (id = 1),
+    pruned_through  INTEGER NOT NULL,
+    token_key       BLOB NOT NULL
+) STRICT;
+INSERT INTO log_state VALUES (1, 0, x'');
+
+-- the newest position of the log at the beginning of an hour since 1970: events up to it are older
+CREATE TABLE log_hours (
+    hour      INTEGER PRIMARY KEY,
+    position  INTEGER NOT NULL
+) STRICT;
+
+-- one row for each start of the server; see storage/sqlite/timelines.py
+CREATE TABLE timelines (
+    id              INTEGER PRIMARY KEY,
+    timeline        TEXT NOT NULL UNIQUE,
+    start_position  INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE requests (
+    id               INTEGER PRIMARY KEY,
+    tenant           TEXT NOT NULL,
+    subject          TEXT NOT NULL,
+    request_id       TEXT NOT NULL,
+    session          INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    fingerprint      TEXT NOT NULL,
+    receipt          TEXT NOT NULL CHECK (json_valid(receipt)),
+    before_sequence  INTEGER NOT NULL,
+    UNIQUE (tenant, subject, request_id)
+) STRICT;
+CREATE INDEX requests_by_session ON requests (session);
+
+-- what each tenant has, so that a start need not read all that it has. Staged sessions count for nobody
+CREATE TABLE tenant_totals (
+    tenant        TEXT PRIMARY KEY,
+    sessions      INTEGER NOT NULL,
+    stored_bytes  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- what model calls have used, by quarter of an hour since 1970; stays when the session is removed. NULL: nothing known
+CREATE TABLE usage (
+    id                   INTEGER PRIMARY KEY,
+    tenant               TEXT NOT NULL,
+    quarter              INTEGER NOT NULL,
+    session_id           TEXT NOT NULL,
+    subject              TEXT NOT NULL,
+    provider_id          TEXT NOT NULL,
+    model_id             TEXT NOT NULL,
+    input_tokens         INTEGER,
+    cache_read_tokens    INTEGER,
+    cache_write_tokens   INTEGER,
+    output_tokens        INTEGER,
+    reasoning_tokens     INTEGER,
+    shown_output_tokens  INTEGER,
+    cost_pico_usd        INTEGER,
+    steps                INTEGER NOT NULL,
+    steps_without_price  INTEGER NOT NULL,
+    turns                INTEGER NOT NULL,
+    estimated_steps      INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (tenant, quarter, session_id, subject, provider_id, model_id)
+) STRICT;
+
+-- what each tenant has used on the newest days (UTC, counted since 1970), as it counts towards quotas
+CREATE TABLE usage_days (
+    tenant         TEXT NOT NULL,
+    day            INTEGER NOT NULL,
+    tokens         INTEGER NOT NULL,
+    cost_pico_usd  INTEGER NOT NULL,
+    PRIMARY KEY (tenant, day)
+) STRICT, WITHOUT ROWID;
+
+-- bytes that a client sends in pieces. size_bytes: as announced, 0 when it was not; sealed: 1 once the last bytes came;
+-- sha256: '' until the upload is complete; removed: 1 while its blocks are being removed, a few at a time.
+-- request_id to receipt: of the named request that made it, as in requests
+CREATE TABLE uploads (
+    id              INTEGER PRIMARY KEY,
+    tenant          TEXT NOT NULL,
+    upload_id       TEXT NOT NULL,
+    subject         TEXT NOT NULL,
+    mime            TEXT NOT NULL,
+    filename        TEXT NOT NULL,
+    size_bytes      INTEGER NOT NULL,
+    received_bytes  INTEGER NOT NULL DEFAULT 0,
+    sealed          INTEGER NOT NULL DEFAULT 0,
+    sha256          TEXT NOT NULL DEFAULT '',
+    created_at_us   INTEGER NOT NULL,
+    expires_at_us   INTEGER NOT NULL,
+    removed         INTEGER NOT NULL DEFAULT 0,
+    request_id      TEXT NOT NULL DEFAULT '',
+    fingerprint     TEXT NOT NULL DEFAULT '',
+    receipt         TEXT NOT NULL DEFAULT '',
+    UNIQUE (tenant, upload_id)
+) STRICT;
+CREATE UNIQUE INDEX uploads_by_request ON uploads (tenant, subject, request_id) WHERE request_id <> '';
+-- what a tenant has; those that are being removed may be many, and are not read
+CREATE INDEX uploads_of_tenants ON uploads (tenant) WHERE removed = 0;
+CREATE INDEX uploads_by_expiry ON uploads (expires_at_us) WHERE removed = 0;
+CREATE INDEX uploads_removed ON uploads (id) WHERE removed = 1;
+CREATE INDEX uploads_removed_of_tenants ON uploads (tenant, received_bytes) WHERE removed = 1;
+
+-- number counts from 0. All blocks of an upload but the last have the same size; see storage/sqlite/uploads/blocks.py
+CREATE TABLE upload_blocks (
+    id      INTEGER PRIMARY KEY,
+    upload  INTEGER NOT NULL REFERENCES uploads (id),
+    number  INTEGER NOT NULL,
+    bytes   BLOB NOT NULL,
+    UNIQUE (upload, number)
+) STRICT;
+
+-- the words of messages; see storage/sqlite/searching/. Has no text of its own. A row is an entry, or one to be removed
+CREATE VIRTUAL TABLE search_index USING fts5(terms, content = '', tokenize = "ascii tokenchars '_.'");
+
+-- version: which words the index has; another one makes it anew
+CREATE TABLE search_state (
+    id       INTEGER PRIMARY KEY CHECK (id = 1),
+    version  TEXT NOT NULL
+) STRICT;
+INSERT INTO search_state VALUES (1, '');
+
+-- a short name of a tenant for the words of its messages
+CREATE TABLE search_tenants (
+    id      INTEGER PRIMARY KEY,
+    tenant  TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- one for each part that is found. id: the second of its message, and a number in it. excerpt: what of a large part is
+-- searched; NULL when its body says it. words: how many it has
+CREATE TABLE search_entries (
+    id       INTEGER PRIMARY KEY,
+    part     INTEGER NOT NULL UNIQUE,
+    message  INTEGER NOT NULL,
+    at_us    INTEGER NOT NULL,
+    words    INTEGER NOT NULL,
+    facets   TEXT NOT NULL,
+    excerpt  TEXT
+) STRICT;
+
+-- rows of the index whose part is gone or was rewritten, with what removes their words
+CREATE TABLE search_removals (
+    id       INTEGER PRIMARY KEY,
+    facets   TEXT NOT NULL,
+    excerpt  TEXT,
+    body     TEXT,
+    text     BLOB,
+    output   BLOB
+) STRICT;
+
+-- one row while messages are still to be indexed: those with ids below this one
+CREATE TABLE search_backlog (
+    id     INTEGER PRIMARY KEY,
+    below  INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER session_added AFTER INSERT ON sessions BEGIN
+    UPDATE sessions SET stored_bytes = length(CAST(new.body AS BLOB)) WHERE id = new.id;
+END;
+CREATE TRIGGER session_changed AFTER UPDATE OF body ON sessions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.id;
+END;
+CREATE TRIGGER message_added AFTER INSERT ON messages BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
+END;
+CREATE TRIGGER message_changed AFTER UPDATE OF body ON messages BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.session;
+END;
+-- parts go with their message; a session that is removed is gone before what it has
+CREATE TRIGGER message_removed BEFORE DELETE ON messages BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes - length(CAST(old.body AS BLOB)) - (
+        SELECT coalesce(sum(
+            length(CAST(body AS BLOB)) + coalesce(length(text), 0) + coalesce(length(output), 0) + grown
+        ), 0) FROM parts WHERE message = old.id
+    ) WHERE id = old.session;
+END;
+CREATE TRIGGER part_added AFTER INSERT ON parts BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes
+        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0)
+    WHERE id = (SELECT session FROM messages WHERE id = new.message);
+END;
+CREATE TRIGGER part_changed AFTER UPDATE OF body, text, output, grown ON parts BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes
+        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0) + new.grown
+        - length(CAST(old.body AS BLOB)) - coalesce(length(old.text), 0) - coalesce(length(old.output), 0) - old.grown
+    WHERE id = (SELECT session FROM messages WHERE id = new.message);
+END;
+CREATE TRIGGER part_removed BEFORE DELETE ON parts BEGIN
+    INSERT INTO search_removals (id, facets, excerpt, body, text, output)
+    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END,
+        CASE WHEN excerpt IS NULL THEN old.text END, CASE WHEN excerpt IS NULL THEN old.output END
+    FROM search_entries WHERE part = old.id;
+    DELETE FROM search_entries WHERE part = old.id;
+END;
+CREATE TRIGGER part_rewritten BEFORE UPDATE OF body, text, output ON parts
+WHEN old.body <> new.body OR old.text IS NOT new.text OR old.output IS NOT new.output BEGIN
+    INSERT INTO search_removals (id, facets, excerpt, body, text, output)
+    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END,
+        CASE WHEN excerpt IS NULL THEN old.text END, CASE WHEN excerpt IS NULL THEN old.output END
+    FROM search_entries WHERE part = old.id;
+    DELETE FROM search_entries WHERE part = old.id;
+END;
+CREATE TRIGGER permission_added AFTER INSERT ON permissions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
+END;
+CREATE TRIGGER permission_changed AFTER UPDATE OF body ON permissions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.session;
+END;
+CREATE TRIGGER question_added AFTER INSERT ON questions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
+END;
+CREATE TRIGGER question_changed AFTER UPDATE OF body ON questions BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
+    WHERE id = new.session;
+END;
+CREATE TRIGGER event_removed AFTER DELETE ON events BEGIN
+    UPDATE sessions SET stored_bytes = stored_bytes - length(old.frame) WHERE session_id = old.session_id;
+END;
+"""
+
+MIGRATIONS: tuple[str, ...] = (SCHEMA,)
+"""Element n - 1 makes schema n of the one before it."""
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Returns the number of the schema; 0 when the file is empty. Changes nothing.
+
+    Raises:
+        StorageCorrupt: the file is another program's database.
+        StorageSchemaTooNew: a newer version of Turnwire has written it.
+        StorageError: a version from before 0.1.0 has written it.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables and not version:
+        return 0
+    if application != APPLICATION_ID:
+        if "schema_migrations" in tables:  # where versions before 0.1.0 kept their number
+            raise StorageError(
+                "a version of Turnwire from before 0.1.0 has written the database: export its sessions with that"
+                " version, and import them into a new database"
+            )
+        raise StorageCorrupt("the file is an SQLite database, but not a Turnwire database")
+    if version > len(MIGRATIONS):
+        text = f"the database has schema version {version}, this version knows {len(MIGRATIONS)}: use a newer one"
+        raise StorageSchemaTooNew(text, {"version": str(version), "known": str(len(MIGRATIONS))})
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Brings the database to the newest schema. Idempotent.
+
+    Raises:
+        StorageCorrupt, StorageSchemaTooNew, StorageError: see `schema_version`; nothing was changed.
+    """
+    version = schema_version(connection)
+    connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written fails the start, not the first message
+    connection.execute("ROLLBACK")
+    for number in range(version + 1, len(MIGRATIONS) + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in _statements(MIGRATIONS[number - 1]):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def _statements(script: str) -> list[str]:
+    """Splits a migration into statements; `executescript` would commit before it begins."""
+    statements, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return statements

@@ -1,14 +1,18 @@
 """Encrypted connections and client certificates."""
 
 import asyncio
+import ipaddress
 import json
 import os
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from structlog.testing import capture_logs
@@ -16,6 +20,7 @@ from structlog.testing import capture_logs
 from opencode.server.server_pb2 import Caller, GetServerInfoRequest
 from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
 from tests.support.clients.signed_in import connect_tls
+from tests.support.clients.web import web_client
 from tests.support.servers.authority import Authority, Pair
 from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
 from tests.support.servers.running import connect, running_server
@@ -29,6 +34,18 @@ async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     """A server that identifies callers by their certificates."""
     folder = tmp_path_factory.mktemp("mtls")
     async with running_server(folder, tls(folder, client_ca=True) + MTLS) as server:
+        yield server
+
+
+BY_NAME = MTLS.replace("[auth.mtls]", '[auth.mtls]\nsubject = "first_alternative_name"')
+
+
+@pytest.fixture(scope="module")
+async def by_name(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """A server that identifies callers by the first alternative name, with both listeners."""
+    folder = tmp_path_factory.mktemp("by_name")
+    configuration = tls(folder, client_ca=True) + BY_NAME.replace("ci =", '"DNS:ci" =')
+    async with running_server(folder, configuration + '[web]\nlisten = "127.0.0.1:0"\n') as server:
         yield server
 
 
@@ -50,12 +67,51 @@ async def test_a_name_is_not_cut_at_nul(strict_server: Server, tmp_path: Path) -
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await caller(strict_server.address, CLIENTS.issue("ci\0.example.com"))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    by_host = MTLS.replace("[auth.mtls]", '[auth.mtls]\nsubject = "first_alternative_name"')
+    by_host = BY_NAME.replace("ci =", '"DNS:ci" =')
     async with running_server(tmp_path, tls(tmp_path, client_ca=True) + by_host) as server:
         assert (await caller(server.address, CLIENTS.issue("x", "ci"))).tenant == "acme"
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await caller(server.address, CLIENTS.issue("x", "ci\0.example.com"))
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+ALICE = x509.DNSName("alice"), x509.RFC822Name("alice"), x509.UniformResourceIdentifier("alice")
+IP = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+OTHER = x509.OtherName(x509.ObjectIdentifier("1.2.3.4"), b"\x0c\x05alice")
+REGISTERED = x509.RegisteredID(x509.ObjectIdentifier("1.2.3.4"))
+DIRECTORY = x509.DirectoryName(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "alice")]))
+
+
+@pytest.mark.parametrize(
+    ("names", "subject"),
+    [
+        (ALICE[:1], "DNS:alice"),
+        (ALICE[1:2], "email:alice"),
+        (ALICE[2:], "URI:alice"),
+        ((ALICE[2], x509.DNSName("other"), IP), "URI:alice"),
+        ((IP, ALICE[0]), "UNAUTHENTICATED"),
+        ((OTHER,), "UNAUTHENTICATED"),
+        ((REGISTERED, ALICE[0]), "UNAUTHENTICATED"),
+        ((DIRECTORY, ALICE[0]), "UNAUTHENTICATED"),
+        (ALICE, "UNAUTHENTICATED"),  # of which gRPC does not tell which one is the first
+    ],
+)
+async def test_the_kind_of_a_name_is_a_part_of_the_subject(
+    by_name: Server, tmp_path: Path, names: tuple[x509.GeneralName, ...], subject: str
+) -> None:
+    """The same one over gRPC and over HTTP. Names of other kinds name nobody."""
+    pair = CLIENTS.issue_for("alice", *names)
+    try:
+        over_grpc = (await caller(by_name.address, pair)).subject
+    except grpc.aio.AioRpcError as refused:
+        over_grpc = refused.code().name
+    context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
+    context.load_cert_chain(*pair.write(tmp_path, "alice"))
+    async with web_client(by_name.web_address, connector=aiohttp.TCPConnector(ssl=context)) as web:
+        answer = await web.json("server.ServerService/GetServerInfo", {}, accept_encoding="identity")
+    over_http = answer.json()
+    assert over_grpc == subject
+    assert (over_http["caller"]["subject"] if "caller" in over_http else over_http["code"].upper()) == subject
 
 
 async def test_a_certificate_has_the_rights_of_its_role(strict_server: Server) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from turnwire.config.addresses import is_open
 from turnwire.config.document import Document
 from turnwire.config.sections import AuthConfig, ServerConfig, TlsConfig, WebConfig
+from turnwire.ports.identity.authenticator import NAME_KINDS
 
 _LOOPBACK_URL = r"http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/[^@\s]*)?"
 _HTTPS_URL = r"https://[^/@\s]+(/[^@\s]*)?"
@@ -38,6 +39,12 @@ def read_auth(document: Document) -> AuthConfig:
             raise document.error(f"auth.{method}", f'is required, because auth.methods has "{method}"')
     if auth.mtls is not None and "client_ca" not in document.table("tls"):
         raise document.error("auth.mtls", "needs tls.client_ca, whose certificates it takes")
+    if auth.mtls is not None and auth.mtls.subject == "first_alternative_name":
+        for holder in auth.mtls.holders:
+            if holder.partition(":")[0] not in NAME_KINDS:
+                kinds = ", ".join(f'"{kind}:{holder}"' for kind in NAME_KINDS)
+                problem = f"a first alternative name has its kind: one of {kinds}"
+                raise document.error(f'auth.mtls.holders."{holder}"', problem)
     if auth.jwt is not None:
         auth = replace(auth, jwt=replace(auth.jwt, keys=_keys(document, auth.jwt.keys)))
     return auth if auth.tokens is None else replace(auth, tokens=document.path("auth.tokens", auth.tokens))

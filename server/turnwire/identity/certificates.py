@@ -3,7 +3,7 @@
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.principal import Principal, Role
 from turnwire.identity.settings import MtlsSettings
-from turnwire.ports.identity.authenticator import ClientCertificate
+from turnwire.ports.identity.authenticator import NAME_KINDS, ClientCertificate
 
 
 class Certificates:
@@ -12,6 +12,8 @@ class Certificates:
     def __init__(self, settings: MtlsSettings) -> None:
         """Takes the settings."""
         self._by_common_name = settings.subject == "common_name"
+        kinds = ", ".join(NAME_KINDS)
+        self._needed = "a common name" if self._by_common_name else f"a first alternative name of {kinds}"
         self._holders = {
             subject: Principal(tenant=holder.tenant, subject=subject, role=Role(holder.role))
             for subject, holder in settings.holders.items()
@@ -25,10 +27,9 @@ class Certificates:
         Raises:
             Unauthenticated: the certificate names no subject, or the configuration does not know it.
         """
-        names = certificate.alternative_names
-        subject = certificate.common_name if self._by_common_name else names[0] if names else ""
+        subject = certificate.common_name if self._by_common_name else certificate.alternative_name
         if not subject or not subject.isprintable():
-            raise Unauthenticated("a client certificate without a subject")
+            raise Unauthenticated(f"a client certificate without {self._needed}")
         if (holder := self._holders.get(subject)) is not None:
             return holder
         if self._default_tenant is None or self._default_role is None:

@@ -62,9 +62,12 @@ class MtlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Callers with client certificates of `tls.client_ca`. Calls that also have a token are the token's."""
 
     subject: Literal["common_name", "first_alternative_name"] = "common_name"
-    """What of the certificate names the subject: the common name (CN), or the first subject alternative name."""
+    """What of the certificate names the subject: the common name (CN), or the first subject alternative name, with its
+    kind: `DNS:ci.example`, `email:eve@example`, `URI:spiffe://example/ci`. A certificate whose first name is of another
+    kind names nobody, and neither does one that has the same text as a name of another kind."""
     holders: Mapping[str, CertificateHolder] = {}
-    """Tenant and role by subject, as in `holders."ci.example.com" = { tenant = "acme", role = "writer" }`."""
+    """Tenant and role by subject, as in `holders."ci.example.com" = { tenant = "acme", role = "writer" }`; with
+    `first_alternative_name` a subject is such as `"DNS:ci.example.com"`."""
     default_tenant: TenantName | None = None
     """Tenant of subjects that `holders` does not name; they are refused if it is left out."""
     default_role: RoleName | None = None

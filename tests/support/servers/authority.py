@@ -47,9 +47,14 @@ class Authority:
 
     def issue(self, common_name: str, *names: str) -> Pair:
         """Issues a certificate with a common name, for 127.0.0.1 and further host names."""
+        return self.issue_for(
+            common_name, *map(x509.DNSName, names), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        )
+
+    def issue_for(self, common_name: str, *alternatives: x509.GeneralName) -> Pair:
+        """Issues a certificate with a common name and alternative names of any kind."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
-        alternatives = [*map(x509.DNSName, names), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         certificate = self._builder(x509.Name(subject), key.public_key()).add_extension(
             x509.SubjectAlternativeName(alternatives), critical=False
         )

@@ -51,6 +51,11 @@ def test_keys_come_over_https_or_from_this_machine(keys: str) -> None:
         (JWT, 'auth.jwt: has no effect: add "jwt" to auth.methods'),
         ('[auth]\ntokens = "a"\n', 'auth.tokens: has no effect: add "token" to auth.methods'),
         ('[auth]\nmethods = ["mtls"]\n[auth.mtls]\n' + TLS, "auth.mtls: needs tls.client_ca"),
+        (
+            '[auth]\nmethods = ["mtls"]\n[auth.mtls]\nsubject = "first_alternative_name"\n[auth.mtls.holders]\n'
+            '"ci.example" = { tenant = "acme", role = "writer" }\n' + TLS + 'client_ca = "c"\n',
+            'auth.mtls.holders."ci.example": a first alternative name has its kind: one of "DNS:ci.example", ',
+        ),
         ('[auth]\nmethods = ["token"]\ntokens = "turnwire.db"\n', "auth.tokens: is the database"),
         ('[auth]\nmethods = ["jwt"]\n' + JWT.replace("jwks.json", "http://id.example/jwks"), "auth.jwt.keys: must be"),
         ('[auth]\nmethods = ["jwt"]\n' + JWT.replace("jwks.json", "ftp://id.example/jwks"), "auth.jwt.keys: must be"),

@@ -8,7 +8,7 @@ from turnwire.identity.certificates import Certificates
 from turnwire.identity.settings import CertificateHolder, MtlsSettings
 from turnwire.ports.identity.authenticator import ClientCertificate
 
-CI = ClientCertificate("ci", ("ci.example", "127.0.0.1"))
+CI = ClientCertificate("ci", "DNS:ci.example")
 HOLDERS = {"ci": CertificateHolder(tenant="acme", role="writer")}
 
 
@@ -23,11 +23,11 @@ def test_the_first_alternative_name_can_name_it() -> None:
     settings = MtlsSettings(
         subject="first_alternative_name", holders=HOLDERS, default_tenant="rest", default_role="reader"
     )
-    assert Certificates(settings).principal(CI) == Principal(tenant="rest", subject="ci.example", role=Role.READER)
+    assert Certificates(settings).principal(CI) == Principal(tenant="rest", subject="DNS:ci.example", role=Role.READER)
 
 
 @pytest.mark.parametrize(
-    "certificate", [ClientCertificate("other", ()), ClientCertificate("", ("ci",)), ClientCertificate("c\ni", ())]
+    "certificate", [ClientCertificate("other", ""), ClientCertificate("", "DNS:ci"), ClientCertificate("c\ni", "")]
 )
 @pytest.mark.parametrize("defaults", [{}, {"default_tenant": "rest"}, {"default_role": "reader"}])
 def test_an_unknown_subject_is_refused(certificate: ClientCertificate, defaults: dict[str, str]) -> None:

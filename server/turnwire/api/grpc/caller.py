@@ -15,6 +15,11 @@ _COMMON_NAME = "x509_common_name"
 _SUBJECT = "x509_subject"
 _CERTIFICATE = "x509_pem_cert"
 _ALTERNATIVE_NAMES = "x509_subject_alternative_name"
+_BY_KIND = {"DNS": "peer_dns", "email": "peer_email", "URI": "peer_uri", "": "peer_ip"}
+"""Where the names of each kind are once more; "" is a kind that names nobody."""
+
+_OF_OTHER_KINDS = b"other types of SAN"
+"""What gRPC tells in place of each name of another kind."""
 
 
 class GrpcCaller:
@@ -50,10 +55,10 @@ class GrpcCaller:
             return None
         common_names = [_text(name) for name in properties.get(_COMMON_NAME, ())]
         if _has_cut_name(properties):
-            return ClientCertificate(common_name="", alternative_names=())
+            return ClientCertificate(common_name="", alternative_name="")
         return ClientCertificate(
             common_name=common_names[0] if common_names else "",
-            alternative_names=tuple(_text(name) for name in properties.get(_ALTERNATIVE_NAMES, ())),
+            alternative_name=_alternative_name(properties),
         )
 
     def address(self) -> str:
@@ -63,6 +68,15 @@ class GrpcCaller:
         """
         kind, _, rest = unquote(self._context.peer()).partition(":")
         return "unix" if kind.startswith("unix") else rest.rpartition(":")[0].strip("[]")
+
+
+def _alternative_name(properties: Mapping[str, Iterable[bytes]]) -> str:
+    """Returns the first alternative name behind its kind; "" if it names nobody."""
+    first = next(iter(properties.get(_ALTERNATIVE_NAMES, ())), _OF_OTHER_KINDS)
+    kinds = [kind for kind, key in _BY_KIND.items() if first in properties.get(key, ())]
+    if first in (b"", _OF_OTHER_KINDS) or len(kinds) != 1 or not kinds[0]:
+        return ""
+    return f"{kinds[0]}:{_text(first)}"
 
 
 def _has_cut_name(properties: Mapping[str, Iterable[bytes]]) -> bool:

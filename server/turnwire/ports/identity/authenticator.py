@@ -10,13 +10,19 @@ MAX_CREDENTIAL_BYTES = 8192
 """Longer values of `authorization` are refused unread. Tokens of large organisations have up to about 5 KiB."""
 
 
+NAME_KINDS = ("DNS", "email", "URI")
+"""Kinds of alternative names that can name somebody."""
+
+
 class ClientCertificate(Struct, frozen=True):
     """A client certificate whose chain the listener has verified. Equal values are the same identity."""
 
     common_name: str
     """CN of the certificate's subject, or ""."""
-    alternative_names: tuple[str, ...]
-    """Subject alternative names in the order of the certificate: host names, addresses, URIs, e-mail addresses."""
+    alternative_name: str
+    """The first subject alternative name behind its kind (`NAME_KINDS`), such as "DNS:ci.example". It is "" when there
+    is none, when it is of another kind, and when a name of another kind has the same text, which gRPC does not tell
+    apart."""
 
 
 class Caller(Protocol):

@@ -35,11 +35,11 @@ def test_a_name_that_contains_nul_is_no_name(length: bytes, size: int) -> None:
 
     def found(encoded: bytes) -> ClientCertificate | None:
         pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(encoded) + b"-----END CERTIFICATE-----\n"
-        properties = {"x509_subject_alternative_name": [name], "x509_pem_cert": [pem]}
+        properties = {"x509_subject_alternative_name": [name], "peer_dns": [name], "x509_pem_cert": [pem]}
         context: Any = SimpleNamespace(auth_context=lambda: properties, invocation_metadata=tuple)
         return GrpcCaller(context).certificate()
 
-    whole = ClientCertificate(common_name="", alternative_names=(name.decode(),))
+    whole = ClientCertificate(common_name="", alternative_name=f"DNS:{name.decode()}")
     assert found(b"\x82" + length + name + b"\0\x05") == found(b"\x82" + length + name + b"0") == whole
     cut_by_grpc = b"\x82\x05" + name + b"\0.other"
-    assert found(cut_by_grpc) == ClientCertificate(common_name="", alternative_names=())
+    assert found(cut_by_grpc) == ClientCertificate(common_name="", alternative_name="")

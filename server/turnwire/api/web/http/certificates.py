@@ -6,13 +6,13 @@ are logged once, and the ones before them stay.
 
 import ssl
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from turnwire.ports.identity.authenticator import ClientCertificate
+from turnwire.ports.identity.authenticator import NAME_KINDS, ClientCertificate
 
 log = structlog.get_logger()
 
@@ -86,8 +86,16 @@ def certificate_of(found: Mapping[str, Any] | None) -> ClientCertificate | None:
     common_names = [value for name, value in subject if name == "commonName"]
     return ClientCertificate(
         common_name=common_names[0] if common_names else "",
-        alternative_names=tuple(value for _kind, value in found.get("subjectAltName", ())),
+        alternative_name=_alternative_name(found.get("subjectAltName", ())),
     )
+
+
+def _alternative_name(names: Sequence[tuple[str, Any]]) -> str:
+    """Returns the first alternative name behind its kind; "" if it names nobody."""
+    kind, first = next(iter(names), ("", ""))
+    if kind not in NAME_KINDS or not first or any(name == first and other != kind for other, name in names):
+        return ""
+    return f"{kind}:{first}"
 
 
 def _no_password() -> str:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -49,3 +50,16 @@ def test_only_the_prompt_of_the_chat_waits_for_its_libraries(module: str) -> Non
     code = f"import sys, turnwire.cli.{module}\nprint({libraries} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_a_configuration_is_named_as_an_argument_or_an_option(command: str, tmp_path: Path) -> None:
+    """As `doctor` takes its file; not both."""
+    file = tmp_path / "own.toml"
+    file.write_text("[log]\nlevel = 'error'")
+    given, by_option = (
+        CliRunner().invoke(app, ["config", command, *arguments]) for arguments in ([str(file)], ["--config", str(file)])
+    )
+    assert (given.exit_code, given.output) == (0, by_option.output)
+    assert f"{file} is valid" in given.output if command == "check" else 'level = "error"  # file' in given.output
+    assert CliRunner().invoke(app, ["config", command, str(file), "--config", str(file)]).exit_code == 2

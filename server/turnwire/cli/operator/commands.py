@@ -15,6 +15,7 @@ Session = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the sessi
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Configuration file. Default: $TURNWIRE_CONFIG, else ./turnwire.toml.")
 ]
+GivenFile = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The same as --config.", show_default=False)]
 Listen = Annotated[str | None, typer.Option(help="As for `turnwire serve`.")]
 Db = Annotated[str | None, typer.Option(help="As for `turnwire serve`.")]
 Database = Annotated[Path, typer.Argument(metavar="FILE", help="The database file.", show_default=False)]
@@ -42,22 +43,32 @@ def add_commands(app: typer.Typer) -> None:
     app.command("search")(_search)
 
 
-def _config_check(config: ConfigFile = None, listen: Listen = None, db: Db = None, as_json: Json = False) -> None:
+def _config_check(
+    file: GivenFile = None, config: ConfigFile = None, listen: Listen = None, db: Db = None, as_json: Json = False
+) -> None:
     """Name every problem of the configuration. Exit code 0: it is valid; 2: it is not."""
     import os
 
     from turnwire.cli.operator.configuration import run_check
 
-    raise typer.Exit(run_check(config, os.environ, _options(listen, db), as_json=as_json))
+    raise typer.Exit(run_check(_one_file(file, config), os.environ, _options(listen, db), as_json=as_json))
 
 
-def _config_show(config: ConfigFile = None, listen: Listen = None, db: Db = None, as_json: Json = False) -> None:
+def _config_show(
+    file: GivenFile = None, config: ConfigFile = None, listen: Listen = None, db: Db = None, as_json: Json = False
+) -> None:
     """Print the configuration that is in effect as TOML, with the source of each value. Secrets are masked."""
     import os
 
     from turnwire.cli.operator.configuration import run_show
 
-    raise typer.Exit(run_show(config, os.environ, _options(listen, db), as_json=as_json))
+    raise typer.Exit(run_show(_one_file(file, config), os.environ, _options(listen, db), as_json=as_json))
+
+
+def _one_file(file: Path | None, config: Path | None) -> Path | None:
+    if file and config:
+        raise typer.BadParameter("give the file once", param_hint="--config")
+    return file or config
 
 
 def _options(listen: str | None, db: str | None) -> dict[str, str]:

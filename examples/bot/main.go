@@ -49,6 +49,7 @@ func talk(ctx context.Context, address string) error {
 	defer client.Close()
 	tools := turnwire.WithTools(turnwire.NewTool("roll", "Rolls a dice.", roll))
 	session := "" // the first message makes one
+	fmt.Fprintln(os.Stderr, `Type a message. The offline model calls the function for: /tool roll {"sides": 6}`)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		answer, err := client.Ask(ctx, session, lines.Text(), tools, turnwire.WithSender("bot", "Bot"))
 		if err != nil {

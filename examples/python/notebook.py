@@ -6,6 +6,7 @@ It runs as it is, too: python examples/python/notebook.py [HOST:PORT]
 # %% Connect
 import sys
 
+from opencode.message.content_pb2 import MessageType
 from turnwire_client import BlockingClient, TurnFailedError
 
 client = BlockingClient.connect(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051")
@@ -36,7 +37,8 @@ except TurnFailedError as error:
 
 # %% Read the conversation
 for message in client.messages(session_id):
-    print(message.sender or message.type, "|", " ".join(part.text.text for part in message.parts).strip())
+    kind = MessageType.Name(message.type).removeprefix("MESSAGE_TYPE_").lower()
+    print(message.sender or kind, "|", " ".join(part.text.text for part in message.parts).strip())
 
 # %% Close
 client.close()

@@ -71,6 +71,16 @@ def test_readme_and_configuration_name_the_same_addresses() -> None:
     assert "http://127.0.0.1:8000" in config.web.allowed_origins
 
 
+def test_web_page_runs_beside_the_server_of_make_serve(tmp_path: Path) -> None:
+    """Both are in the README, one after the other: they share no port and no file."""
+    makefile = (ROOT / "Makefile").read_text()
+    usual = load_config(None, {}, {"--web": re.search(r"--web ([\d.:]+)", makefile)[1]})  # type: ignore[index]
+    config = load_config(EXAMPLES / "web/turnwire.toml", {})
+    assert len({usual.server.listen, usual.web.listen, config.server.listen, config.web.listen}) == 4
+    assert config.storage.path.absolute() != usual.storage.path.absolute()
+    assert config.storage.path.parent == EXAMPLES / "web"
+
+
 def test_notebook_talks_calls_and_fails(served: str) -> None:
     """Each cell prints what its heading says."""
     command = [sys.executable, str(EXAMPLES / "python/notebook.py"), served]
@@ -81,7 +91,8 @@ def test_notebook_talks_calls_and_fails(served: str) -> None:
     assert lines[1] == "Hello from a notebook."
     assert "mean returned: 3.0" in done.stdout
     assert "Failed: PROVIDER_CONTEXT_FULL" in lines
-    assert sum(line.startswith("1 |") for line in lines) == 3
+    kinds = [line.split(" | ")[0] for line in lines if " | " in line]
+    assert (kinds.count("user"), {*kinds} - {"host"}) == (3, {"user", "assistant"})
 
 
 @gate("TURNWIRE_TEST_GO", "go")
@@ -95,11 +106,12 @@ def test_bot_calls_its_function(served: str, tmp_path: Path) -> None:
     assert done.stdout.startswith(f"{WORLDS}\n")
     assert "a dice with 1 sides shows 1" in done.stdout
     assert "a dice has at least one side" in done.stdout
+    assert '/tool roll {"sides": 6}' in done.stderr
     alone = subprocess.run(
         [program, "127.0.0.1:1"], input="a\n", check=False, capture_output=True, text=True, timeout=60
     )
     assert alone.returncode == 1
-    assert alone.stderr.count("\n") == 1
+    assert alone.stderr.count("\n") == 2  # what to type, and why it ended
 
 
 class ChatService:

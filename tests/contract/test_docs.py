@@ -1,4 +1,4 @@
-"""What the documents say works: commands, links, numbers. The commands of the README need grpcurl."""
+"""What the documents say works: commands, links, numbers. Commands that call grpcurl or curl need them."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from docs.reference.defaults import with_defaults
 from docs.reference.documents import documents
 from docs.reference.field_numbers import PLANNED, fixed_messages, messages, modules
 from opencode.event.session_event_pb2 import SessionEvent
+from tests.support.servers.mcp import own_port
 from tests.support.servers.serving import serving
 from turnwire.config import load_config
 
@@ -32,7 +33,8 @@ DOCUMENTS = [
     ROOT / "examples/deploy/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-ADDRESS = "127.0.0.1:50051"
+ADDRESS, WEB_ADDRESS = "127.0.0.1:50051", "127.0.0.1:8080"
+CURL = f"http://{WEB_ADDRESS}/opencode."
 ENDLESS = {"WatchEvents": "caught_up", "SubscribeGlobalEvents": "message_part_updated"}
 """Methods whose stream has no end, and what shows that it works."""
 
@@ -43,8 +45,8 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """Returns the lines of a document that call grpcurl."""
-    return [line for block in blocks(text, "sh") for line in block.splitlines() if "grpcurl " in line]
+    """Returns the lines of a document that call methods, with grpcurl or with curl."""
+    return [line for block in blocks(text, "sh") for line in block.splitlines() if "grpcurl " in line or CURL in line]
 
 
 WALKED = ("README.md", "docs/clients.md", "docs/models.md", "docs/operations.md", "docs/streaming.md", "docs/tools.md")
@@ -52,7 +54,7 @@ WALKED = ("README.md", "docs/clients.md", "docs/models.md", "docs/operations.md"
 TEXTS = {name: (ROOT / name).read_text() for name in WALKED}
 CONFIGURATIONS = {"docs/tools.md": next(block for block in blocks(TEXTS["docs/tools.md"], "toml") if "ask" in block)}
 """What a server has when it answers the commands of a document. The others have none."""
-CALLS = [line for text in TEXTS.values() for line in commands(text) if re.search(r" [\w.]+Service/\w+", line)]
+CALLS = [line for text in TEXTS.values() for line in commands(text) if re.search(r"[ /][\w.]+Service/\w+", line)]
 
 
 NAMES_OF_REGISTRIES = re.compile(
@@ -87,8 +89,8 @@ def method(name: str) -> MethodDescriptor:
 
 @pytest.mark.parametrize("command", CALLS)
 def test_calls_exist_and_take_their_json(command: str) -> None:
-    """Every grpcurl line names a method, and its JSON is a request of that method."""
-    name = re.search(r" ([\w.]+Service/\w+)", command)
+    """Every such line names a method, and its JSON is a request of that method."""
+    name = re.search(r"[ /]([\w.]+Service/\w+)", command)
     assert name
     request = GetMessageClass(method(name[1]).input_type)()
     if data := re.search(r"-d '(\{.*\})' ", command):
@@ -113,8 +115,26 @@ def test_documents_show_the_calls_that_matter() -> None:
 @pytest.mark.parametrize("document", WALKED)
 def test_commands_work_as_printed(document: str, tmp_path: Path) -> None:
     """The lines run one after the other in one shell against a fresh server; only the port differs."""
-    with serving(tmp_path, CONFIGURATIONS.get(document, "")) as address:
-        run_all(commands(TEXTS[document]), address)
+    with own_port() as port:
+        web = f"127.0.0.1:{port}"
+        configuration = f'{CONFIGURATIONS.get(document, "")}\n[web]\nlisten = "{web}"'
+        with serving(tmp_path, configuration) as address:
+            run_all([line.replace(WEB_ADDRESS, web) for line in commands(TEXTS[document])], address)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_first_commands_need_curl_alone(tmp_path: Path) -> None:
+    """Against a server that has only what `make serve` gives it; the answer that the README promises comes."""
+    lines = [line for line in commands(README) if "grpcurl" not in line]
+    with own_port() as port, serving(tmp_path, f'[web]\nlisten = "127.0.0.1:{port}"'):
+        create, send, read, abort = (line.replace(WEB_ADDRESS, f"127.0.0.1:{port}") for line in lines)
+        environ = dict(os.environ)
+        environ["SESSION"] = value_of("SESSION", create, environ)
+        assert '"messageId"' in finished(send, environ).stdout
+        deadline = time.monotonic() + 20
+        while (said := finished(read, environ).stdout).count("Hello") < 2:
+            assert time.monotonic() < deadline, said
+        assert finished(abort, environ).returncode == 0
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -136,7 +156,7 @@ def run_all(lines: list[str], served: str) -> None:
     """Runs commands in their order and expects each to work."""
     environ = dict(os.environ)
     for command in lines:
-        assert ADDRESS in command or " -import-path " in command, command
+        assert ADDRESS in command or " -import-path " in command or "curl -sS" in command, command
         script = command.replace(ADDRESS, served)
         endless = next((word for name, word in ENDLESS.items() if f"/{name}" in command), None)
         if endless:

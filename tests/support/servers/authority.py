@@ -47,9 +47,7 @@ class Authority:
 
     def issue(self, common_name: str, *names: str) -> Pair:
         """Issues a certificate with a common name, for 127.0.0.1 and further host names."""
-        return self.issue_for(
-            common_name, *map(x509.DNSName, names), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        )
+        return self.issue_for(common_name, *map(x509.DNSName, names), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
 
     def issue_for(self, common_name: str, *alternatives: x509.GeneralName) -> Pair:
         """Issues a certificate with a common name and alternative names of any kind."""

@@ -257,7 +257,9 @@ class Server:
             retained_events_per_session=config.retained_events_per_session,
             retained_events_days=config.retained_events_days,
         )
-        store = await SqliteStore.open(settings, codec, feed.publish_stored, self._fail, observer)
+        store = await SqliteStore.open(
+            settings, codec, feed.publish_stored, self._fail, observer, is_watched=feed.is_watched
+        )
         stack.push_async_callback(store.aclose)
         for event, facts in store.warnings().items():
             log.warning(event, **facts)

@@ -59,6 +59,31 @@ def _orders(subscription: Subscription) -> list[int]:
     return [entry.order for entry in subscription.take_entries()]
 
 
+def test_only_what_is_watched_needs_frames(feed: LiveFeed) -> None:
+    """A watch of one session, or of all of its tenant, makes it watched until it is closed."""
+    asked = [(DEFAULT_TENANT, "ses_1"), (DEFAULT_TENANT, "ses_2"), ("other", "ses_1")]
+
+    def watched() -> list[bool]:
+        return [feed.is_watched(*session) for session in asked]
+
+    assert watched() == [False, False, False]
+    one = feed.subscribe(DEFAULT_TENANT, "ses_1")
+    assert watched() == [True, False, False]
+    everything = feed.subscribe(DEFAULT_TENANT, None)
+    one.close()
+    assert watched() == [True, True, False]
+    everything.close()
+    assert watched() == [False, False, False]
+
+
+def test_an_event_without_a_frame_is_encoded_for_its_watchers(feed: LiveFeed) -> None:
+    """They came while it was stored."""
+    watches = [feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)]
+    whole = _stored(1, 1)
+    feed.publish_stored([msgspec.structs.replace(whole, frame=None)])
+    assert [watch.take(1 << 20).frames for watch in watches] == [whole.frame] * 2
+
+
 def test_a_watch_begins_with_the_next_event(feed: LiveFeed) -> None:
     """What was published before is the store's to tell."""
     first = feed.subscribe(DEFAULT_TENANT, "ses_1")

@@ -19,7 +19,8 @@ from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, RecordRequest
 from turnwire.ports.pages import Bounds, Page
-from turnwire.ports.store import StoredRequest
+from turnwire.ports.store import StoredEvent, StoredRequest
+from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.sqlite.writing.writer import PART_BYTES, Other
 
 
@@ -143,6 +144,26 @@ async def test_published_frames_are_the_stored_ones(opened: OpenedStore) -> None
     assert (page.frames, page.last) == (frames, 2)
     assert (log.frames, log.last) == (frames, 2)
     assert frames == tuple(ProtoCodec().encode_event(s.event) for s in opened.published)
+
+
+async def test_sessions_that_nobody_watches_need_no_frames(tmp_path: Path) -> None:
+    """What is stored of their events is the same."""
+    published: list[StoredEvent] = []
+    settings = StorageSettings(path=tmp_path / "turnwire.db")
+    store = await SqliteStore.open(
+        settings,
+        ProtoCodec(),
+        published.extend,
+        is_watched=lambda tenant, session: (tenant, session) == (DEFAULT_TENANT, "ses_2"),
+    )
+    try:
+        for session_id in ("ses_1", "ses_2"):
+            await store.commit(creating(session_id))
+        frames = [ProtoCodec().encode_event(one.event) for one in published]
+        assert [one.frame for one in published] == [None, frames[1]]
+        assert (await store.of(DEFAULT_TENANT).log_events(0, None)).frames == tuple(frames)
+    finally:
+        await store.aclose()
 
 
 async def test_nothing_is_published_of_a_failed_unit(opened: OpenedStore) -> None:

@@ -87,8 +87,12 @@ class Subscription(Protocol):
 class Feed(Protocol):
     """The hub of one server."""
 
+    def is_watched(self, tenant: str, session_id: str) -> bool:
+        """Returns whether the events of a session reach a subscription now. Safe to call from any thread."""
+        ...
+
     def publish_stored(self, events: Sequence[StoredEvent]) -> None:
-        """Publishes durable events."""
+        """Publishes durable events; encodes those that come without a frame when a watcher came meanwhile."""
         ...
 
     def publish(self, tenant: str, event: Event) -> None:

@@ -51,10 +51,11 @@ ALL_SESSIONS = SessionFilter()
 
 
 class StoredEvent(Struct, frozen=True):
-    """A durable event with its sequence and its frame."""
+    """A durable event with its sequence."""
 
     event: Event
-    frame: bytes
+    frame: bytes | None
+    """The encoded event; None when nobody watched its session while it was stored (`Watched`)."""
     tenant: str
     """The owner of its session."""
 
@@ -108,6 +109,9 @@ class FileIdentity(Struct, frozen=True):
         """Returns the identity of the file that has this status."""
         return cls(status.st_dev, status.st_ino)
 
+
+Watched = Callable[[str, str], bool]
+"""Returns whether a session, by tenant and id, or all sessions of the tenant are watched. Called from any thread."""
 
 Publisher = Callable[[Sequence[StoredEvent]], None]
 """Called on the event loop with the events of commits that became durable, in commit order. Must not raise."""

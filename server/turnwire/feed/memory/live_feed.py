@@ -110,7 +110,7 @@ class LiveFeed:
         observer: Observer = NoObserver(),  # noqa: B008 - has no state
     ) -> None:
         """Args:
-        codec: Frames the ephemeral events.
+        codec: Frames ephemeral events, and durable ones whose watcher came while they were stored.
         max_watchers: Subscriptions that may be open at once.
         tick: How often idle watchers wake to see whether a heartbeat is due; a fraction of the heartbeat.
         observer: Receives a report when a watcher falls behind.
@@ -129,16 +129,23 @@ class LiveFeed:
         self.closed = False
         """True once `close` was called."""
 
+    def is_watched(self, tenant: str, session_id: str) -> bool:
+        """Returns whether the session, or its tenant, has a ring. One look-up in each dict, so any thread may ask."""
+        return tenant in self._tenants or (tenant, session_id) in self._sessions
+
     def publish_stored(self, events: Sequence[StoredEvent]) -> None:
         """Publishes durable events."""
         for stored in events:
             event = stored.event
             of_tenant = self._tenants.get(stored.tenant)
-            if of_tenant is not None:
-                of_tenant.append(Entry(event, stored.frame, event.position))
             ring = self._sessions.get((stored.tenant, event.session_id))
+            if of_tenant is None and ring is None:
+                continue
+            frame = self._codec.encode_event(event) if stored.frame is None else stored.frame
+            if of_tenant is not None:
+                of_tenant.append(Entry(event, frame, event.position))
             if ring is not None:
-                ring.append(Entry(event, stored.frame, event.sequence))
+                ring.append(Entry(event, frame, event.sequence))
                 if isinstance(event.kind, SessionDeleted):
                     ring.close()
 

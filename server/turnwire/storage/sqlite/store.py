@@ -22,6 +22,7 @@ from turnwire.ports.store import (
     Publisher,
     Standing,
     StoredRequest,
+    Watched,
 )
 from turnwire.ports.telemetry.observer import NoObserver, Observer
 from turnwire.storage.accounts import Accounts
@@ -104,6 +105,7 @@ class SqliteStore:
         on_loss: Callable[[StorageError], None] = lambda _: None,
         observer: Observer = NoObserver(),  # noqa: B008 - has no state
         *,
+        is_watched: Watched = lambda *_: True,
         clock: Clock | None = None,
     ) -> "SqliteStore":
         """Opens the file, creates it if needed, and migrates it to the newest schema. Close with `aclose`.
@@ -115,6 +117,7 @@ class SqliteStore:
             on_loss: Called once, on the event loop, when a file of the database was deleted or replaced. Nothing can be
                 stored from then on; closing saves what can be saved.
             observer: Receives a report of each transaction.
+            is_watched: Says which sessions need frames of their events at once.
             clock: The time now, for the age of events; None is the real one.
 
         Raises:
@@ -133,7 +136,7 @@ class SqliteStore:
             reading, long, searching = opened[1:]
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
-            sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session)
+            sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session, is_watched)
             index_upkeep, removal = upkeep(writing), block_removal(writing)
             writer = GroupWriter(
                 writing,

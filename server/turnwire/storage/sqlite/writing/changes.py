@@ -36,7 +36,7 @@ from turnwire.ports.commit import (
     ShowMessages,
     UseUpload,
 )
-from turnwire.ports.store import StoredEvent
+from turnwire.ports.store import StoredEvent, Watched
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.accounts import add_spending
 from turnwire.storage.sqlite.hiding.alternatives import alternatives
@@ -60,11 +60,13 @@ from turnwire.storage.sqlite.writing.used_uploads import use_upload
 class CommitWriter:
     """Applies commits on the writing connection. Not safe for concurrent use: the writer's thread owns it."""
 
-    def __init__(self, codec: Codec, retained_events: int) -> None:
+    def __init__(self, codec: Codec, retained_events: int, is_watched: Watched = lambda *_: True) -> None:
         """Args:
         codec: Makes the frames.
         retained_events: How many of its newest events a session keeps.
+        is_watched: Says which sessions need frames of their events at once.
         """
+        self._is_watched = is_watched
         self._codec = codec
         self._retained_events = retained_events
         self.next_position = 0
@@ -104,7 +106,7 @@ class CommitWriter:
         removed = removal is not None or unit.is_gone
         if unit.is_branched:
             unit.alternatives = alternatives(db, row.id, unit.previous)
-        stored = append_events(unit, commit, self._codec, self.next_position)
+        stored = append_events(unit, commit, self._codec, self.next_position, self._is_watched)
         self.next_position += len(stored)
         head = before + len(stored)
         if not removed:

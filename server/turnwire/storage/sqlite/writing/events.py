@@ -22,22 +22,27 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, NewEvent, PutMessage
-from turnwire.ports.store import StoredEvent
+from turnwire.ports.store import StoredEvent, Watched
 from turnwire.storage.sqlite.reading.rows import moment
 from turnwire.storage.sqlite.writing.archived import mark_told
 from turnwire.storage.sqlite.writing.queue import queue_changed
 from turnwire.storage.sqlite.writing.unit import Unit
 
 
-def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> list[StoredEvent]:
+def append_events(unit: Unit, commit: Commit, codec: Codec, position: int, is_watched: Watched) -> list[StoredEvent]:
     """Stores the events of a commit, after its changes.
+
+    Frames for watchers are made here, on the writer's thread, because an event may be of many megabytes; where nobody
+    watches, none are made. Who begins to watch now gets what is published next encoded by the feed.
 
     Args:
         unit: The commit, with what its changes have found out.
         commit: The same.
         codec: Makes the frames.
         position: Of the first event.
+        is_watched: Says whether frames are needed.
     """
+    watched = bool(commit.events) and is_watched(unit.session.tenant, commit.session_id)
     stored = []
     rows = []
     for number, new in enumerate((*_told(unit, commit), *mark_told(unit, commit))):
@@ -50,7 +55,7 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int) -> li
             sequence=sequence,
             position=position + number,
         )
-        frame = codec.encode_event(event)
+        frame = codec.encode_event(event) if watched else None
         stored.append(StoredEvent(event, frame, unit.session.tenant))
         kind = type(new.kind).__name__
         short = codec.shorten_event(event)

@@ -324,7 +324,7 @@ class GroupWriter:
                 outcomes.append(outcome)
                 stored += events
                 held_bytes += _written_bytes(unit)
-                held_bytes += sum(len(one.frame) for one in events)
+                held_bytes += sum(len(one.frame or b"") for one in events)
                 held_bytes += sum(len(words) for _, words in self._changes.index_rows[rows:])
                 if held_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
                     break

@@ -2,6 +2,7 @@
 
     turnwire-VERSION-py3-none-any.whl          the server
     turnwire_client-VERSION-py3-none-any.whl   the Python client with the contract's stubs, which the server needs
+    turnwire-client-VERSION.tgz                the TypeScript client, where npm is
     turnwire-VERSION.tar.gz                    the sources of both, with what a deployment needs
     turnwire_client-VERSION.tar.gz             the sources of the client alone, for a package index
     turnwire-VERSION.cdx.json                  the bill of materials (CycloneDX) of the server with every extra
@@ -44,6 +45,7 @@ def main() -> None:
         _packages(ROOT, DIST)
         [sources] = DIST.glob("turnwire-*.tar.gz")
         _build_again(sources, work)
+        _pack_typescript(work / "typescript")
         _write_bill(DIST / sources.name.replace(".tar.gz", ".cdx.json"), work)
     for name in COPIED:
         shutil.copy(ROOT / name, DIST)
@@ -74,6 +76,19 @@ def _hatchling(sources: Path, target: Path, *kinds: str) -> None:
     done = subprocess.run(command, cwd=sources, check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
+
+
+def _pack_typescript(folder: Path) -> None:
+    """Packs the client as npm takes it, built in a folder of its own. npm gives all files one time."""
+    if shutil.which("npm") is None:
+        print("no npm here: the TypeScript client is left out", file=sys.stderr)
+        return
+    left_out = shutil.ignore_patterns("node_modules", "dist", "*.tgz")
+    shutil.copytree(ROOT / "clients/typescript", folder, ignore=left_out)
+    for command in (("ci", "--no-audit", "--no-fund"), ("pack", "--pack-destination", str(DIST))):
+        done = subprocess.run(["npm", *command], cwd=folder, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(done.stdout + done.stderr)
 
 
 def _build_again(sources: Path, work: Path) -> None:

@@ -22,6 +22,7 @@ from tests.support.servers.serving import announced_address
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients/go"
+README = (CLIENT / "README.md").read_text()
 CONFIGURATION = '[permissions]\n"erase" = "ask"\n'
 
 
@@ -146,3 +147,20 @@ def test_client_against_a_real_server(tmp_path: Path) -> None:
         mortal.kill()
     assert "--- PASS: TestServerKilledAndBack" in printed
     assert "--- SKIP" not in printed
+
+
+def test_readme_begins_with_what_works(tmp_path: Path) -> None:
+    """In a module beside a checkout, with a program that imports the client."""
+    (tmp_path / "turnwire").symlink_to(ROOT)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "go.mod").write_text("module example.com/hello\n\ngo 1.25\n")
+    program = 'package main\n\nimport turnwire "github.com/turnwire/turnwire/clients/go"\n\n'
+    (project / "main.go").write_text(program + 'func main() { _, _ = turnwire.Dial("127.0.0.1:50051") }\n')
+    shell = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    for command in (shell[0], "go build -o hello ."):
+        done = subprocess.run(
+            ["bash", "-euc", command], cwd=project, check=False, capture_output=True, text=True, timeout=800
+        )
+        assert done.returncode == 0, done.stderr
+    assert (project / "hello").exists()

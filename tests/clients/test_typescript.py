@@ -76,6 +76,22 @@ def built() -> None:
     run("npm", "run", "build")
 
 
+def test_readme_begins_with_what_works(tmp_path: Path) -> None:
+    """In a project beside a checkout: the package is packed, installed and imported."""
+    (tmp_path / "turnwire").symlink_to(CLIENT.parents[1])
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "package.json").write_text('{"type": "module"}')
+    first = re.search(r"^```sh\n(.*?)^```", (CLIENT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert first
+    for left in CLIENT.glob("*.tgz"):
+        left.unlink()
+    run("bash", "-euc", first[1], folder=project)
+    code = 'import { connect } from "@turnwire/client"; console.log(typeof connect)'
+    assert run("node", "--input-type=module", "-e", code, folder=project) == "function\n"
+    assert not (project / "node_modules/@turnwire/client").is_symlink()
+
+
 def test_stubs_are_fresh(tmp_path: Path) -> None:
     """They are what the contract gives; `make generate-clients` repairs them."""
     run("./generate.sh", str(tmp_path))

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,7 +65,7 @@ NAMES_OF_REGISTRIES = re.compile(
 """How a command names a package that the registries do not have: whoever registers the name gets the users."""
 
 
-@pytest.mark.parametrize("folder", ["server/turnwire", "docs", "examples", "README.md"])
+@pytest.mark.parametrize("folder", ["server/turnwire", "docs", "examples", "clients", "README.md"])
 def test_nothing_recommends_a_name_that_nobody_owns(folder: str) -> None:
     """Installing is from a checkout or a release, but for the page about releases."""
     files = [ROOT / folder] if folder == "README.md" else sorted((ROOT / folder).rglob("*"))
@@ -75,6 +76,18 @@ def test_nothing_recommends_a_name_that_nobody_owns(folder: str) -> None:
     }
     assert texts
     assert [(path, found) for path, text in texts.items() for found in NAMES_OF_REGISTRIES.findall(text)] == []
+
+
+def test_the_readme_of_the_python_client_begins_with_what_works(tmp_path: Path) -> None:
+    """In the checkout. What the network would bring is there: the build's packages, and those that the client needs."""
+    first = blocks((ROOT / "clients/python/README.md").read_text(), "sh")[0]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    offline = {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1"}
+    environ = {**os.environ, **offline, "PIP_TARGET": str(tmp_path), "PATH": path}
+    done = in_shell(first, environ)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "turnwire_client/__init__.py").is_file()
+    assert (tmp_path / "opencode").is_dir()
 
 
 def method(name: str) -> MethodDescriptor:

@@ -194,7 +194,8 @@ class Server:
         await staging.start()
         rewriting = (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives)
         closing = (use_cases.conversations, use_cases.late_turns, use_cases.waiting_messages, use_cases.tool_leases)
-        for acting in (use_cases.imports, *rewriting, *closing, use_cases.questions, use_cases.uploads):
+        asked = (use_cases.tool_results, use_cases.questions, use_cases.uploads)
+        for acting in (use_cases.imports, *rewriting, *closing, *asked):
             stack.push_async_callback(acting.aclose)
         expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
         stack.push_async_callback(expiry.aclose)

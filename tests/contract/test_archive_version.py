@@ -21,7 +21,7 @@ FIELDS = {
         "max_turn_cost_pico_usd"
     ),
     "Header": "format version files",
-    "Lease": "lease_id holder expires_at",  # refused: an archived call has its result
+    "Lease": "lease_id holder expires_at",  # refused: nobody runs an archived call
     "Message": (
         "message_id session_id type status created_at updated_at parts turn_id parent_id previous_message_id "
         "alternative_count alternative_index "
@@ -31,7 +31,7 @@ FIELDS = {
     "Branch": "previous_message_id turn_id",
     "MessageLine": "message hidden branch",
     "ModelRef": "provider_id model_id",
-    "ModelRun": "provider_id model_requested model_served response_id",
+    "ModelRun": "provider_id model_requested model_served response_id is_reported",
     "Origin": "system session_id message_id",
     "Part": "part_id index content status provider_state copied_id",
     "ProviderContent": "kind",

@@ -48,6 +48,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.TurnInProgress: (code_pb2.FAILED_PRECONDITION, "TURN_IN_PROGRESS", "PreconditionFailure"),
     e.TurnNotRunning: (code_pb2.FAILED_PRECONDITION, "TURN_NOT_RUNNING", "PreconditionFailure"),
     e.TurnExists: (code_pb2.FAILED_PRECONDITION, "TURN_EXISTS", "PreconditionFailure"),
+    e.ToolCallsOpen: (code_pb2.FAILED_PRECONDITION, "TOOL_CALLS_OPEN", "PreconditionFailure"),
     e.MessageNotWaiting: (code_pb2.FAILED_PRECONDITION, "MESSAGE_NOT_WAITING", "PreconditionFailure"),
     e.NothingToRestore: (code_pb2.FAILED_PRECONDITION, "NOTHING_TO_RESTORE", "PreconditionFailure"),
     e.ToolCallNotReady: (code_pb2.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY", "PreconditionFailure"),

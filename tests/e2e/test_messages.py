@@ -152,17 +152,6 @@ async def test_append_stores_without_a_turn(client: Client, name: str) -> None:
     assert kinds(watch.events) == ["message_added", "session_snapshot", "caught_up"]
 
 
-async def test_append_refuses_assistant(client: Client) -> None:
-    """An assistant message is never stored this way."""
-    session_id = await new_session(client)
-    request = AppendMessageRequest(
-        session_id=session_id, type=content_pb2.MESSAGE_TYPE_ASSISTANT, parts=[text("I said so")]
-    )
-    refusal = await refused(client.messages.AppendMessage(request))
-    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["type"])
-    assert await messages_of(client, session_id) == []
-
-
 async def test_append_needs_an_existing_session(client: Client) -> None:
     """Unlike SendMessage it never creates one."""
     request = AppendMessageRequest(type=content_pb2.MESSAGE_TYPE_HOST, parts=[text("note")])

@@ -389,8 +389,9 @@ type SessionMessage struct {
 	Parts []*Part `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
 	// The turn it belongs to; "" for messages stored outside a turn.
 	TurnId string `protobuf:"bytes,6,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// What it answers. Of an assistant message: the user message. Of a message of type TOOL_RESULT: the assistant message
-	// that made the call; "" when no known call has its call_id. "" for all others.
+	// What it answers. Of an assistant message: the message that its turn answers; "" when it came by AppendMessage. Of a
+	// message of type TOOL_RESULT: the assistant message that made the call; "" when no known call has its call_id. "" for all
+	// others.
 	AnswersMessageId string `protobuf:"bytes,7,opt,name=answers_message_id,json=answersMessageId,proto3" json:"answers_message_id,omitempty"`
 	// When it was stored.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
@@ -1340,7 +1341,10 @@ type ModelRun struct {
 	// The model that answered, by the provider's own word; "" when it did not name one.
 	ModelServed string `protobuf:"bytes,3,opt,name=model_served,json=modelServed,proto3" json:"model_served,omitempty"`
 	// The provider's id of the response; "" when it gave none. Name it when asking the provider about the answer.
-	ResponseId    string `protobuf:"bytes,4,opt,name=response_id,json=responseId,proto3" json:"response_id,omitempty"`
+	ResponseId string `protobuf:"bytes,4,opt,name=response_id,json=responseId,proto3" json:"response_id,omitempty"`
+	// True when the answer came by AppendMessage: this server has asked no model. Model, finish reason, usage and cost of the
+	// message are then what its caller reported, each absent or "" when it did not; they count in no usage, quota or budget.
+	IsReported    bool `protobuf:"varint,5,opt,name=is_reported,json=isReported,proto3" json:"is_reported,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1401,6 +1405,13 @@ func (x *ModelRun) GetResponseId() string {
 		return x.ResponseId
 	}
 	return ""
+}
+
+func (x *ModelRun) GetIsReported() bool {
+	if x != nil {
+		return x.IsReported
+	}
+	return false
 }
 
 // Counts tokens in buckets that do not overlap. A bucket is absent when the provider did not report it.
@@ -1659,14 +1670,16 @@ const file_opencode_message_content_proto_rawDesc = "" +
 	"\n" +
 	"_exit_code\"%\n" +
 	"\x0fProviderContent\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\"\x98\x01\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\"\xb9\x01\n" +
 	"\bModelRun\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12'\n" +
 	"\x0fmodel_requested\x18\x02 \x01(\tR\x0emodelRequested\x12!\n" +
 	"\fmodel_served\x18\x03 \x01(\tR\vmodelServed\x12\x1f\n" +
 	"\vresponse_id\x18\x04 \x01(\tR\n" +
-	"responseId\"\xad\x03\n" +
+	"responseId\x12\x1f\n" +
+	"\vis_reported\x18\x05 \x01(\bR\n" +
+	"isReported\"\xad\x03\n" +
 	"\n" +
 	"TokenUsage\x12&\n" +
 	"\finput_tokens\x18\x01 \x01(\x04H\x00R\vinputTokens\x88\x01\x01\x12/\n" +

@@ -118,6 +118,9 @@ const (
 	ErrorReason_LEASE_LOST ErrorReason = 51
 	// Another client has claimed the tool call; RetryInfo says when its lease ends unless it is renewed. Metadata: holder.
 	ErrorReason_LEASE_HELD ErrorReason = 52
+	// Calls of the last answer have no result: a turn that goes on behind it would hide them from the model. Metadata: toolCallIds
+	// (at most ten, with commas).
+	ErrorReason_TOOL_CALLS_OPEN ErrorReason = 56
 	// The provider's key is not configured (then also an error of a call), or the provider does not accept it.
 	ErrorReason_PROVIDER_CREDENTIALS_REJECTED ErrorReason = 40
 	// The rate limit of the provider. retry_after is the provider's own, when it named one.
@@ -191,6 +194,7 @@ var (
 		39: "IMPORT_RUNNING",
 		51: "LEASE_LOST",
 		52: "LEASE_HELD",
+		56: "TOOL_CALLS_OPEN",
 		40: "PROVIDER_CREDENTIALS_REJECTED",
 		41: "PROVIDER_RATE_LIMITED",
 		42: "PROVIDER_UNAVAILABLE",
@@ -247,6 +251,7 @@ var (
 		"IMPORT_RUNNING":                39,
 		"LEASE_LOST":                    51,
 		"LEASE_HELD":                    52,
+		"TOOL_CALLS_OPEN":               56,
 		"PROVIDER_CREDENTIALS_REJECTED": 40,
 		"PROVIDER_RATE_LIMITED":         41,
 		"PROVIDER_UNAVAILABLE":          42,
@@ -295,7 +300,8 @@ var File_opencode_error_error_reason_proto protoreflect.FileDescriptor
 
 const file_opencode_error_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"!opencode/error/error_reason.proto\x12\x0eopencode.error*\xfc\t\n" +
+	"!opencode/error/error_reason.proto\x12\x0eopencode.error*\x91\n" +
+	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x15\n" +
@@ -339,7 +345,8 @@ const file_opencode_error_error_reason_proto_rawDesc = "" +
 	"\n" +
 	"LEASE_LOST\x103\x12\x0e\n" +
 	"\n" +
-	"LEASE_HELD\x104\x12!\n" +
+	"LEASE_HELD\x104\x12\x13\n" +
+	"\x0fTOOL_CALLS_OPEN\x108\x12!\n" +
 	"\x1dPROVIDER_CREDENTIALS_REJECTED\x10(\x12\x19\n" +
 	"\x15PROVIDER_RATE_LIMITED\x10)\x12\x18\n" +
 	"\x14PROVIDER_UNAVAILABLE\x10*\x12\x1c\n" +

@@ -520,6 +520,10 @@ type MessagePart struct {
 	//	*MessagePart_Text
 	//	*MessagePart_File
 	//	*MessagePart_ToolResult
+	//	*MessagePart_Reasoning
+	//	*MessagePart_Refusal
+	//	*MessagePart_ToolCall
+	//	*MessagePart_Provider
 	Content       isMessagePart_Content `protobuf_oneof:"content"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -589,6 +593,42 @@ func (x *MessagePart) GetToolResult() *ToolResultContent {
 	return nil
 }
 
+func (x *MessagePart) GetReasoning() *ReasoningContent {
+	if x != nil {
+		if x, ok := x.Content.(*MessagePart_Reasoning); ok {
+			return x.Reasoning
+		}
+	}
+	return nil
+}
+
+func (x *MessagePart) GetRefusal() *RefusalContent {
+	if x != nil {
+		if x, ok := x.Content.(*MessagePart_Refusal); ok {
+			return x.Refusal
+		}
+	}
+	return nil
+}
+
+func (x *MessagePart) GetToolCall() *AppendedToolCall {
+	if x != nil {
+		if x, ok := x.Content.(*MessagePart_ToolCall); ok {
+			return x.ToolCall
+		}
+	}
+	return nil
+}
+
+func (x *MessagePart) GetProvider() *ProviderContent {
+	if x != nil {
+		if x, ok := x.Content.(*MessagePart_Provider); ok {
+			return x.Provider
+		}
+	}
+	return nil
+}
+
 type isMessagePart_Content interface {
 	isMessagePart_Content()
 }
@@ -608,11 +648,180 @@ type MessagePart_ToolResult struct {
 	ToolResult *ToolResultContent `protobuf:"bytes,16,opt,name=tool_result,json=toolResult,proto3,oneof"`
 }
 
+type MessagePart_Reasoning struct {
+	// Readable reasoning of a model; only in AppendMessage with type ASSISTANT. Shown to people, sent to no model: without
+	// its provider's seal no API takes it back.
+	Reasoning *ReasoningContent `protobuf:"bytes,17,opt,name=reasoning,proto3,oneof"`
+}
+
+type MessagePart_Refusal struct {
+	// A refusal in the model's words; only in AppendMessage with type ASSISTANT.
+	Refusal *RefusalContent `protobuf:"bytes,18,opt,name=refusal,proto3,oneof"`
+}
+
+type MessagePart_ToolCall struct {
+	// A tool call that a model made; only in AppendMessage with type ASSISTANT.
+	ToolCall *AppendedToolCall `protobuf:"bytes,19,opt,name=tool_call,json=toolCall,proto3,oneof"`
+}
+
+type MessagePart_Provider struct {
+	// Refused always: what only its provider understands (sealed reasoning, signatures, items of a provider's own tools) goes
+	// back to its maker alone, and a caller cannot vouch for it. Leave such parts out.
+	Provider *ProviderContent `protobuf:"bytes,20,opt,name=provider,proto3,oneof"`
+}
+
 func (*MessagePart_Text) isMessagePart_Content() {}
 
 func (*MessagePart_File) isMessagePart_Content() {}
 
 func (*MessagePart_ToolResult) isMessagePart_Content() {}
+
+func (*MessagePart_Reasoning) isMessagePart_Content() {}
+
+func (*MessagePart_Refusal) isMessagePart_Content() {}
+
+func (*MessagePart_ToolCall) isMessagePart_Content() {}
+
+func (*MessagePart_Provider) isMessagePart_Content() {}
+
+// Holds a tool call of an answer that the caller's own program got from a model.
+type AppendedToolCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tool's name as the model wrote it. Required; at most 1024 characters.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The provider's id of the call; "" when it gave none. At most 1024 characters, and another one for each call of the message.
+	// A call without it can be named by its tool_call_id alone.
+	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The arguments as the model's own JSON text, word for word. "" for none.
+	InputJson string `protobuf:"bytes,3,opt,name=input_json,json=inputJson,proto3" json:"input_json,omitempty"`
+	// The result. Absent: the call is open, until SubmitToolResult or a message of type TOOL_RESULT brings one.
+	Result        *AppendedToolResult `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendedToolCall) Reset() {
+	*x = AppendedToolCall{}
+	mi := &file_opencode_message_message_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendedToolCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendedToolCall) ProtoMessage() {}
+
+func (x *AppendedToolCall) ProtoReflect() protoreflect.Message {
+	mi := &file_opencode_message_message_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendedToolCall.ProtoReflect.Descriptor instead.
+func (*AppendedToolCall) Descriptor() ([]byte, []int) {
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AppendedToolCall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AppendedToolCall) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *AppendedToolCall) GetInputJson() string {
+	if x != nil {
+		return x.InputJson
+	}
+	return ""
+}
+
+func (x *AppendedToolCall) GetResult() *AppendedToolResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+// Holds the result of a tool call that is appended with it. A result with files: append the call without it, then
+// SubmitToolResult.
+type AppendedToolResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The output as text; may be "".
+	Output string `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
+	// True when the tool failed.
+	IsError bool `protobuf:"varint,2,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
+	// Further facts as a JSON object, shown to people. At most 64 KiB.
+	MetadataJson  string `protobuf:"bytes,3,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendedToolResult) Reset() {
+	*x = AppendedToolResult{}
+	mi := &file_opencode_message_message_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendedToolResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendedToolResult) ProtoMessage() {}
+
+func (x *AppendedToolResult) ProtoReflect() protoreflect.Message {
+	mi := &file_opencode_message_message_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendedToolResult.ProtoReflect.Descriptor instead.
+func (*AppendedToolResult) Descriptor() ([]byte, []int) {
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AppendedToolResult) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *AppendedToolResult) GetIsError() bool {
+	if x != nil {
+		return x.IsError
+	}
+	return false
+}
+
+func (x *AppendedToolResult) GetMetadataJson() string {
+	if x != nil {
+		return x.MetadataJson
+	}
+	return ""
+}
 
 // Holds text to send.
 type TextPart struct {
@@ -625,7 +834,7 @@ type TextPart struct {
 
 func (x *TextPart) Reset() {
 	*x = TextPart{}
-	mi := &file_opencode_message_message_proto_msgTypes[5]
+	mi := &file_opencode_message_message_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +846,7 @@ func (x *TextPart) String() string {
 func (*TextPart) ProtoMessage() {}
 
 func (x *TextPart) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[5]
+	mi := &file_opencode_message_message_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +859,7 @@ func (x *TextPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextPart.ProtoReflect.Descriptor instead.
 func (*TextPart) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{5}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TextPart) GetText() string {
@@ -684,7 +893,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_opencode_message_message_proto_msgTypes[6]
+	mi := &file_opencode_message_message_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +905,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[6]
+	mi := &file_opencode_message_message_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +918,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{6}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FilePart) GetMime() string {
@@ -815,7 +1024,7 @@ type DisplayMessage struct {
 
 func (x *DisplayMessage) Reset() {
 	*x = DisplayMessage{}
-	mi := &file_opencode_message_message_proto_msgTypes[7]
+	mi := &file_opencode_message_message_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +1036,7 @@ func (x *DisplayMessage) String() string {
 func (*DisplayMessage) ProtoMessage() {}
 
 func (x *DisplayMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[7]
+	mi := &file_opencode_message_message_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +1049,7 @@ func (x *DisplayMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisplayMessage.ProtoReflect.Descriptor instead.
 func (*DisplayMessage) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{7}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DisplayMessage) GetMessageId() string {
@@ -1034,7 +1243,7 @@ type MessageList struct {
 
 func (x *MessageList) Reset() {
 	*x = MessageList{}
-	mi := &file_opencode_message_message_proto_msgTypes[8]
+	mi := &file_opencode_message_message_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1255,7 @@ func (x *MessageList) String() string {
 func (*MessageList) ProtoMessage() {}
 
 func (x *MessageList) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[8]
+	mi := &file_opencode_message_message_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1268,7 @@ func (x *MessageList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageList.ProtoReflect.Descriptor instead.
 func (*MessageList) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{8}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MessageList) GetMessages() []*DisplayMessage {
@@ -1098,7 +1307,7 @@ type AbortSessionRequest struct {
 
 func (x *AbortSessionRequest) Reset() {
 	*x = AbortSessionRequest{}
-	mi := &file_opencode_message_message_proto_msgTypes[9]
+	mi := &file_opencode_message_message_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1319,7 @@ func (x *AbortSessionRequest) String() string {
 func (*AbortSessionRequest) ProtoMessage() {}
 
 func (x *AbortSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[9]
+	mi := &file_opencode_message_message_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1332,7 @@ func (x *AbortSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortSessionRequest.ProtoReflect.Descriptor instead.
 func (*AbortSessionRequest) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{9}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AbortSessionRequest) GetSessionId() string {
@@ -1160,7 +1369,7 @@ type AbortSessionResponse struct {
 
 func (x *AbortSessionResponse) Reset() {
 	*x = AbortSessionResponse{}
-	mi := &file_opencode_message_message_proto_msgTypes[10]
+	mi := &file_opencode_message_message_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1381,7 @@ func (x *AbortSessionResponse) String() string {
 func (*AbortSessionResponse) ProtoMessage() {}
 
 func (x *AbortSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[10]
+	mi := &file_opencode_message_message_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1394,7 @@ func (x *AbortSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortSessionResponse.ProtoReflect.Descriptor instead.
 func (*AbortSessionResponse) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{10}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AbortSessionResponse) GetTurnId() string {
@@ -1221,7 +1430,7 @@ type GetMessagesRequest struct {
 
 func (x *GetMessagesRequest) Reset() {
 	*x = GetMessagesRequest{}
-	mi := &file_opencode_message_message_proto_msgTypes[11]
+	mi := &file_opencode_message_message_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1442,7 @@ func (x *GetMessagesRequest) String() string {
 func (*GetMessagesRequest) ProtoMessage() {}
 
 func (x *GetMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[11]
+	mi := &file_opencode_message_message_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1455,7 @@ func (x *GetMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessagesRequest.ProtoReflect.Descriptor instead.
 func (*GetMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{11}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetMessagesRequest) GetSessionId() string {
@@ -1286,7 +1495,7 @@ type Empty struct {
 
 func (x *Empty) Reset() {
 	*x = Empty{}
-	mi := &file_opencode_message_message_proto_msgTypes[12]
+	mi := &file_opencode_message_message_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1507,7 @@ func (x *Empty) String() string {
 func (*Empty) ProtoMessage() {}
 
 func (x *Empty) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[12]
+	mi := &file_opencode_message_message_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1520,7 @@ func (x *Empty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Empty.ProtoReflect.Descriptor instead.
 func (*Empty) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{12}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{14}
 }
 
 // Asks for one message.
@@ -1327,7 +1536,7 @@ type GetMessageRequest struct {
 
 func (x *GetMessageRequest) Reset() {
 	*x = GetMessageRequest{}
-	mi := &file_opencode_message_message_proto_msgTypes[13]
+	mi := &file_opencode_message_message_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1548,7 @@ func (x *GetMessageRequest) String() string {
 func (*GetMessageRequest) ProtoMessage() {}
 
 func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[13]
+	mi := &file_opencode_message_message_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1561,7 @@ func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageRequest.ProtoReflect.Descriptor instead.
 func (*GetMessageRequest) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{13}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetMessageRequest) GetSessionId() string {
@@ -1380,7 +1589,7 @@ type GetMessageResponse struct {
 
 func (x *GetMessageResponse) Reset() {
 	*x = GetMessageResponse{}
-	mi := &file_opencode_message_message_proto_msgTypes[14]
+	mi := &file_opencode_message_message_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1601,7 @@ func (x *GetMessageResponse) String() string {
 func (*GetMessageResponse) ProtoMessage() {}
 
 func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[14]
+	mi := &file_opencode_message_message_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1614,7 @@ func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageResponse.ProtoReflect.Descriptor instead.
 func (*GetMessageResponse) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{14}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetMessageResponse) GetMessage() *SessionMessage {
@@ -1432,7 +1641,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_opencode_message_message_proto_msgTypes[15]
+	mi := &file_opencode_message_message_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1653,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[15]
+	mi := &file_opencode_message_message_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1666,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{15}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListMessagesRequest) GetSessionId() string {
@@ -1505,7 +1714,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_opencode_message_message_proto_msgTypes[16]
+	mi := &file_opencode_message_message_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1726,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[16]
+	mi := &file_opencode_message_message_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1739,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{16}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListMessagesResponse) GetMessages() []*SessionMessage {
@@ -1566,10 +1775,11 @@ type AppendMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// USER, SYSTEM, HOST or TOOL_RESULT. Required.
+	// USER, ASSISTANT, SYSTEM, HOST or TOOL_RESULT. Required.
 	Type MessageType `protobuf:"varint,2,opt,name=type,proto3,enum=opencode.message.MessageType" json:"type,omitempty"`
 	// Its content; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only, each of which
-	// names its call by tool_call_id or by call_id.
+	// names its call by tool_call_id or by call_id. ASSISTANT takes text, reasoning, refusals, files and tool calls, in the order
+	// in which the model wrote them; its texts may be white space, but not "".
 	Parts []*MessagePart `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
 	// As in SendMessageRequest.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1578,14 +1788,26 @@ type AppendMessageRequest struct {
 	// The client's name for whoever sends it.
 	Sender string `protobuf:"bytes,6,opt,name=sender,proto3" json:"sender,omitempty"`
 	// A name of the sender to show to people.
-	SenderName    string `protobuf:"bytes,7,opt,name=sender_name,json=senderName,proto3" json:"sender_name,omitempty"`
+	SenderName string `protobuf:"bytes,7,opt,name=sender_name,json=senderName,proto3" json:"sender_name,omitempty"`
+	// Which model was asked and which one answered, as far as the caller knows; its is_reported is ignored. This and the next
+	// fields are for type ASSISTANT only. They are the caller's word: the stored message shows them with ModelRun.is_reported,
+	// and they are part of no usage, quota or budget.
+	ModelRun *ModelRun `protobuf:"bytes,8,opt,name=model_run,json=modelRun,proto3" json:"model_run,omitempty"`
+	// Why the answer ended: STOP, LENGTH, TOOL_USE, REFUSAL or CONTENT_FILTER; unspecified when not known.
+	FinishReason FinishReason `protobuf:"varint,9,opt,name=finish_reason,json=finishReason,proto3,enum=opencode.message.FinishReason" json:"finish_reason,omitempty"`
+	// The provider's own word for it; "" when not known.
+	ProviderFinishReason string `protobuf:"bytes,10,opt,name=provider_finish_reason,json=providerFinishReason,proto3" json:"provider_finish_reason,omitempty"`
+	// Tokens used. Absent when not known.
+	Usage *TokenUsage `protobuf:"bytes,11,opt,name=usage,proto3" json:"usage,omitempty"`
+	// What the answer cost, in pico-USD (1e-12 USD). Absent when not known.
+	CostPicoUsd   *int64 `protobuf:"varint,12,opt,name=cost_pico_usd,json=costPicoUsd,proto3,oneof" json:"cost_pico_usd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendMessageRequest) Reset() {
 	*x = AppendMessageRequest{}
-	mi := &file_opencode_message_message_proto_msgTypes[17]
+	mi := &file_opencode_message_message_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1819,7 @@ func (x *AppendMessageRequest) String() string {
 func (*AppendMessageRequest) ProtoMessage() {}
 
 func (x *AppendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[17]
+	mi := &file_opencode_message_message_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1832,7 @@ func (x *AppendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessageRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{17}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AppendMessageRequest) GetSessionId() string {
@@ -1662,6 +1884,41 @@ func (x *AppendMessageRequest) GetSenderName() string {
 	return ""
 }
 
+func (x *AppendMessageRequest) GetModelRun() *ModelRun {
+	if x != nil {
+		return x.ModelRun
+	}
+	return nil
+}
+
+func (x *AppendMessageRequest) GetFinishReason() FinishReason {
+	if x != nil {
+		return x.FinishReason
+	}
+	return FinishReason_FINISH_REASON_UNSPECIFIED
+}
+
+func (x *AppendMessageRequest) GetProviderFinishReason() string {
+	if x != nil {
+		return x.ProviderFinishReason
+	}
+	return ""
+}
+
+func (x *AppendMessageRequest) GetUsage() *TokenUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *AppendMessageRequest) GetCostPicoUsd() int64 {
+	if x != nil && x.CostPicoUsd != nil {
+		return *x.CostPicoUsd
+	}
+	return 0
+}
+
 // Confirms that a message is stored.
 type AppendMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1677,7 +1934,7 @@ type AppendMessageResponse struct {
 
 func (x *AppendMessageResponse) Reset() {
 	*x = AppendMessageResponse{}
-	mi := &file_opencode_message_message_proto_msgTypes[18]
+	mi := &file_opencode_message_message_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1946,7 @@ func (x *AppendMessageResponse) String() string {
 func (*AppendMessageResponse) ProtoMessage() {}
 
 func (x *AppendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[18]
+	mi := &file_opencode_message_message_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1959,7 @@ func (x *AppendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessageResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{18}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AppendMessageResponse) GetMessageId() string {
@@ -1741,7 +1998,7 @@ type ExplainContextRequest struct {
 
 func (x *ExplainContextRequest) Reset() {
 	*x = ExplainContextRequest{}
-	mi := &file_opencode_message_message_proto_msgTypes[19]
+	mi := &file_opencode_message_message_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +2010,7 @@ func (x *ExplainContextRequest) String() string {
 func (*ExplainContextRequest) ProtoMessage() {}
 
 func (x *ExplainContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[19]
+	mi := &file_opencode_message_message_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +2023,7 @@ func (x *ExplainContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainContextRequest.ProtoReflect.Descriptor instead.
 func (*ExplainContextRequest) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{19}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExplainContextRequest) GetSessionId() string {
@@ -1815,7 +2072,7 @@ type ExplainContextResponse struct {
 
 func (x *ExplainContextResponse) Reset() {
 	*x = ExplainContextResponse{}
-	mi := &file_opencode_message_message_proto_msgTypes[20]
+	mi := &file_opencode_message_message_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +2084,7 @@ func (x *ExplainContextResponse) String() string {
 func (*ExplainContextResponse) ProtoMessage() {}
 
 func (x *ExplainContextResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[20]
+	mi := &file_opencode_message_message_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +2097,7 @@ func (x *ExplainContextResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainContextResponse.ProtoReflect.Descriptor instead.
 func (*ExplainContextResponse) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{20}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExplainContextResponse) GetModel() *ModelName {
@@ -1918,7 +2175,7 @@ type ContextRepair struct {
 
 func (x *ContextRepair) Reset() {
 	*x = ContextRepair{}
-	mi := &file_opencode_message_message_proto_msgTypes[21]
+	mi := &file_opencode_message_message_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2187,7 @@ func (x *ContextRepair) String() string {
 func (*ContextRepair) ProtoMessage() {}
 
 func (x *ContextRepair) ProtoReflect() protoreflect.Message {
-	mi := &file_opencode_message_message_proto_msgTypes[21]
+	mi := &file_opencode_message_message_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2200,7 @@ func (x *ContextRepair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextRepair.ProtoReflect.Descriptor instead.
 func (*ContextRepair) Descriptor() ([]byte, []int) {
-	return file_opencode_message_message_proto_rawDescGZIP(), []int{21}
+	return file_opencode_message_message_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ContextRepair) GetMessageId() string {
@@ -2022,13 +2279,27 @@ const file_opencode_message_message_proto_rawDesc = "" +
 	"\x15StreamMessageResponse\x124\n" +
 	"\x06events\x18\x01 \x03(\v2\x1c.opencode.event.SessionEventR\x06events\x12!\n" +
 	"\fresume_token\x18\x02 \x01(\tR\vresumeToken\x12A\n" +
-	"\baccepted\x18\x03 \x01(\v2%.opencode.message.SendMessageResponseR\baccepted\"\xc4\x01\n" +
+	"\baccepted\x18\x03 \x01(\v2%.opencode.message.SendMessageResponseR\baccepted\"\xca\x03\n" +
 	"\vMessagePart\x120\n" +
 	"\x04text\x18\x01 \x01(\v2\x1a.opencode.message.TextPartH\x00R\x04text\x120\n" +
 	"\x04file\x18\x02 \x01(\v2\x1a.opencode.message.FilePartH\x00R\x04file\x12F\n" +
 	"\vtool_result\x18\x10 \x01(\v2#.opencode.message.ToolResultContentH\x00R\n" +
-	"toolResultB\t\n" +
-	"\acontent\"\x1e\n" +
+	"toolResult\x12B\n" +
+	"\treasoning\x18\x11 \x01(\v2\".opencode.message.ReasoningContentH\x00R\treasoning\x12<\n" +
+	"\arefusal\x18\x12 \x01(\v2 .opencode.message.RefusalContentH\x00R\arefusal\x12A\n" +
+	"\ttool_call\x18\x13 \x01(\v2\".opencode.message.AppendedToolCallH\x00R\btoolCall\x12?\n" +
+	"\bprovider\x18\x14 \x01(\v2!.opencode.message.ProviderContentH\x00R\bproviderB\t\n" +
+	"\acontent\"\x9c\x01\n" +
+	"\x10AppendedToolCall\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x1d\n" +
+	"\n" +
+	"input_json\x18\x03 \x01(\tR\tinputJson\x12<\n" +
+	"\x06result\x18\x04 \x01(\v2$.opencode.message.AppendedToolResultR\x06result\"l\n" +
+	"\x12AppendedToolResult\x12\x16\n" +
+	"\x06output\x18\x01 \x01(\tR\x06output\x12\x19\n" +
+	"\bis_error\x18\x02 \x01(\bR\aisError\x12#\n" +
+	"\rmetadata_json\x18\x03 \x01(\tR\fmetadataJson\"\x1e\n" +
 	"\bTextPart\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"\xa3\x01\n" +
 	"\bFilePart\x12\x12\n" +
@@ -2116,7 +2387,7 @@ const file_opencode_message_message_proto_rawDesc = "" +
 	"\bmessages\x18\x01 \x03(\v2 .opencode.message.SessionMessageR\bmessages\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12!\n" +
-	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\"\x9a\x02\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\"\xbd\x04\n" +
 	"\x14AppendMessageRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
@@ -2127,7 +2398,14 @@ const file_opencode_message_message_proto_rawDesc = "" +
 	"\rmetadata_json\x18\x05 \x01(\tR\fmetadataJson\x12\x16\n" +
 	"\x06sender\x18\x06 \x01(\tR\x06sender\x12\x1f\n" +
 	"\vsender_name\x18\a \x01(\tR\n" +
-	"senderName\"u\n" +
+	"senderName\x127\n" +
+	"\tmodel_run\x18\b \x01(\v2\x1a.opencode.message.ModelRunR\bmodelRun\x12C\n" +
+	"\rfinish_reason\x18\t \x01(\x0e2\x1e.opencode.message.FinishReasonR\ffinishReason\x124\n" +
+	"\x16provider_finish_reason\x18\n" +
+	" \x01(\tR\x14providerFinishReason\x122\n" +
+	"\x05usage\x18\v \x01(\v2\x1c.opencode.message.TokenUsageR\x05usage\x12'\n" +
+	"\rcost_pico_usd\x18\f \x01(\x03H\x00R\vcostPicoUsd\x88\x01\x01B\x10\n" +
+	"\x0e_cost_pico_usd\"u\n" +
 	"\x15AppendMessageResponse\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1a\n" +
@@ -2192,7 +2470,7 @@ func file_opencode_message_message_proto_rawDescGZIP() []byte {
 }
 
 var file_opencode_message_message_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_opencode_message_message_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_opencode_message_message_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_opencode_message_message_proto_goTypes = []any{
 	(Disposition)(0),               // 0: opencode.message.Disposition
 	(RepairAction)(0),              // 1: opencode.message.RepairAction
@@ -2201,97 +2479,110 @@ var file_opencode_message_message_proto_goTypes = []any{
 	(*StreamMessageRequest)(nil),   // 4: opencode.message.StreamMessageRequest
 	(*StreamMessageResponse)(nil),  // 5: opencode.message.StreamMessageResponse
 	(*MessagePart)(nil),            // 6: opencode.message.MessagePart
-	(*TextPart)(nil),               // 7: opencode.message.TextPart
-	(*FilePart)(nil),               // 8: opencode.message.FilePart
-	(*DisplayMessage)(nil),         // 9: opencode.message.DisplayMessage
-	(*MessageList)(nil),            // 10: opencode.message.MessageList
-	(*AbortSessionRequest)(nil),    // 11: opencode.message.AbortSessionRequest
-	(*AbortSessionResponse)(nil),   // 12: opencode.message.AbortSessionResponse
-	(*GetMessagesRequest)(nil),     // 13: opencode.message.GetMessagesRequest
-	(*Empty)(nil),                  // 14: opencode.message.Empty
-	(*GetMessageRequest)(nil),      // 15: opencode.message.GetMessageRequest
-	(*GetMessageResponse)(nil),     // 16: opencode.message.GetMessageResponse
-	(*ListMessagesRequest)(nil),    // 17: opencode.message.ListMessagesRequest
-	(*ListMessagesResponse)(nil),   // 18: opencode.message.ListMessagesResponse
-	(*AppendMessageRequest)(nil),   // 19: opencode.message.AppendMessageRequest
-	(*AppendMessageResponse)(nil),  // 20: opencode.message.AppendMessageResponse
-	(*ExplainContextRequest)(nil),  // 21: opencode.message.ExplainContextRequest
-	(*ExplainContextResponse)(nil), // 22: opencode.message.ExplainContextResponse
-	(*ContextRepair)(nil),          // 23: opencode.message.ContextRepair
-	(*ModelSelection)(nil),         // 24: opencode.model.ModelSelection
-	(BusyPolicy)(0),                // 25: opencode.turn.BusyPolicy
-	(*ToolDefinition)(nil),         // 26: opencode.tool.ToolDefinition
-	(*GenerationOptions)(nil),      // 27: opencode.turn.GenerationOptions
-	(*SessionEvent)(nil),           // 28: opencode.event.SessionEvent
-	(*ToolResultContent)(nil),      // 29: opencode.message.ToolResultContent
-	(*ToolCallState)(nil),          // 30: opencode.tool.ToolCallState
-	(MessageType)(0),               // 31: opencode.message.MessageType
-	(MessageStatus)(0),             // 32: opencode.message.MessageStatus
-	(FinishReason)(0),              // 33: opencode.message.FinishReason
-	(*FileRef)(nil),                // 34: opencode.file.FileRef
-	(*TokenUsage)(nil),             // 35: opencode.message.TokenUsage
-	(*ModelRun)(nil),               // 36: opencode.message.ModelRun
-	(*Failure)(nil),                // 37: opencode.message.Failure
-	(*Compaction)(nil),             // 38: opencode.message.Compaction
-	(*SessionMessage)(nil),         // 39: opencode.message.SessionMessage
-	(*TurnSettings)(nil),           // 40: opencode.turn.TurnSettings
-	(*ModelName)(nil),              // 41: opencode.model.ModelName
-	(*SentContext)(nil),            // 42: opencode.message.SentContext
+	(*AppendedToolCall)(nil),       // 7: opencode.message.AppendedToolCall
+	(*AppendedToolResult)(nil),     // 8: opencode.message.AppendedToolResult
+	(*TextPart)(nil),               // 9: opencode.message.TextPart
+	(*FilePart)(nil),               // 10: opencode.message.FilePart
+	(*DisplayMessage)(nil),         // 11: opencode.message.DisplayMessage
+	(*MessageList)(nil),            // 12: opencode.message.MessageList
+	(*AbortSessionRequest)(nil),    // 13: opencode.message.AbortSessionRequest
+	(*AbortSessionResponse)(nil),   // 14: opencode.message.AbortSessionResponse
+	(*GetMessagesRequest)(nil),     // 15: opencode.message.GetMessagesRequest
+	(*Empty)(nil),                  // 16: opencode.message.Empty
+	(*GetMessageRequest)(nil),      // 17: opencode.message.GetMessageRequest
+	(*GetMessageResponse)(nil),     // 18: opencode.message.GetMessageResponse
+	(*ListMessagesRequest)(nil),    // 19: opencode.message.ListMessagesRequest
+	(*ListMessagesResponse)(nil),   // 20: opencode.message.ListMessagesResponse
+	(*AppendMessageRequest)(nil),   // 21: opencode.message.AppendMessageRequest
+	(*AppendMessageResponse)(nil),  // 22: opencode.message.AppendMessageResponse
+	(*ExplainContextRequest)(nil),  // 23: opencode.message.ExplainContextRequest
+	(*ExplainContextResponse)(nil), // 24: opencode.message.ExplainContextResponse
+	(*ContextRepair)(nil),          // 25: opencode.message.ContextRepair
+	(*ModelSelection)(nil),         // 26: opencode.model.ModelSelection
+	(BusyPolicy)(0),                // 27: opencode.turn.BusyPolicy
+	(*ToolDefinition)(nil),         // 28: opencode.tool.ToolDefinition
+	(*GenerationOptions)(nil),      // 29: opencode.turn.GenerationOptions
+	(*SessionEvent)(nil),           // 30: opencode.event.SessionEvent
+	(*ToolResultContent)(nil),      // 31: opencode.message.ToolResultContent
+	(*ReasoningContent)(nil),       // 32: opencode.message.ReasoningContent
+	(*RefusalContent)(nil),         // 33: opencode.message.RefusalContent
+	(*ProviderContent)(nil),        // 34: opencode.message.ProviderContent
+	(*ToolCallState)(nil),          // 35: opencode.tool.ToolCallState
+	(MessageType)(0),               // 36: opencode.message.MessageType
+	(MessageStatus)(0),             // 37: opencode.message.MessageStatus
+	(FinishReason)(0),              // 38: opencode.message.FinishReason
+	(*FileRef)(nil),                // 39: opencode.file.FileRef
+	(*TokenUsage)(nil),             // 40: opencode.message.TokenUsage
+	(*ModelRun)(nil),               // 41: opencode.message.ModelRun
+	(*Failure)(nil),                // 42: opencode.message.Failure
+	(*Compaction)(nil),             // 43: opencode.message.Compaction
+	(*SessionMessage)(nil),         // 44: opencode.message.SessionMessage
+	(*TurnSettings)(nil),           // 45: opencode.turn.TurnSettings
+	(*ModelName)(nil),              // 46: opencode.model.ModelName
+	(*SentContext)(nil),            // 47: opencode.message.SentContext
 }
 var file_opencode_message_message_proto_depIdxs = []int32{
 	6,  // 0: opencode.message.SendMessageRequest.parts:type_name -> opencode.message.MessagePart
-	24, // 1: opencode.message.SendMessageRequest.model:type_name -> opencode.model.ModelSelection
-	25, // 2: opencode.message.SendMessageRequest.busy_policy:type_name -> opencode.turn.BusyPolicy
-	26, // 3: opencode.message.SendMessageRequest.tools:type_name -> opencode.tool.ToolDefinition
-	27, // 4: opencode.message.SendMessageRequest.options:type_name -> opencode.turn.GenerationOptions
+	26, // 1: opencode.message.SendMessageRequest.model:type_name -> opencode.model.ModelSelection
+	27, // 2: opencode.message.SendMessageRequest.busy_policy:type_name -> opencode.turn.BusyPolicy
+	28, // 3: opencode.message.SendMessageRequest.tools:type_name -> opencode.tool.ToolDefinition
+	29, // 4: opencode.message.SendMessageRequest.options:type_name -> opencode.turn.GenerationOptions
 	0,  // 5: opencode.message.SendMessageResponse.disposition:type_name -> opencode.message.Disposition
 	2,  // 6: opencode.message.StreamMessageRequest.message:type_name -> opencode.message.SendMessageRequest
-	28, // 7: opencode.message.StreamMessageResponse.events:type_name -> opencode.event.SessionEvent
+	30, // 7: opencode.message.StreamMessageResponse.events:type_name -> opencode.event.SessionEvent
 	3,  // 8: opencode.message.StreamMessageResponse.accepted:type_name -> opencode.message.SendMessageResponse
-	7,  // 9: opencode.message.MessagePart.text:type_name -> opencode.message.TextPart
-	8,  // 10: opencode.message.MessagePart.file:type_name -> opencode.message.FilePart
-	29, // 11: opencode.message.MessagePart.tool_result:type_name -> opencode.message.ToolResultContent
-	30, // 12: opencode.message.DisplayMessage.tool_calls:type_name -> opencode.tool.ToolCallState
-	31, // 13: opencode.message.DisplayMessage.message_type:type_name -> opencode.message.MessageType
-	32, // 14: opencode.message.DisplayMessage.status:type_name -> opencode.message.MessageStatus
-	33, // 15: opencode.message.DisplayMessage.finish_reason:type_name -> opencode.message.FinishReason
-	34, // 16: opencode.message.DisplayMessage.files:type_name -> opencode.file.FileRef
-	35, // 17: opencode.message.DisplayMessage.usage:type_name -> opencode.message.TokenUsage
-	36, // 18: opencode.message.DisplayMessage.model_run:type_name -> opencode.message.ModelRun
-	37, // 19: opencode.message.DisplayMessage.failure:type_name -> opencode.message.Failure
-	38, // 20: opencode.message.DisplayMessage.compaction:type_name -> opencode.message.Compaction
-	9,  // 21: opencode.message.MessageList.messages:type_name -> opencode.message.DisplayMessage
-	39, // 22: opencode.message.GetMessageResponse.message:type_name -> opencode.message.SessionMessage
-	39, // 23: opencode.message.ListMessagesResponse.messages:type_name -> opencode.message.SessionMessage
-	31, // 24: opencode.message.AppendMessageRequest.type:type_name -> opencode.message.MessageType
-	6,  // 25: opencode.message.AppendMessageRequest.parts:type_name -> opencode.message.MessagePart
-	40, // 26: opencode.message.ExplainContextRequest.settings:type_name -> opencode.turn.TurnSettings
-	6,  // 27: opencode.message.ExplainContextRequest.parts:type_name -> opencode.message.MessagePart
-	41, // 28: opencode.message.ExplainContextResponse.model:type_name -> opencode.model.ModelName
-	23, // 29: opencode.message.ExplainContextResponse.repairs:type_name -> opencode.message.ContextRepair
-	42, // 30: opencode.message.ExplainContextResponse.sent_context:type_name -> opencode.message.SentContext
-	1,  // 31: opencode.message.ContextRepair.action:type_name -> opencode.message.RepairAction
-	2,  // 32: opencode.message.MessageService.SendMessage:input_type -> opencode.message.SendMessageRequest
-	13, // 33: opencode.message.MessageService.GetMessages:input_type -> opencode.message.GetMessagesRequest
-	11, // 34: opencode.message.MessageService.AbortSession:input_type -> opencode.message.AbortSessionRequest
-	4,  // 35: opencode.message.MessageService.StreamMessage:input_type -> opencode.message.StreamMessageRequest
-	15, // 36: opencode.message.MessageService.GetMessage:input_type -> opencode.message.GetMessageRequest
-	17, // 37: opencode.message.MessageService.ListMessages:input_type -> opencode.message.ListMessagesRequest
-	19, // 38: opencode.message.MessageService.AppendMessage:input_type -> opencode.message.AppendMessageRequest
-	21, // 39: opencode.message.MessageService.ExplainContext:input_type -> opencode.message.ExplainContextRequest
-	3,  // 40: opencode.message.MessageService.SendMessage:output_type -> opencode.message.SendMessageResponse
-	10, // 41: opencode.message.MessageService.GetMessages:output_type -> opencode.message.MessageList
-	12, // 42: opencode.message.MessageService.AbortSession:output_type -> opencode.message.AbortSessionResponse
-	5,  // 43: opencode.message.MessageService.StreamMessage:output_type -> opencode.message.StreamMessageResponse
-	16, // 44: opencode.message.MessageService.GetMessage:output_type -> opencode.message.GetMessageResponse
-	18, // 45: opencode.message.MessageService.ListMessages:output_type -> opencode.message.ListMessagesResponse
-	20, // 46: opencode.message.MessageService.AppendMessage:output_type -> opencode.message.AppendMessageResponse
-	22, // 47: opencode.message.MessageService.ExplainContext:output_type -> opencode.message.ExplainContextResponse
-	40, // [40:48] is the sub-list for method output_type
-	32, // [32:40] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	9,  // 9: opencode.message.MessagePart.text:type_name -> opencode.message.TextPart
+	10, // 10: opencode.message.MessagePart.file:type_name -> opencode.message.FilePart
+	31, // 11: opencode.message.MessagePart.tool_result:type_name -> opencode.message.ToolResultContent
+	32, // 12: opencode.message.MessagePart.reasoning:type_name -> opencode.message.ReasoningContent
+	33, // 13: opencode.message.MessagePart.refusal:type_name -> opencode.message.RefusalContent
+	7,  // 14: opencode.message.MessagePart.tool_call:type_name -> opencode.message.AppendedToolCall
+	34, // 15: opencode.message.MessagePart.provider:type_name -> opencode.message.ProviderContent
+	8,  // 16: opencode.message.AppendedToolCall.result:type_name -> opencode.message.AppendedToolResult
+	35, // 17: opencode.message.DisplayMessage.tool_calls:type_name -> opencode.tool.ToolCallState
+	36, // 18: opencode.message.DisplayMessage.message_type:type_name -> opencode.message.MessageType
+	37, // 19: opencode.message.DisplayMessage.status:type_name -> opencode.message.MessageStatus
+	38, // 20: opencode.message.DisplayMessage.finish_reason:type_name -> opencode.message.FinishReason
+	39, // 21: opencode.message.DisplayMessage.files:type_name -> opencode.file.FileRef
+	40, // 22: opencode.message.DisplayMessage.usage:type_name -> opencode.message.TokenUsage
+	41, // 23: opencode.message.DisplayMessage.model_run:type_name -> opencode.message.ModelRun
+	42, // 24: opencode.message.DisplayMessage.failure:type_name -> opencode.message.Failure
+	43, // 25: opencode.message.DisplayMessage.compaction:type_name -> opencode.message.Compaction
+	11, // 26: opencode.message.MessageList.messages:type_name -> opencode.message.DisplayMessage
+	44, // 27: opencode.message.GetMessageResponse.message:type_name -> opencode.message.SessionMessage
+	44, // 28: opencode.message.ListMessagesResponse.messages:type_name -> opencode.message.SessionMessage
+	36, // 29: opencode.message.AppendMessageRequest.type:type_name -> opencode.message.MessageType
+	6,  // 30: opencode.message.AppendMessageRequest.parts:type_name -> opencode.message.MessagePart
+	41, // 31: opencode.message.AppendMessageRequest.model_run:type_name -> opencode.message.ModelRun
+	38, // 32: opencode.message.AppendMessageRequest.finish_reason:type_name -> opencode.message.FinishReason
+	40, // 33: opencode.message.AppendMessageRequest.usage:type_name -> opencode.message.TokenUsage
+	45, // 34: opencode.message.ExplainContextRequest.settings:type_name -> opencode.turn.TurnSettings
+	6,  // 35: opencode.message.ExplainContextRequest.parts:type_name -> opencode.message.MessagePart
+	46, // 36: opencode.message.ExplainContextResponse.model:type_name -> opencode.model.ModelName
+	25, // 37: opencode.message.ExplainContextResponse.repairs:type_name -> opencode.message.ContextRepair
+	47, // 38: opencode.message.ExplainContextResponse.sent_context:type_name -> opencode.message.SentContext
+	1,  // 39: opencode.message.ContextRepair.action:type_name -> opencode.message.RepairAction
+	2,  // 40: opencode.message.MessageService.SendMessage:input_type -> opencode.message.SendMessageRequest
+	15, // 41: opencode.message.MessageService.GetMessages:input_type -> opencode.message.GetMessagesRequest
+	13, // 42: opencode.message.MessageService.AbortSession:input_type -> opencode.message.AbortSessionRequest
+	4,  // 43: opencode.message.MessageService.StreamMessage:input_type -> opencode.message.StreamMessageRequest
+	17, // 44: opencode.message.MessageService.GetMessage:input_type -> opencode.message.GetMessageRequest
+	19, // 45: opencode.message.MessageService.ListMessages:input_type -> opencode.message.ListMessagesRequest
+	21, // 46: opencode.message.MessageService.AppendMessage:input_type -> opencode.message.AppendMessageRequest
+	23, // 47: opencode.message.MessageService.ExplainContext:input_type -> opencode.message.ExplainContextRequest
+	3,  // 48: opencode.message.MessageService.SendMessage:output_type -> opencode.message.SendMessageResponse
+	12, // 49: opencode.message.MessageService.GetMessages:output_type -> opencode.message.MessageList
+	14, // 50: opencode.message.MessageService.AbortSession:output_type -> opencode.message.AbortSessionResponse
+	5,  // 51: opencode.message.MessageService.StreamMessage:output_type -> opencode.message.StreamMessageResponse
+	18, // 52: opencode.message.MessageService.GetMessage:output_type -> opencode.message.GetMessageResponse
+	20, // 53: opencode.message.MessageService.ListMessages:output_type -> opencode.message.ListMessagesResponse
+	22, // 54: opencode.message.MessageService.AppendMessage:output_type -> opencode.message.AppendMessageResponse
+	24, // 55: opencode.message.MessageService.ExplainContext:output_type -> opencode.message.ExplainContextResponse
+	48, // [48:56] is the sub-list for method output_type
+	40, // [40:48] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_opencode_message_message_proto_init() }
@@ -2311,18 +2602,23 @@ func file_opencode_message_message_proto_init() {
 		(*MessagePart_Text)(nil),
 		(*MessagePart_File)(nil),
 		(*MessagePart_ToolResult)(nil),
+		(*MessagePart_Reasoning)(nil),
+		(*MessagePart_Refusal)(nil),
+		(*MessagePart_ToolCall)(nil),
+		(*MessagePart_Provider)(nil),
 	}
-	file_opencode_message_message_proto_msgTypes[6].OneofWrappers = []any{}
-	file_opencode_message_message_proto_msgTypes[7].OneofWrappers = []any{}
-	file_opencode_message_message_proto_msgTypes[20].OneofWrappers = []any{}
-	file_opencode_message_message_proto_msgTypes[21].OneofWrappers = []any{}
+	file_opencode_message_message_proto_msgTypes[8].OneofWrappers = []any{}
+	file_opencode_message_message_proto_msgTypes[9].OneofWrappers = []any{}
+	file_opencode_message_message_proto_msgTypes[19].OneofWrappers = []any{}
+	file_opencode_message_message_proto_msgTypes[22].OneofWrappers = []any{}
+	file_opencode_message_message_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_opencode_message_message_proto_rawDesc), len(file_opencode_message_message_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

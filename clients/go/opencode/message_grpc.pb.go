@@ -67,9 +67,9 @@ type MessageServiceClient interface {
 	// Returns a page of messages with their ordered parts.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
-	// Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-	// is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-	// does not have.
+	// Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+	// instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+	// (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
 	AppendMessage(ctx context.Context, in *AppendMessageRequest, opts ...grpc.CallOption) (*AppendMessageResponse, error)
 	// Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
 	// what was left out or changed on the way, with reasons. Sends nothing. Without a new message the request ends with what
@@ -211,9 +211,9 @@ type MessageServiceServer interface {
 	// Returns a page of messages with their ordered parts.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
-	// Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-	// is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-	// does not have.
+	// Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+	// instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+	// (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
 	AppendMessage(context.Context, *AppendMessageRequest) (*AppendMessageResponse, error)
 	// Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
 	// what was left out or changed on the way, with reasons. Sends nothing. Without a new message the request ends with what

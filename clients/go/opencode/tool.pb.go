@@ -227,9 +227,9 @@ type ToolCallState struct {
 	// Further facts as a JSON object; "" when there are none.
 	MetadataJson string `protobuf:"bytes,9,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// When the call was ready to run, began to run, or was refused, in milliseconds since the Unix epoch. Absent while the
-	// model is still writing the answer that holds it.
+	// model is still writing the answer that holds it, and in calls of appended messages.
 	StartedAt *int64 `protobuf:"varint,10,opt,name=started_at,json=startedAt,proto3,oneof" json:"started_at,omitempty"`
-	// When the result came, in milliseconds since the Unix epoch.
+	// When the result came, in milliseconds since the Unix epoch. Absent when it was appended with its call.
 	FinishedAt *int64 `protobuf:"varint,11,opt,name=finished_at,json=finishedAt,proto3,oneof" json:"finished_at,omitempty"`
 	// The open permission request that the call waits for: do not run it yet. Absent when it waits for none.
 	PermissionId *string `protobuf:"bytes,16,opt,name=permission_id,json=permissionId,proto3,oneof" json:"permission_id,omitempty"`

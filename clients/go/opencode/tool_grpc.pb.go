@@ -207,7 +207,8 @@ const (
 type ToolServiceClient interface {
 	// Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
 	// itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
-	// result without lease_id; while a lease lasts, only the result with its lease_id is taken.
+	// result without lease_id; while a lease lasts, only the result with its lease_id is taken. An open call of a message that
+	// AppendMessage stored takes its result here too; it belongs to no turn, so none goes on (StartTurn begins one).
 	// Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
 	// (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
 	// one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
@@ -215,7 +216,8 @@ type ToolServiceClient interface {
 	// files over the limit.
 	SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error)
 	// Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
-	// ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+	// ready to run. A call that waits for a permission is not open yet. Calls of appended messages are not listed: whoever
+	// appended them runs them, and nobody can claim them. The cost grows with the number of open calls.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
 	ListOpenToolCalls(ctx context.Context, in *ListOpenToolCallsRequest, opts ...grpc.CallOption) (*ListOpenToolCallsResponse, error)
 	// Claims an open client tool call, so that no other client that claims runs it: of several claims one succeeds, also
@@ -321,7 +323,8 @@ func (c *toolServiceClient) ListTools(ctx context.Context, in *ListToolsRequest,
 type ToolServiceServer interface {
 	// Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
 	// itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
-	// result without lease_id; while a lease lasts, only the result with its lease_id is taken.
+	// result without lease_id; while a lease lasts, only the result with its lease_id is taken. An open call of a message that
+	// AppendMessage stored takes its result here too; it belongs to no turn, so none goes on (StartTurn begins one).
 	// Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
 	// (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
 	// one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
@@ -329,7 +332,8 @@ type ToolServiceServer interface {
 	// files over the limit.
 	SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error)
 	// Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
-	// ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+	// ready to run. A call that waits for a permission is not open yet. Calls of appended messages are not listed: whoever
+	// appended them runs them, and nobody can claim them. The cost grows with the number of open calls.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
 	ListOpenToolCalls(context.Context, *ListOpenToolCallsRequest) (*ListOpenToolCallsResponse, error)
 	// Claims an open client tool call, so that no other client that claims runs it: of several claims one succeeds, also

@@ -158,7 +158,8 @@ type Turn struct {
 	TurnId string `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// The session.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The user message that it answers.
+	// The user message that it answers; or, of a turn that goes on behind tool results (StartTurn), the
+	// message that was the last one of the conversation.
 	UserMessageId string `protobuf:"bytes,3,opt,name=user_message_id,json=userMessageId,proto3" json:"user_message_id,omitempty"`
 	// How far it is.
 	Status TurnStatus `protobuf:"varint,4,opt,name=status,proto3,enum=opencode.turn.TurnStatus" json:"status,omitempty"`

@@ -426,12 +426,13 @@ type StartTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The message: of type USER, complete, and without an answer. Required.
+	// The message. Required. Either of type USER, complete, and without an answer; or of type TOOL_RESULT, or ASSISTANT with
+	// calls that all have results. Behind the latter come at most 100 messages, of types TOOL_RESULT, SYSTEM and HOST alone.
 	UserMessageId string `protobuf:"bytes,2,opt,name=user_message_id,json=userMessageId,proto3" json:"user_message_id,omitempty"`
 	// How to answer it.
 	Settings *TurnSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	// What happens while another turn runs. With QUEUE the message waits until its turn begins; when it is dropped, it stays
-	// in the conversation without an answer.
+	// in the conversation without an answer. A turn that goes on behind results never waits: as with REJECT.
 	BusyPolicy BusyPolicy `protobuf:"varint,4,opt,name=busy_policy,json=busyPolicy,proto3,enum=opencode.turn.BusyPolicy" json:"busy_policy,omitempty"`
 	// As in SendMessageRequest: a retry with the same name and content gets the first answer.
 	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`

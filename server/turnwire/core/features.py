@@ -11,6 +11,7 @@ FEATURES: Mapping[str, str] = {
     "labels": "a session keeps labels and facts (`metadata_json`) of its client",
     "messages.alternatives": "`RegenerateMessage` answers a message again, `SelectAlternative` chooses between answers",
     "messages.append": "`AppendMessage` stores messages without a turn",
+    "messages.append.answers": "`AppendMessage` takes answers of models that the caller asked itself",
     "permissions": "tool calls may ask a person first",
     "questions": "tools of the server ask a person while they run",
     "queue": "messages wait while a turn runs",

@@ -123,6 +123,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     LEASE_HELD: _ErrorReason.ValueType  # 52
     """Another client has claimed the tool call; RetryInfo says when its lease ends unless it is renewed. Metadata: holder."""
+    TOOL_CALLS_OPEN: _ErrorReason.ValueType  # 56
+    """Calls of the last answer have no result: a turn that goes on behind it would hide them from the model. Metadata: toolCallIds
+    (at most ten, with commas).
+    """
     PROVIDER_CREDENTIALS_REJECTED: _ErrorReason.ValueType  # 40
     """Failures of turns, messages and attempts.
 
@@ -265,6 +269,10 @@ if somebody else holds the call now.
 """
 LEASE_HELD: ErrorReason.ValueType  # 52
 """Another client has claimed the tool call; RetryInfo says when its lease ends unless it is renewed. Metadata: holder."""
+TOOL_CALLS_OPEN: ErrorReason.ValueType  # 56
+"""Calls of the last answer have no result: a turn that goes on behind it would hide them from the model. Metadata: toolCallIds
+(at most ten, with commas).
+"""
 PROVIDER_CREDENTIALS_REJECTED: ErrorReason.ValueType  # 40
 """Failures of turns, messages and attempts.
 

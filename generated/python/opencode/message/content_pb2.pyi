@@ -269,8 +269,9 @@ class SessionMessage(_message.Message):
     turn_id: _builtins.str
     """The turn it belongs to; "" for messages stored outside a turn."""
     answers_message_id: _builtins.str
-    """What it answers. Of an assistant message: the user message. Of a message of type TOOL_RESULT: the assistant message
-    that made the call; "" when no known call has its call_id. "" for all others.
+    """What it answers. Of an assistant message: the message that its turn answers; "" when it came by AppendMessage. Of a
+    message of type TOOL_RESULT: the assistant message that made the call; "" when no known call has its call_id. "" for all
+    others.
     """
     finish_reason: Global___FinishReason.ValueType
     """Why the answer ended. Unspecified unless an assistant message has ended."""
@@ -698,6 +699,7 @@ class ModelRun(_message.Message):
     MODEL_REQUESTED_FIELD_NUMBER: _builtins.int
     MODEL_SERVED_FIELD_NUMBER: _builtins.int
     RESPONSE_ID_FIELD_NUMBER: _builtins.int
+    IS_REPORTED_FIELD_NUMBER: _builtins.int
     provider_id: _builtins.str
     """Id of the provider."""
     model_requested: _builtins.str
@@ -706,6 +708,10 @@ class ModelRun(_message.Message):
     """The model that answered, by the provider's own word; "" when it did not name one."""
     response_id: _builtins.str
     """The provider's id of the response; "" when it gave none. Name it when asking the provider about the answer."""
+    is_reported: _builtins.bool
+    """True when the answer came by AppendMessage: this server has asked no model. Model, finish reason, usage and cost of the
+    message are then what its caller reported, each absent or "" when it did not; they count in no usage, quota or budget.
+    """
     def __init__(
         self,
         *,
@@ -713,10 +719,11 @@ class ModelRun(_message.Message):
         model_requested: _builtins.str = ...,
         model_served: _builtins.str = ...,
         response_id: _builtins.str = ...,
+        is_reported: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_requested", b"model_requested", "model_served", b"model_served", "provider_id", b"provider_id", "response_id", b"response_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_reported", b"is_reported", "model_requested", b"model_requested", "model_served", b"model_served", "provider_id", b"provider_id", "response_id", b"response_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

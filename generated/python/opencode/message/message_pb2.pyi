@@ -300,6 +300,10 @@ class MessagePart(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     TOOL_RESULT_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def text(self) -> Global___TextPart:
         """Text."""
@@ -312,22 +316,116 @@ class MessagePart(_message.Message):
     def tool_result(self) -> _content_pb2.ToolResultContent:
         """The result of a tool call; only in AppendMessage with type TOOL_RESULT."""
 
+    @_builtins.property
+    def reasoning(self) -> _content_pb2.ReasoningContent:
+        """Readable reasoning of a model; only in AppendMessage with type ASSISTANT. Shown to people, sent to no model: without
+        its provider's seal no API takes it back.
+        """
+
+    @_builtins.property
+    def refusal(self) -> _content_pb2.RefusalContent:
+        """A refusal in the model's words; only in AppendMessage with type ASSISTANT."""
+
+    @_builtins.property
+    def tool_call(self) -> Global___AppendedToolCall:
+        """A tool call that a model made; only in AppendMessage with type ASSISTANT."""
+
+    @_builtins.property
+    def provider(self) -> _content_pb2.ProviderContent:
+        """Refused always: what only its provider understands (sealed reasoning, signatures, items of a provider's own tools) goes
+        back to its maker alone, and a caller cannot vouch for it. Leave such parts out.
+        """
+
     def __init__(
         self,
         *,
         text: Global___TextPart | None = ...,
         file: Global___FilePart | None = ...,
         tool_result: _content_pb2.ToolResultContent | None = ...,
+        reasoning: _content_pb2.ReasoningContent | None = ...,
+        refusal: _content_pb2.RefusalContent | None = ...,
+        tool_call: Global___AppendedToolCall | None = ...,
+        provider: _content_pb2.ProviderContent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "text", b"text", "tool_result", b"tool_result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "provider", b"provider", "reasoning", b"reasoning", "refusal", b"refusal", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "text", b"text", "tool_result", b"tool_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file", b"file", "provider", b"provider", "reasoning", b"reasoning", "refusal", b"refusal", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["text", "file", "tool_result"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["text", "file", "tool_result", "reasoning", "refusal", "tool_call", "provider"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___MessagePart: _TypeAlias = MessagePart  # noqa: Y015
+
+@_typing.final
+class AppendedToolCall(_message.Message):
+    """Holds a tool call of an answer that the caller's own program got from a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    INPUT_JSON_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The tool's name as the model wrote it. Required; at most 1024 characters."""
+    call_id: _builtins.str
+    """The provider's id of the call; "" when it gave none. At most 1024 characters, and another one for each call of the message.
+    A call without it can be named by its tool_call_id alone.
+    """
+    input_json: _builtins.str
+    """The arguments as the model's own JSON text, word for word. "" for none."""
+    @_builtins.property
+    def result(self) -> Global___AppendedToolResult:
+        """The result. Absent: the call is open, until SubmitToolResult or a message of type TOOL_RESULT brings one."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        input_json: _builtins.str = ...,
+        result: Global___AppendedToolResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "input_json", b"input_json", "name", b"name", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendedToolCall: _TypeAlias = AppendedToolCall  # noqa: Y015
+
+@_typing.final
+class AppendedToolResult(_message.Message):
+    """Holds the result of a tool call that is appended with it. A result with files: append the call without it, then
+    SubmitToolResult.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    METADATA_JSON_FIELD_NUMBER: _builtins.int
+    output: _builtins.str
+    """The output as text; may be ""."""
+    is_error: _builtins.bool
+    """True when the tool failed."""
+    metadata_json: _builtins.str
+    """Further facts as a JSON object, shown to people. At most 64 KiB."""
+    def __init__(
+        self,
+        *,
+        output: _builtins.str = ...,
+        is_error: _builtins.bool = ...,
+        metadata_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_error", b"is_error", "metadata_json", b"metadata_json", "output", b"output"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendedToolResult: _TypeAlias = AppendedToolResult  # noqa: Y015
 
 @_typing.final
 class TextPart(_message.Message):
@@ -833,10 +931,15 @@ class AppendMessageRequest(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     SENDER_FIELD_NUMBER: _builtins.int
     SENDER_NAME_FIELD_NUMBER: _builtins.int
+    MODEL_RUN_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    PROVIDER_FINISH_REASON_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    COST_PICO_USD_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Required."""
     type: _content_pb2.MessageType.ValueType
-    """USER, SYSTEM, HOST or TOOL_RESULT. Required."""
+    """USER, ASSISTANT, SYSTEM, HOST or TOOL_RESULT. Required."""
     request_id: _builtins.str
     """As in SendMessageRequest."""
     metadata_json: _builtins.str
@@ -845,11 +948,29 @@ class AppendMessageRequest(_message.Message):
     """The client's name for whoever sends it."""
     sender_name: _builtins.str
     """A name of the sender to show to people."""
+    finish_reason: _content_pb2.FinishReason.ValueType
+    """Why the answer ended: STOP, LENGTH, TOOL_USE, REFUSAL or CONTENT_FILTER; unspecified when not known."""
+    provider_finish_reason: _builtins.str
+    """The provider's own word for it; "" when not known."""
+    cost_pico_usd: _builtins.int
+    """What the answer cost, in pico-USD (1e-12 USD). Absent when not known."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePart]:
         """Its content; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only, each of which
-        names its call by tool_call_id or by call_id.
+        names its call by tool_call_id or by call_id. ASSISTANT takes text, reasoning, refusals, files and tool calls, in the order
+        in which the model wrote them; its texts may be white space, but not "".
         """
+
+    @_builtins.property
+    def model_run(self) -> _content_pb2.ModelRun:
+        """Which model was asked and which one answered, as far as the caller knows; its is_reported is ignored. This and the next
+        fields are for type ASSISTANT only. They are the caller's word: the stored message shows them with ModelRun.is_reported,
+        and they are part of no usage, quota or budget.
+        """
+
+    @_builtins.property
+    def usage(self) -> _content_pb2.TokenUsage:
+        """Tokens used. Absent when not known."""
 
     def __init__(
         self,
@@ -861,12 +982,19 @@ class AppendMessageRequest(_message.Message):
         metadata_json: _builtins.str = ...,
         sender: _builtins.str = ...,
         sender_name: _builtins.str = ...,
+        model_run: _content_pb2.ModelRun | None = ...,
+        finish_reason: _content_pb2.FinishReason.ValueType = ...,
+        provider_finish_reason: _builtins.str = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
+        cost_pico_usd: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "model_run", b"model_run", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata_json", b"metadata_json", "parts", b"parts", "request_id", b"request_id", "sender", b"sender", "sender_name", b"sender_name", "session_id", b"session_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "finish_reason", b"finish_reason", "metadata_json", b"metadata_json", "model_run", b"model_run", "parts", b"parts", "provider_finish_reason", b"provider_finish_reason", "request_id", b"request_id", "sender", b"sender", "sender_name", b"sender_name", "session_id", b"session_id", "type", b"type", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_pico_usd) -> _WhichOneofReturnType__cost_pico_usd | None: ...
 
 Global___AppendMessageRequest: _TypeAlias = AppendMessageRequest  # noqa: Y015
 

@@ -143,9 +143,9 @@ class MessageServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AppendMessage(self, request, context):
-        """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-        does not have.
+        """Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+        instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+        (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

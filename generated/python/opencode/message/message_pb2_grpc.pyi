@@ -70,9 +70,9 @@ class MessageServiceStub:
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
     """
     AppendMessage: _grpc.UnaryUnaryMultiCallable[_message_pb2.AppendMessageRequest, _message_pb2.AppendMessageResponse]
-    """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-    does not have.
+    """Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+    instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+    (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
     """
     ExplainContext: _grpc.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]
     """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
@@ -123,9 +123,9 @@ class MessageServiceAsyncStub(MessageServiceStub):
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
     """
     AppendMessage: _aio.UnaryUnaryMultiCallable[_message_pb2.AppendMessageRequest, _message_pb2.AppendMessageResponse]  # type: ignore[assignment]
-    """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-    does not have.
+    """Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+    instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+    (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
     """
     ExplainContext: _aio.UnaryUnaryMultiCallable[_message_pb2.ExplainContextRequest, _message_pb2.ExplainContextResponse]  # type: ignore[assignment]
     """Returns what a model would be sent if a turn of the session began now: the exact request, its estimated size, and
@@ -215,9 +215,9 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _message_pb2.AppendMessageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_message_pb2.AppendMessageResponse, _abc.Awaitable[_message_pb2.AppendMessageResponse]]:
-        """Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-        does not have.
+        """Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+        instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+        (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
         """
 
     @_abc_1.abstractmethod

@@ -155,10 +155,10 @@ class ToolCallState(_message.Message):
     """Further facts as a JSON object; "" when there are none."""
     started_at: _builtins.int
     """When the call was ready to run, began to run, or was refused, in milliseconds since the Unix epoch. Absent while the
-    model is still writing the answer that holds it.
+    model is still writing the answer that holds it, and in calls of appended messages.
     """
     finished_at: _builtins.int
-    """When the result came, in milliseconds since the Unix epoch."""
+    """When the result came, in milliseconds since the Unix epoch. Absent when it was appended with its call."""
     permission_id: _builtins.str
     """The open permission request that the call waits for: do not run it yet. Absent when it waits for none."""
     @_builtins.property

@@ -132,7 +132,9 @@ class Turn(_message.Message):
     session_id: _builtins.str
     """The session."""
     user_message_id: _builtins.str
-    """The user message that it answers."""
+    """The user message that it answers; or, of a turn that goes on behind tool results (StartTurn), the
+    message that was the last one of the conversation.
+    """
     status: Global___TurnStatus.ValueType
     """How far it is."""
     finish_reason: _content_pb2.FinishReason.ValueType

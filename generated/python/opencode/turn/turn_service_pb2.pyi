@@ -218,10 +218,12 @@ class StartTurnRequest(_message.Message):
     session_id: _builtins.str
     """The session. Required."""
     user_message_id: _builtins.str
-    """The message: of type USER, complete, and without an answer. Required."""
+    """The message. Required. Either of type USER, complete, and without an answer; or of type TOOL_RESULT, or ASSISTANT with
+    calls that all have results. Behind the latter come at most 100 messages, of types TOOL_RESULT, SYSTEM and HOST alone.
+    """
     busy_policy: _turn_pb2.BusyPolicy.ValueType
     """What happens while another turn runs. With QUEUE the message waits until its turn begins; when it is dropped, it stays
-    in the conversation without an answer.
+    in the conversation without an answer. A turn that goes on behind results never waits: as with REJECT.
     """
     request_id: _builtins.str
     """As in SendMessageRequest: a retry with the same name and content gets the first answer."""

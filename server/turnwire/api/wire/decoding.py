@@ -141,6 +141,7 @@ def _model_run(sent: content.ModelRun) -> m.ModelRun:
         model_requested=sent.model_requested,
         model_served=sent.model_served,
         response_id=sent.response_id,
+        is_reported=sent.is_reported,
     )
 
 

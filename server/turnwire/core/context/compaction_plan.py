@@ -140,9 +140,10 @@ def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Plac
     together or not at all: the reasoning of each is valid only after that of the others.
     """
     asked = [at for at, message in enumerate(body) if message.message_id == turn.user_message_id]
-    if not asked or body[-1].finish_reason is FinishReason.PAUSED:
+    own = (at for at, message in enumerate(body) if message.turn_id == turn.turn_id)
+    question = asked[0] if asked else next(own, 0) - 1  # results that a turn goes on behind are sent with their calls
+    if question < 0 or body[-1].finish_reason is FinishReason.PAUSED:
         return
-    question = asked[0]
     questions = [at for at in range(question, len(body)) if is_question(body[at])]
     sealed = [at for at in range(question + 1, len(body)) if _is_sealed(body[at])]
     for at in range(question + 2, len(body) + 1):

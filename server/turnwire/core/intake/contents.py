@@ -8,7 +8,7 @@ from msgspec import Struct
 from turnwire.core.intake.attachments import LoadedFile, NewFile, load_file
 from turnwire.core.intake.inputs import NewPart, NewText
 from turnwire.core.intake.readable_files import ReadableFiles
-from turnwire.domain.conversation.messages import Content, File, Part, Text, ToolResult
+from turnwire.domain.conversation.messages import Content, File, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 from turnwire.domain.errors import MessageTooLarge
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.limits import Limits
@@ -81,6 +81,9 @@ def _size_bytes(content: Content) -> int:
             return content.size_bytes
         case ToolResult():
             return utf8_bytes(content.output)
-        case Text():
+        case Text() | Reasoning() | Refusal():
             return utf8_bytes(content.text)
+        case ToolUse():
+            texts = (content.name, content.input_json, content.output or "", content.error or "", content.metadata_json)
+            return sum(map(utf8_bytes, texts))
     return 0

@@ -7,10 +7,20 @@ from msgspec import Struct
 
 from turnwire.core.intake.attachments import NewFile
 from turnwire.domain.conversation.limits import DEFAULT_LEASE
-from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
+from turnwire.domain.conversation.messages import (
+    FinishReason,
+    MessageType,
+    ModelRef,
+    ModelRun,
+    Reasoning,
+    Refusal,
+    ToolResult,
+    ToolUse,
+)
 from turnwire.domain.conversation.questions import QuestionAnswer
 from turnwire.domain.conversation.sessions import Session, SessionSettings
 from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, ToolDefinition
+from turnwire.domain.money import Usage
 from turnwire.domain.text import utf8_bytes
 
 
@@ -20,7 +30,7 @@ class NewText(Struct, frozen=True):
     text: str
 
 
-NewPart = NewText | NewFile | ToolResult
+NewPart = NewText | NewFile | ToolResult | Reasoning | Refusal | ToolUse
 
 
 class NamedRequest(Struct, frozen=True, kw_only=True):
@@ -42,6 +52,16 @@ class NewAnswer(NamedRequest, frozen=True, kw_only=True):
     """What was filled in; "" when nothing was. Not part of the fingerprint, because it is not kept."""
 
 
+class Report(Struct, frozen=True, kw_only=True):
+    """What a caller says of an answer that it got from a model itself."""
+
+    model_run: ModelRun
+    finish_reason: FinishReason | None = None
+    provider_finish_reason: str = ""
+    usage: Usage | None = None
+    cost_pico_usd: int | None = None
+
+
 class NewMessage(NamedRequest, frozen=True, kw_only=True):
     """A message to store."""
 
@@ -52,6 +72,8 @@ class NewMessage(NamedRequest, frozen=True, kw_only=True):
     metadata_json: str = ""
     sender: str = ""
     sender_name: str = ""
+    report: Report | None = None
+    """Of an answer; None for other messages."""
 
     @property
     def other_bytes(self) -> int:

@@ -209,7 +209,7 @@ class Conversations:
     def _new_message(
         self, new: NewMessage, message_id: str, session: Session, contents: Contents, now: datetime
     ) -> Message:
-        return Message(
+        message = Message(
             message_id=message_id,
             session_id=session.session_id,
             type=new.type,
@@ -222,3 +222,4 @@ class Conversations:
             request_id=new.request_id,
             metadata_json=new.metadata_json,
         )
+        return message if new.report is None else msgspec.structs.replace(message, **msgspec.structs.asdict(new.report))

@@ -5,15 +5,19 @@ import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import NewToolResult
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.tools.client_calls import client_result
 from turnwire.core.tools.folded_results import fold_results, name_calls
+from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
+from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, Part, ToolResult
-from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.errors import InvalidRequest, LeaseLost
 from turnwire.domain.principal import Principal
 
 
@@ -24,13 +28,15 @@ class ToolResults:
         """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
+        self._uncancelled = Uncancelled()
         self._folding: dict[str, tuple[asyncio.Lock, int]] = {}
         """A lock for each session, held from reading calls to storing results, and how many have or want it."""
 
     async def submit(self, principal: Principal, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn continues when all calls of its step have one.
 
-        Idempotent: submitting the same result again succeeds. Safe to cancel: a commit that has begun completes.
+        An open call of an appended message gets its result too, and no turn goes on. Idempotent: submitting the same
+        result again succeeds. Safe to cancel: a commit that has begun completes.
 
         Returns:
             The part of the call, and a sequence of the session after the result was stored.
@@ -48,8 +54,38 @@ class ToolResults:
         environment = self._environment
         readable = readable_files(environment, session, used_uploads_too=True)
         result = await client_result(new, readable, environment.settings.limits, environment.clock())
+        if self._turns.waiting_call(session_id, part_id) is None:
+            appended = await self._uncancelled.run(self._settle_appended(session, part_id, result, new.lease_id))
+            if appended is not None:
+                return appended
         part, sequence = await self._turns.deliver_result(session, part_id, result, new.lease_id)
         return part, sequence or session.head_sequence
+
+    async def aclose(self) -> None:
+        """Waits for results whose callers are gone. Idempotent."""
+        await self._uncancelled.settle()
+
+    async def _settle_appended(
+        self, session: Session, part_id: str, result: CallResult, lease_id: str
+    ) -> tuple[Part, int] | None:
+        """Stores the result of an open call that no turn has; None when it is not such a call.
+
+        Not for cancelling: the next result would be folded into a call whose result is on its way.
+        """
+        environment = self._environment
+        async with self._alone(session.session_id):
+            reads = environment.store.of(session.tenant)
+            message = await reads.message_of_call(session.session_id, part_id)
+            part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
+            if message.turn_id or call.status.settled:
+                return None
+            if lease_id:
+                raise LeaseLost(part_id, lease_id)
+            now = environment.clock()
+            message, settling = settle_calls(message, {part.index: result.apply_to(call, now)}, now)
+            work = Work(result.contents) + settling + self._turns.unarchiving(session.session_id)
+            committed = await environment.commit(session.session_id, work, now)
+            return message.parts[part.index], committed.sequence
 
     @contextlib.asynccontextmanager
     async def folding(

@@ -35,6 +35,7 @@ from turnwire.domain.conversation.messages import (
     PartStatus,
     ProviderContent,
     ToolResult,
+    ToolStatus,
     ToolUse,
 )
 from turnwire.domain.conversation.sessions import Session
@@ -188,7 +189,8 @@ def _check_part(place: str, index: int, part: Part) -> None:
 
 
 def _check_call(place: str, call: ToolUse) -> None:
-    if not call.status.settled:
+    is_open = call.status is ToolStatus.PENDING and call.started_at is None  # of an appended answer
+    if not (call.status.settled or is_open):
         raise WrongValue(f"{place}.status", "is not final")
     if call.permission_id:
         raise WrongValue(f"{place}.permission_id", "waits for a permission")

@@ -245,6 +245,8 @@ class ModelRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     model_requested: str
     model_served: str = ""
     response_id: str = ""
+    is_reported: bool = False
+    """True when a caller appended the answer: all that is known of it is that caller's word, and counts nowhere."""
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -12,7 +12,8 @@
     |   +-- SessionNotFound  MessageNotFound  TurnNotFound  ToolCallNotFound  PermissionRequestNotFound
     |   +-- QuestionNotFound  StoredFileNotFound  UploadNotFound
     +-- WrongState
-    |   +-- TurnInProgress  TurnNotRunning  TurnExists  MessageNotWaiting  NothingToRestore  ImportRunning
+    |   +-- TurnInProgress  TurnNotRunning  TurnExists  ToolCallsOpen  MessageNotWaiting  NothingToRestore
+    |   +-- ImportRunning
     |   +-- ToolCallAlreadySettled  ToolCallNotReady  LeaseLost  LeaseHeld  PermissionAlreadyAnswered
     |   +-- QuestionAlreadyAnswered
     +-- PositionUnavailable
@@ -96,6 +97,7 @@ from turnwire.domain.errors.requests import (
     ToolCallAlreadySettled,
     ToolCallNotFound,
     ToolCallNotReady,
+    ToolCallsOpen,
     TurnExists,
     TurnInProgress,
     TurnNotFound,
@@ -172,6 +174,7 @@ __all__ = [
     "ToolCallAlreadySettled",
     "ToolCallNotFound",
     "ToolCallNotReady",
+    "ToolCallsOpen",
     "TurnExists",
     "TurnInProgress",
     "TurnNotFound",

@@ -1,6 +1,6 @@
 """Errors of requests: what they ask for is invalid, missing, or in another state."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import ClassVar, Self
@@ -187,6 +187,19 @@ class TurnExists(WrongState):
     """The message has an answer already, or a turn that will answer it."""
 
     reason = "TURN_EXISTS"
+
+
+class ToolCallsOpen(WrongState):
+    """Calls of the answer have no result yet; metadata toolCallIds."""
+
+    reason = "TOOL_CALLS_OPEN"
+
+    def __init__(self, message_id: str, tool_call_ids: Sequence[str]) -> None:
+        """Takes the answer and its open calls; the first ten are named."""
+        named = ", ".join(tool_call_ids[:10])
+        more = f" and {len(tool_call_ids) - 10} more" if len(tool_call_ids) > 10 else ""
+        super().__init__(f"tool calls of message {message_id!r} have no result: {named}{more}", message_id)
+        self.metadata["toolCallIds"] = ",".join(tool_call_ids[:10])
 
 
 class MessageNotWaiting(WrongState):

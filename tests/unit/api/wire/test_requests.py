@@ -19,18 +19,30 @@ from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
 from turnwire.api.wire.requests.watches import watch_request
 from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn
+from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn, Report
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import turns
 from turnwire.domain.conversation.limits import MAX_METADATA_BYTES
-from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
+from turnwire.domain.conversation.messages import (
+    FinishReason,
+    MessageType,
+    ModelRef,
+    ModelRun,
+    Reasoning,
+    Refusal,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
 from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.money import Usage
 from turnwire.ports.pages import Page
 
 TEXT = pb.MessagePart(text=pb.TextPart(text="hi"))
 SELECTION = ModelSelection(provider=ProviderInfo(id="p"), model_id="m")
 MODEL = ModelName(provider_id="p", model_id="m")
+REPORTED = ModelRun(provider_id="", model_requested="", is_reported=True)
 
 
 def _send(**fields: object) -> pb.SendMessageRequest:
@@ -207,6 +219,7 @@ def test_the_longest_values_allowed_pass() -> None:
     ("number", "message_type", "part", "expected"),
     [
         (content.MESSAGE_TYPE_USER, MessageType.USER, TEXT, NewText("hi")),
+        (content.MESSAGE_TYPE_ASSISTANT, MessageType.ASSISTANT, TEXT, NewText("hi")),
         (content.MESSAGE_TYPE_SYSTEM, MessageType.SYSTEM, TEXT, NewText("hi")),
         (content.MESSAGE_TYPE_HOST, MessageType.HOST, TEXT, NewText("hi")),
         (
@@ -217,14 +230,123 @@ def test_the_longest_values_allowed_pass() -> None:
         ),
     ],
 )
-def test_messages_of_four_types_can_be_appended(
+def test_messages_of_all_types_can_be_appended(
     number: content.MessageType, message_type: MessageType, part: pb.MessagePart, expected: object
 ) -> None:
     """Each with its kind of parts."""
     message = append_request(_append(type=number, parts=[part], request_id="req"))
     assert message == NewMessage(
-        session_id="ses_1", parts=(expected,), type=message_type, request_id="req", fingerprint=message.fingerprint
+        session_id="ses_1",
+        parts=(expected,),
+        type=message_type,
+        request_id="req",
+        fingerprint=message.fingerprint,
+        report=Report(model_run=REPORTED) if message_type is MessageType.ASSISTANT else None,
     )
+
+
+def _called(**fields: object) -> pb.MessagePart:
+    return pb.MessagePart(tool_call=pb.AppendedToolCall(**{"name": "look", "call_id": "c1", **fields}))  # type: ignore[arg-type]
+
+
+def _answer(*parts: pb.MessagePart, **fields: object) -> pb.AppendMessageRequest:
+    return _append(**{"type": content.MESSAGE_TYPE_ASSISTANT, "parts": parts or [TEXT], **fields})
+
+
+def test_an_answer_is_appended_word_for_word() -> None:
+    """With white space as its model wrote it, calls with and without results, and what the caller says of it."""
+    sent = _answer(
+        pb.MessagePart(reasoning=content.ReasoningContent(text="hm")),
+        pb.MessagePart(text=pb.TextPart(text="\n\n")),
+        pb.MessagePart(refusal=content.RefusalContent(text="no")),
+        _called(input_json='{"a":'),
+        _called(call_id="c2", result=pb.AppendedToolResult(output="it", metadata_json='{"exit":0}')),
+        _called(call_id="", result=pb.AppendedToolResult(output="broken", is_error=True)),
+        _called(call_id=""),
+        model_run=content.ModelRun(provider_id="p", model_requested="m", model_served="m-1", response_id="r"),
+        finish_reason=content.FINISH_REASON_TOOL_USE,
+        provider_finish_reason="tool_calls",
+        usage=content.TokenUsage(input_tokens=0, output_tokens=7),
+        cost_pico_usd=0,
+    )
+    message = append_request(sent)
+    assert message.parts == (
+        Reasoning("hm"),
+        NewText("\n\n"),
+        Refusal("no"),
+        ToolUse(name="look", call_id="c1", input_json='{"a":'),
+        ToolUse(name="look", call_id="c2", status=ToolStatus.SUCCESS, output="it", metadata_json='{"exit":0}'),
+        ToolUse(name="look", status=ToolStatus.ERROR, error="broken"),
+        ToolUse(name="look"),
+    )
+    assert message.report == Report(
+        model_run=ModelRun(provider_id="p", model_requested="m", model_served="m-1", response_id="r", is_reported=True),
+        finish_reason=FinishReason.TOOL_USE,
+        provider_finish_reason="tool_calls",
+        usage=Usage(input_tokens=0, output_tokens=7),
+        cost_pico_usd=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "violations"),
+    [
+        (_answer(pb.MessagePart(provider=content.ProviderContent(kind="x"))), [("parts[0].provider", "INVALID")]),
+        (
+            _append(type=content.MESSAGE_TYPE_USER, parts=[pb.MessagePart(provider=content.ProviderContent())]),
+            [("parts[0].provider", "INVALID")],
+        ),
+        (_answer(pb.MessagePart(text=pb.TextPart())), [("parts[0].text.text", "REQUIRED")]),
+        (
+            _answer(pb.MessagePart(reasoning=content.ReasoningContent())),
+            [("parts[0].reasoning.text", "REQUIRED")],
+        ),
+        (_answer(pb.MessagePart(refusal=content.RefusalContent())), [("parts[0].refusal.text", "REQUIRED")]),
+        (
+            _answer(pb.MessagePart(tool_result=content.ToolResultContent(call_id="c"))),
+            [("parts[0].tool_result", "INVALID")],
+        ),
+        (_answer(_called(name="")), [("parts[0].tool_call.name", "REQUIRED")]),
+        (_answer(_called(call_id="x" * 1025)), [("parts[0].tool_call.call_id", "TOO_LONG")]),
+        (_answer(_called(), TEXT, _called()), [("parts[2].tool_call.call_id", "DUPLICATE")]),
+        (
+            _answer(_called(result=pb.AppendedToolResult(metadata_json="[]"))),
+            [("parts[0].tool_call.result.metadata_json", "BAD_JSON")],
+        ),
+        (_answer(model_run=content.ModelRun(provider_id="x" * 1025)), [("model_run.provider_id", "TOO_LONG")]),
+        (_answer(usage=content.TokenUsage(input_tokens=2**53)), [("usage.input_tokens", "OUT_OF_RANGE")]),
+        (_answer(cost_pico_usd=-1), [("cost_pico_usd", "OUT_OF_RANGE")]),
+        (_answer(finish_reason=content.FINISH_REASON_PAUSED), [("finish_reason", "INVALID")]),
+        (_answer(provider_finish_reason="x" * 1025), [("provider_finish_reason", "TOO_LONG")]),
+        (
+            _append(
+                type=content.MESSAGE_TYPE_USER,
+                parts=[TEXT],
+                model_run=content.ModelRun(),
+                finish_reason=content.FINISH_REASON_STOP,
+                provider_finish_reason="stop",
+                usage=content.TokenUsage(),
+                cost_pico_usd=0,
+            ),
+            [
+                ("model_run", "INVALID"),
+                ("finish_reason", "INVALID"),
+                ("provider_finish_reason", "INVALID"),
+                ("usage", "INVALID"),
+                ("cost_pico_usd", "INVALID"),
+            ],
+        ),
+        (
+            _append(type=content.MESSAGE_TYPE_USER, parts=[_called()]),
+            [("parts[0].tool_call", "INVALID")],
+        ),
+    ],
+)
+def test_a_wrong_field_of_an_appended_answer_is_named(
+    request_: pb.AppendMessageRequest, violations: list[tuple[str, str]]
+) -> None:
+    """What only its provider understands is refused, and what is said of answers where there is none."""
+    assert _violations(append_request, request_) == violations
 
 
 @pytest.mark.parametrize(
@@ -232,7 +354,6 @@ def test_messages_of_four_types_can_be_appended(
     [
         ({"session_id": ""}, [("session_id", "REQUIRED")]),
         ({"type": content.MESSAGE_TYPE_UNSPECIFIED}, [("type", "REQUIRED")]),
-        ({"type": content.MESSAGE_TYPE_ASSISTANT}, [("type", "REQUIRED")]),
         ({"type": 77}, [("type", "REQUIRED")]),
         ({"type": content.MESSAGE_TYPE_TOOL_RESULT}, [("parts[0].text", "INVALID")]),
         (

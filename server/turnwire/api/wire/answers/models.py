@@ -19,4 +19,5 @@ def model_run(value: m.ModelRun | None) -> content.ModelRun | None:
         model_requested=value.model_requested,
         model_served=value.model_served,
         response_id=value.response_id,
+        is_reported=value.is_reported,
     )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+import msgspec
 from google.protobuf.message import Message
 
 from opencode.message import content_pb2, message_pb2
@@ -10,9 +11,9 @@ from opencode.model import model_pb2, selection_pb2
 from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_pb2
-from turnwire.api.wire.requests.checks import Checks
+from turnwire.api.wire.requests.checks import MAX_NAME_CHARACTERS, Checks
 from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewPart, NewText
+from turnwire.core.intake.inputs import NewPart, NewText, Report
 from turnwire.domain.conversation.limits import (
     MAX_NUMBER,
     MAX_PARTS,
@@ -22,15 +23,36 @@ from turnwire.domain.conversation.limits import (
     MAX_STOP_SEQUENCES,
     REASONING_EFFORTS,
 )
-from turnwire.domain.conversation.messages import MessageType, ModelRef, ToolResult
+from turnwire.domain.conversation.messages import (
+    FinishReason,
+    MessageType,
+    ModelRef,
+    ModelRun,
+    Reasoning,
+    Refusal,
+    ToolResult,
+    ToolStatus,
+    ToolUse,
+)
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import MAX_TOOLS, GenerationOptions, ToolDefinition
+from turnwire.domain.money import Usage
 
 _COUNTS = ("max_output_tokens", "max_steps", "max_turn_tokens", "max_turn_cost_pico_usd")
 """Options that are at least 1 when they are present."""
 
+_REPORTED_ENDINGS = {
+    content_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    content_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    content_pb2.FINISH_REASON_TOOL_USE: FinishReason.TOOL_USE,
+    content_pb2.FINISH_REASON_REFUSAL: FinishReason.REFUSAL,
+    content_pb2.FINISH_REASON_CONTENT_FILTER: FinishReason.CONTENT_FILTER,
+}
+"""The others are those of turns, and of answers that this server saw end."""
+
 _CONTENT_FOR = {
     MessageType.USER: ("text", "file"),
+    MessageType.ASSISTANT: ("text", "reasoning", "refusal", "file", "tool_call"),
     MessageType.SYSTEM: ("text",),
     MessageType.HOST: ("text",),
     MessageType.TOOL_RESULT: ("tool_result",),
@@ -51,8 +73,12 @@ def parts(
         field, content = f"{name}[{index}]", part.WhichOneof("content")
         if content is None:
             checks.fail(field, "has no content", "REQUIRED")
+        elif content == "provider":
+            checks.fail(f"{field}.provider", "only its provider understands it: it goes back to its maker alone")
         elif content not in _CONTENT_FOR[kind]:
             checks.fail(f"{field}.{content}", f"is not for a message of type {kind.value}")
+        elif kind is MessageType.ASSISTANT and content != "file":
+            found.append(_answer_part(checks, field, part))
         elif content == "text":
             text = part.text.text  # each look makes another one, which may have megabytes
             if not text or text.isspace():
@@ -62,6 +88,8 @@ def parts(
             found.append(file(checks, f"{field}.file", part.file))
         else:
             found.append(tool_result(checks, f"{field}.tool_result", part.tool_result))
+    if kind is MessageType.ASSISTANT:
+        _check_call_ids(checks, sent, name)
     named = [part.file.upload_id if part.WhichOneof("content") == "file" else "" for part in sent]
     check_uploads(checks, named, lambda index: f"{name}[{index}].file")
     return tuple(found)
@@ -80,6 +108,72 @@ def check_uploads(checks: Checks, named: Sequence[str], field_of: Callable[[int]
         if upload_id in seen:
             checks.fail(f"{field_of(index)}.upload_id", "is named twice", "DUPLICATE")
         seen |= {upload_id} - {""}
+
+
+def _answer_part(checks: Checks, field: str, part: message_pb2.MessagePart) -> NewPart:
+    """Returns a part of an answer: models write white space, and it is kept as it is."""
+    content: str = part.WhichOneof("content") or ""
+    if content == "tool_call":
+        return _tool_call(checks, f"{field}.tool_call", part.tool_call)
+    text: str = getattr(part, content).text  # each look makes another one, which may have megabytes
+    if not text:
+        checks.fail(f"{field}.{content}.text", "is empty", "REQUIRED")
+    if content == "reasoning":
+        return Reasoning(text)
+    return Refusal(text) if content == "refusal" else NewText(text)
+
+
+def _tool_call(checks: Checks, field: str, sent: message_pb2.AppendedToolCall) -> ToolUse:
+    """Returns a call as its model wrote it, open unless it has its result."""
+    call = ToolUse(
+        name=checks.required(f"{field}.name", sent.name),
+        call_id=checks.at_most(f"{field}.call_id", sent.call_id, MAX_NAME_CHARACTERS),
+        input_json=sent.input_json,
+    )
+    if not sent.HasField("result"):
+        return call
+    result = sent.result
+    return msgspec.structs.replace(
+        call,
+        status=ToolStatus.ERROR if result.is_error else ToolStatus.SUCCESS,
+        output=None if result.is_error else result.output,
+        error=result.output if result.is_error else None,
+        metadata_json=checks.json_object(f"{field}.result.metadata_json", result.metadata_json),
+    )
+
+
+def _check_call_ids(checks: Checks, sent: Sequence[message_pb2.MessagePart], name: str) -> None:
+    """Refuses a second call with the id of another one: a result could not name it."""
+    seen = set[str]()
+    for index, part in enumerate(sent):
+        call_id = part.tool_call.call_id if part.HasField("tool_call") else ""
+        if call_id in seen:
+            checks.fail(f"{name}[{index}].tool_call.call_id", "is the id of another call of the message", "DUPLICATE")
+        seen |= {call_id} - {""}
+
+
+def report(checks: Checks, sent: message_pb2.AppendMessageRequest) -> Report:
+    """Returns what a caller says of an answer."""
+    run, usage = sent.model_run, sent.usage
+    names = ("provider_id", "model_requested", "model_served", "response_id")
+    found = {name: checks.at_most(f"model_run.{name}", getattr(run, name), MAX_NAME_CHARACTERS) for name in names}
+    counts = {field.name: value for field, value in usage.ListFields()}
+    for name, value in counts.items():
+        if value > MAX_NUMBER:
+            checks.fail(f"usage.{name}", f"is more than {MAX_NUMBER}", "OUT_OF_RANGE")
+    if sent.HasField("cost_pico_usd") and sent.cost_pico_usd < 0:
+        checks.fail("cost_pico_usd", "is less than 0", "OUT_OF_RANGE")
+    if sent.finish_reason and sent.finish_reason not in _REPORTED_ENDINGS:
+        checks.fail("finish_reason", "is not STOP, LENGTH, TOOL_USE, REFUSAL or CONTENT_FILTER")
+    return Report(
+        model_run=ModelRun(**found, is_reported=True),
+        finish_reason=_REPORTED_ENDINGS.get(sent.finish_reason),
+        provider_finish_reason=checks.at_most(
+            "provider_finish_reason", sent.provider_finish_reason, MAX_NAME_CHARACTERS
+        ),
+        usage=Usage(**counts) if sent.HasField("usage") else None,
+        cost_pico_usd=sent.cost_pico_usd if sent.HasField("cost_pico_usd") else None,
+    )
 
 
 def tool_result(checks: Checks, field: str, sent: content_pb2.ToolResultContent) -> ToolResult:

@@ -14,10 +14,13 @@ from turnwire.domain.conversation.turns import BusyPolicy
 
 _APPENDABLE = {
     content_pb2.MESSAGE_TYPE_USER: MessageType.USER,
+    content_pb2.MESSAGE_TYPE_ASSISTANT: MessageType.ASSISTANT,
     content_pb2.MESSAGE_TYPE_SYSTEM: MessageType.SYSTEM,
     content_pb2.MESSAGE_TYPE_HOST: MessageType.HOST,
     content_pb2.MESSAGE_TYPE_TOOL_RESULT: MessageType.TOOL_RESULT,
 }
+
+_OF_ANSWERS = frozenset(("model_run", "finish_reason", "provider_finish_reason", "usage", "cost_pico_usd"))
 
 
 def send_request(request: message_pb2.SendMessageRequest) -> tuple[NewMessage, NewTurn]:
@@ -46,8 +49,13 @@ def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:
     checks = Checks()
     message_type = _APPENDABLE.get(request.type)
     if message_type is None:
-        checks.fail("type", "is not USER, SYSTEM, HOST or TOOL_RESULT", "REQUIRED")
+        checks.fail("type", "is not USER, ASSISTANT, SYSTEM, HOST or TOOL_RESULT", "REQUIRED")
         message_type = MessageType.USER
+    is_answer = message_type is MessageType.ASSISTANT
+    if not is_answer:
+        for field, _ in request.ListFields():
+            if field.name in _OF_ANSWERS:
+                checks.fail(field.name, "is for a message of type ASSISTANT only")
     message = NewMessage(
         session_id=checks.required("session_id", request.session_id),
         type=message_type,
@@ -57,6 +65,7 @@ def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:
         metadata_json=checks.json_object("metadata_json", request.metadata_json),
         sender=checks.at_most("sender", request.sender, 1024),
         sender_name=checks.at_most("sender_name", request.sender_name, 1024),
+        report=fields.report(checks, request) if is_answer else None,
     )
     checks.done()
     return message

@@ -141,7 +141,7 @@ class ToolLeases:
         waiting = self._turns.waiting_call(session.session_id, change.tool_call_id)
         if waiting is None:
             await self._stored_part(principal, change)
-            text = f"tool call {change.tool_call_id!r} has a result already, or its turn ended"
+            text = f"tool call {change.tool_call_id!r} has a result already, or no turn waits for it"
             raise ToolCallAlreadySettled(text, change.tool_call_id)
         return waiting
 

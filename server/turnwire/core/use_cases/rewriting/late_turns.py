@@ -17,15 +17,23 @@ from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
-from turnwire.domain.conversation.messages import MessageStatus, MessageType
-from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import InvalidRequest, StaleVersion, TurnExists
+from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
+from turnwire.domain.conversation.turns import BusyPolicy, Turn
+from turnwire.domain.errors import InvalidRequest, StaleVersion, ToolCallsOpen, TurnExists
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import NewEvent, PutMessage, PutTurn, RequireHead
 from turnwire.ports.conversations import StoredQuestion
+from turnwire.ports.store import TenantStore
 
 MAX_ATTEMPTS = 20
 """How often the message is read again because the session changed before the turn was stored."""
+
+
+MAX_BEHIND = 100
+"""Messages that may come behind the results with which a conversation ends; each is read."""
+
+_ASIDE = frozenset((MessageType.TOOL_RESULT, MessageType.SYSTEM, MessageType.HOST))
+"""What may come behind an answer before its calls have all their results."""
 
 
 class LateTurn(Struct, frozen=True):
@@ -53,13 +61,15 @@ class LateTurns:
     ) -> LateTurn:
         """Starts a turn for a stored user message, or queues it; returns when that is durable.
 
-        The message moves to the end of the conversation. Idempotent when the request is named. Continues when it is
-        cancelled.
+        The message moves to the end of the conversation. A message with tool results, which is at the end, stays as it
+        is, and its turn never waits. Idempotent when the request is named. Continues when it is cancelled.
 
         Raises:
             SessionNotFound, MessageNotFound: there is no such session, or its conversation has no such message.
-            InvalidRequest: it is no user message, the model or the agent is invalid, or the request's name was used.
+            InvalidRequest: it is no user message, and has no results or is not the end of the conversation; the model
+                or the agent is invalid; or the request's name was used.
             TurnExists: it has an answer, or a turn that has not ended.
+            ToolCallsOpen: calls of the answer with the results have none.
             ProviderCredentialsRejected: the model's provider has no key.
             TurnInProgress, TooManyTurns, ShuttingDown, QuotaExceeded: see `Turns.reserve`.
             StaleVersion: the session changed at every attempt.
@@ -88,11 +98,16 @@ class LateTurns:
         async with environment.beginnings.for_question(store, principal.tenant, session_id, message_id):
             for _ in range(MAX_ATTEMPTS):
                 question = await store.question(session_id, message_id)
-                _check(question)
+                is_question = question.message.type is MessageType.USER
+                if is_question:
+                    _check(question)
+                    answered = question.message
+                else:
+                    answered = await _check_results(store, question)
                 now = environment.clock()
                 check_spending(environment, principal.tenant, now)
-                turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
-                turn = msgspec.structs.replace(turn, is_late=True)
+                turn = choose_turn(environment, principal, session, answer, message_id=answered.message_id, now=now)
+                turn = msgspec.structs.replace(turn, is_late=is_question)
                 try:
                     return await self._store(principal, question, turn, request, answer)
                 except StaleVersion as error:
@@ -102,11 +117,15 @@ class LateTurns:
     async def _store(
         self, principal: Principal, question: StoredQuestion, turn: Turn, request: NamedRequest, answer: NewTurn
     ) -> LateTurn:
-        # created now: the start of a turn and its message are stored at one time
-        message = msgspec.structs.replace(question.message, turn_id=turn.turn_id, updated_at=turn.created_at)
+        message, when_busy = question.message, answer.when_busy
+        if turn.is_late:
+            # created now: the start of a turn and its message are stored at one time
+            message = msgspec.structs.replace(message, turn_id=turn.turn_id, updated_at=turn.created_at)
+        else:
+            when_busy = BusyPolicy.REJECT  # the running turn will end the conversation otherwise
         with (
-            self._reservations.reserve(turn.tenant, (turn,), told=(message,)) as reserved,
-            self._turns.reserve(turn, message, answer.when_busy) as place,
+            self._reservations.reserve(turn.tenant, (turn,), told=(message,) if turn.is_late else ()) as reserved,
+            self._turns.reserve(turn, message, when_busy) as place,
         ):
             receipt = Receipt(
                 session_id=turn.session_id,
@@ -116,7 +135,8 @@ class LateTurns:
                 queue_position=place.queue_position,
             )
             work = Work((RequireHead(question.sequence),)) + receipt_record(principal, request, receipt)
-            storing = self._turns.start(place, work + _moving(question, place))
+            beginning = _moving(question, place) if turn.is_late else Work((PutTurn(place.turn),)) + place.work
+            storing = self._turns.start(place, work + beginning)
             reserved.until(storing)
         note_accepted(turn)
         turn = place.turn  # before it is stored: see `Place`
@@ -126,11 +146,40 @@ class LateTurns:
 
 def _check(question: StoredQuestion) -> None:
     """Refuses a message that cannot be answered now."""
-    message = question.message
-    if message.type is not MessageType.USER:
-        raise InvalidRequest.of("user_message_id", "is not a message of type USER")
+    message, behind = question.message, question.behind
     if question.has_turn:
         raise TurnExists(f"message {message.message_id!r} has a turn that answers it", message.turn_id)
+    if behind is not None and behind.model_run is not None and behind.model_run.is_reported:
+        text = f"message {message.message_id!r} has an answer that was appended: RegenerateMessage gives it another one"
+        raise TurnExists(text, behind.message_id)
+
+
+async def _check_results(store: TenantStore, question: StoredQuestion) -> Message:
+    """Refuses a message behind which no turn can go on: it has no results, is not at the end, or calls are open.
+
+    Returns the last message of the conversation. The turn answers that one, for watchers move to the end
+    what a turn answers.
+    """
+    message, last, behind = question.message, question.message, question.behind
+    calls = [call for _, call in message.tool_calls()]
+    if message.type is not MessageType.TOOL_RESULT and not calls:
+        raise InvalidRequest.of("user_message_id", "is not a message of type USER, and has no results of tool calls")
+    for _ in range(MAX_BEHIND):
+        if behind is None or behind.type not in _ASIDE:
+            break
+        last, behind = behind, (await store.question(message.session_id, behind.message_id)).behind
+    if behind is not None and behind.type is MessageType.ASSISTANT:
+        raise TurnExists(f"message {message.message_id!r} has an answer behind it", behind.message_id)
+    if behind is not None:
+        raise InvalidRequest.of("user_message_id", "has results that are not at the end of the conversation")
+    for _ in range(MAX_BEHIND):
+        if message.type not in _ASIDE or not message.previous_message_id:
+            break
+        message = await store.message(message.session_id, message.previous_message_id)
+    unanswered = [part.part_id for part, call in message.tool_calls() if not call.status.settled]
+    if unanswered:
+        raise ToolCallsOpen(message.message_id, unanswered)
+    return last
 
 
 def _moving(question: StoredQuestion, place: Place) -> Work:

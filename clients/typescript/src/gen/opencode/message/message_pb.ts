@@ -10,7 +10,7 @@ import type { SessionEvent } from "../event/session_event_pb.js";
 import { file_opencode_event_session_event } from "../event/session_event_pb.js";
 import type { FileRef } from "../file/file_pb.js";
 import { file_opencode_file_file } from "../file/file_pb.js";
-import type { Compaction, Failure, FinishReason, MessageStatus, MessageType, ModelRun, SentContext, SessionMessage, TokenUsage, ToolResultContent } from "./content_pb.js";
+import type { Compaction, Failure, FinishReason, MessageStatus, MessageType, ModelRun, ProviderContent, ReasoningContent, RefusalContent, SentContext, SessionMessage, TokenUsage, ToolResultContent } from "./content_pb.js";
 import { file_opencode_message_content } from "./content_pb.js";
 import type { ModelName } from "../model/model_pb.js";
 import { file_opencode_model_model } from "../model/model_pb.js";
@@ -26,7 +26,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file opencode/message/message.proto.
  */
 export const file_opencode_message_message: GenFile = /*@__PURE__*/
-  fileDesc("Ch5vcGVuY29kZS9tZXNzYWdlL21lc3NhZ2UucHJvdG8SEG9wZW5jb2RlLm1lc3NhZ2UizQMKElNlbmRNZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEiwKBXBhcnRzGAIgAygLMh0ub3BlbmNvZGUubWVzc2FnZS5NZXNzYWdlUGFydBIyCgVtb2RlbBgDIAEoCzIeLm9wZW5jb2RlLm1vZGVsLk1vZGVsU2VsZWN0aW9uSACIAQESEgoFYWdlbnQYBCABKAlIAYgBARISCgpyZXF1ZXN0X2lkGBAgASgJEi4KC2J1c3lfcG9saWN5GBEgASgOMhkub3BlbmNvZGUudHVybi5CdXN5UG9saWN5EiwKBXRvb2xzGBIgAygLMh0ub3BlbmNvZGUudG9vbC5Ub29sRGVmaW5pdGlvbhIxCgdvcHRpb25zGBMgASgLMiAub3BlbmNvZGUudHVybi5HZW5lcmF0aW9uT3B0aW9ucxITCgZzeXN0ZW0YFCABKAlIAogBARIVCg1tZXRhZGF0YV9qc29uGBUgASgJEg4KBnNlbmRlchgWIAEoCRITCgtzZW5kZXJfbmFtZRgXIAEoCRIYChBleHBlY3RlZF90dXJuX2lkGBggASgJQggKBl9tb2RlbEIICgZfYWdlbnRCCQoHX3N5c3RlbSLCAQoTU2VuZE1lc3NhZ2VSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHdHVybl9pZBgDIAEoCRIyCgtkaXNwb3NpdGlvbhgEIAEoDjIdLm9wZW5jb2RlLm1lc3NhZ2UuRGlzcG9zaXRpb24SFgoOcXVldWVfcG9zaXRpb24YBSABKA0SEAoIc2VxdWVuY2UYBiABKAQSFAoMcmVzdW1lX3Rva2VuGAcgASgJIk0KFFN0cmVhbU1lc3NhZ2VSZXF1ZXN0EjUKB21lc3NhZ2UYASABKAsyJC5vcGVuY29kZS5tZXNzYWdlLlNlbmRNZXNzYWdlUmVxdWVzdCKUAQoVU3RyZWFtTWVzc2FnZVJlc3BvbnNlEiwKBmV2ZW50cxgBIAMoCzIcLm9wZW5jb2RlLmV2ZW50LlNlc3Npb25FdmVudBIUCgxyZXN1bWVfdG9rZW4YAiABKAkSNwoIYWNjZXB0ZWQYAyABKAsyJS5vcGVuY29kZS5tZXNzYWdlLlNlbmRNZXNzYWdlUmVzcG9uc2UirAEKC01lc3NhZ2VQYXJ0EioKBHRleHQYASABKAsyGi5vcGVuY29kZS5tZXNzYWdlLlRleHRQYXJ0SAASKgoEZmlsZRgCIAEoCzIaLm9wZW5jb2RlLm1lc3NhZ2UuRmlsZVBhcnRIABI6Cgt0b29sX3Jlc3VsdBgQIAEoCzIjLm9wZW5jb2RlLm1lc3NhZ2UuVG9vbFJlc3VsdENvbnRlbnRIAEIJCgdjb250ZW50IhgKCFRleHRQYXJ0EgwKBHRleHQYASABKAkieAoIRmlsZVBhcnQSDAoEbWltZRgBIAEoCRIVCghmaWxlbmFtZRgCIAEoCUgAiAEBEgsKA3VybBgDIAEoCRIMCgRwYXRoGBAgASgJEgwKBGRhdGEYESABKAwSEQoJdXBsb2FkX2lkGBIgASgJQgsKCV9maWxlbmFtZSLzBgoORGlzcGxheU1lc3NhZ2USEgoKbWVzc2FnZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEhIKCnRleHRfcGFydHMYAyADKAkSFwoPcmVhc29uaW5nX3BhcnRzGAQgAygJEhkKDHRva2Vuc19pbnB1dBgFIAEoBEgAiAEBEhoKDXRva2Vuc19vdXRwdXQYBiABKARIAYgBARIdChB0b2tlbnNfcmVhc29uaW5nGAcgASgESAKIAQESMAoKdG9vbF9jYWxscxgIIAMoCzIcLm9wZW5jb2RlLnRvb2wuVG9vbENhbGxTdGF0ZRIzCgxtZXNzYWdlX3R5cGUYECABKA4yHS5vcGVuY29kZS5tZXNzYWdlLk1lc3NhZ2VUeXBlEi8KBnN0YXR1cxgRIAEoDjIfLm9wZW5jb2RlLm1lc3NhZ2UuTWVzc2FnZVN0YXR1cxI1Cg1maW5pc2hfcmVhc29uGBIgASgOMh4ub3BlbmNvZGUubWVzc2FnZS5GaW5pc2hSZWFzb24SHgoWcHJvdmlkZXJfZmluaXNoX3JlYXNvbhgTIAEoCRIlCgVmaWxlcxgUIAMoCzIWLm9wZW5jb2RlLmZpbGUuRmlsZVJlZhIrCgV1c2FnZRgVIAEoCzIcLm9wZW5jb2RlLm1lc3NhZ2UuVG9rZW5Vc2FnZRIaCg1jb3N0X3BpY29fdXNkGBYgASgDSAOIAQESLQoJbW9kZWxfcnVuGBcgASgLMhoub3BlbmNvZGUubWVzc2FnZS5Nb2RlbFJ1bhIVCg1tZXRhZGF0YV9qc29uGBggASgJEg8KB3R1cm5faWQYGSABKAkSEQoJcGFyZW50X2lkGBogASgJEg4KBnNlbmRlchgbIAEoCRITCgtzZW5kZXJfbmFtZRgcIAEoCRISCgpjcmVhdGVkX2F0GB0gASgDEhIKCnVwZGF0ZWRfYXQYHiABKAMSKgoHZmFpbHVyZRgfIAEoCzIZLm9wZW5jb2RlLm1lc3NhZ2UuRmFpbHVyZRIwCgpjb21wYWN0aW9uGCAgASgLMhwub3BlbmNvZGUubWVzc2FnZS5Db21wYWN0aW9uQg8KDV90b2tlbnNfaW5wdXRCEAoOX3Rva2Vuc19vdXRwdXRCEwoRX3Rva2Vuc19yZWFzb25pbmdCEAoOX2Nvc3RfcGljb191c2QibQoLTWVzc2FnZUxpc3QSMgoIbWVzc2FnZXMYASADKAsyIC5vcGVuY29kZS5tZXNzYWdlLkRpc3BsYXlNZXNzYWdlEhcKD25leHRfcGFnZV90b2tlbhgQIAEoCRIRCgl0cnVuY2F0ZWQYESABKAgiVwoTQWJvcnRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhgKEGV4cGVjdGVkX3R1cm5faWQYECABKAkSEgoKa2VlcF9xdWV1ZRgRIAEoCCJEChRBYm9ydFNlc3Npb25SZXNwb25zZRIPCgd0dXJuX2lkGAEgASgJEhsKE2Ryb3BwZWRfbWVzc2FnZV9pZHMYAiADKAkiZQoSR2V0TWVzc2FnZXNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGBAgASgNEhIKCnBhZ2VfdG9rZW4YESABKAkSFAoMbmV3ZXN0X2ZpcnN0GBIgASgIIgcKBUVtcHR5IjsKEUdldE1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCSJHChJHZXRNZXNzYWdlUmVzcG9uc2USMQoHbWVzc2FnZRgBIAEoCzIgLm9wZW5jb2RlLm1lc3NhZ2UuU2Vzc2lvbk1lc3NhZ2UiZgoTTGlzdE1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDG5ld2VzdF9maXJzdBgEIAEoCCKLAQoUTGlzdE1lc3NhZ2VzUmVzcG9uc2USMgoIbWVzc2FnZXMYASADKAsyIC5vcGVuY29kZS5tZXNzYWdlLlNlc3Npb25NZXNzYWdlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCghzZXF1ZW5jZRgDIAEoBBIUCgxyZXN1bWVfdG9rZW4YBCABKAki1QEKFEFwcGVuZE1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSKwoEdHlwZRgCIAEoDjIdLm9wZW5jb2RlLm1lc3NhZ2UuTWVzc2FnZVR5cGUSLAoFcGFydHMYAyADKAsyHS5vcGVuY29kZS5tZXNzYWdlLk1lc3NhZ2VQYXJ0EhIKCnJlcXVlc3RfaWQYBCABKAkSFQoNbWV0YWRhdGFfanNvbhgFIAEoCRIOCgZzZW5kZXIYBiABKAkSEwoLc2VuZGVyX25hbWUYByABKAkiUwoVQXBwZW5kTWVzc2FnZVJlc3BvbnNlEhIKCm1lc3NhZ2VfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSFAoMcmVzdW1lX3Rva2VuGAMgASgJIogBChVFeHBsYWluQ29udGV4dFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRItCghzZXR0aW5ncxgCIAEoCzIbLm9wZW5jb2RlLnR1cm4uVHVyblNldHRpbmdzEiwKBXBhcnRzGAMgAygLMh0ub3BlbmNvZGUubWVzc2FnZS5NZXNzYWdlUGFydCK7AgoWRXhwbGFpbkNvbnRleHRSZXNwb25zZRIoCgVtb2RlbBgBIAEoCzIZLm9wZW5jb2RlLm1vZGVsLk1vZGVsTmFtZRILCgNhcGkYAiABKAkSFAoMcmVxdWVzdF9qc29uGAMgASgJEhgKEGVzdGltYXRlZF90b2tlbnMYBCABKA0SIgoVY29udGV4dF93aW5kb3dfdG9rZW5zGAUgASgNSACIAQESFQoNd291bGRfY29tcGFjdBgGIAEoCBIwCgdyZXBhaXJzGAcgAygLMh8ub3BlbmNvZGUubWVzc2FnZS5Db250ZXh0UmVwYWlyEjMKDHNlbnRfY29udGV4dBgIIAEoCzIdLm9wZW5jb2RlLm1lc3NhZ2UuU2VudENvbnRleHRCGAoWX2NvbnRleHRfd2luZG93X3Rva2VucyKgAQoNQ29udGV4dFJlcGFpchISCgptZXNzYWdlX2lkGAEgASgJEhcKCnBhcnRfaW5kZXgYAiABKA1IAIgBARIuCgZhY3Rpb24YAyABKA4yHi5vcGVuY29kZS5tZXNzYWdlLlJlcGFpckFjdGlvbhIOCgZyZWFzb24YBCABKAkSEwoLZXhwbGFuYXRpb24YBSABKAlCDQoLX3BhcnRfaW5kZXgqdgoLRGlzcG9zaXRpb24SGwoXRElTUE9TSVRJT05fVU5TUEVDSUZJRUQQABIXChNESVNQT1NJVElPTl9TVEFSVEVEEAESFgoSRElTUE9TSVRJT05fUVVFVUVEEAISGQoVRElTUE9TSVRJT05fRFVQTElDQVRFEAMqfQoMUmVwYWlyQWN0aW9uEh0KGVJFUEFJUl9BQ1RJT05fVU5TUEVDSUZJRUQQABIZChVSRVBBSVJfQUNUSU9OX0RST1BQRUQQARIaChZSRVBBSVJfQUNUSU9OX1JFUExBQ0VEEAISFwoTUkVQQUlSX0FDVElPTl9BRERFRBADMpYGCg5NZXNzYWdlU2VydmljZRJaCgtTZW5kTWVzc2FnZRIkLm9wZW5jb2RlLm1lc3NhZ2UuU2VuZE1lc3NhZ2VSZXF1ZXN0GiUub3BlbmNvZGUubWVzc2FnZS5TZW5kTWVzc2FnZVJlc3BvbnNlElcKC0dldE1lc3NhZ2VzEiQub3BlbmNvZGUubWVzc2FnZS5HZXRNZXNzYWdlc1JlcXVlc3QaHS5vcGVuY29kZS5tZXNzYWdlLk1lc3NhZ2VMaXN0IgOQAgESXQoMQWJvcnRTZXNzaW9uEiUub3BlbmNvZGUubWVzc2FnZS5BYm9ydFNlc3Npb25SZXF1ZXN0GiYub3BlbmNvZGUubWVzc2FnZS5BYm9ydFNlc3Npb25SZXNwb25zZRJiCg1TdHJlYW1NZXNzYWdlEiYub3BlbmNvZGUubWVzc2FnZS5TdHJlYW1NZXNzYWdlUmVxdWVzdBonLm9wZW5jb2RlLm1lc3NhZ2UuU3RyZWFtTWVzc2FnZVJlc3BvbnNlMAESXAoKR2V0TWVzc2FnZRIjLm9wZW5jb2RlLm1lc3NhZ2UuR2V0TWVzc2FnZVJlcXVlc3QaJC5vcGVuY29kZS5tZXNzYWdlLkdldE1lc3NhZ2VSZXNwb25zZSIDkAIBEmIKDExpc3RNZXNzYWdlcxIlLm9wZW5jb2RlLm1lc3NhZ2UuTGlzdE1lc3NhZ2VzUmVxdWVzdBomLm9wZW5jb2RlLm1lc3NhZ2UuTGlzdE1lc3NhZ2VzUmVzcG9uc2UiA5ACARJgCg1BcHBlbmRNZXNzYWdlEiYub3BlbmNvZGUubWVzc2FnZS5BcHBlbmRNZXNzYWdlUmVxdWVzdBonLm9wZW5jb2RlLm1lc3NhZ2UuQXBwZW5kTWVzc2FnZVJlc3BvbnNlEmgKDkV4cGxhaW5Db250ZXh0Eicub3BlbmNvZGUubWVzc2FnZS5FeHBsYWluQ29udGV4dFJlcXVlc3QaKC5vcGVuY29kZS5tZXNzYWdlLkV4cGxhaW5Db250ZXh0UmVzcG9uc2UiA5ACAUKMAQojaW8uZ2l0aHViLnR1cm53aXJlLm9wZW5jb2RlLm1lc3NhZ2VCDE1lc3NhZ2VQcm90b1ABWjtnaXRodWIuY29tL3R1cm53aXJlL3R1cm53aXJlL2dlbmVyYXRlZC9nby9vcGVuY29kZTtvcGVuY29kZaICA1RXUqoCEVR1cm53aXJlLk9wZW5jb2RlYgZwcm90bzM", [file_opencode_event_session_event, file_opencode_file_file, file_opencode_message_content, file_opencode_model_model, file_opencode_model_selection, file_opencode_tool_tool, file_opencode_turn_turn]);
+  fileDesc("Ch5vcGVuY29kZS9tZXNzYWdlL21lc3NhZ2UucHJvdG8SEG9wZW5jb2RlLm1lc3NhZ2UizQMKElNlbmRNZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEiwKBXBhcnRzGAIgAygLMh0ub3BlbmNvZGUubWVzc2FnZS5NZXNzYWdlUGFydBIyCgVtb2RlbBgDIAEoCzIeLm9wZW5jb2RlLm1vZGVsLk1vZGVsU2VsZWN0aW9uSACIAQESEgoFYWdlbnQYBCABKAlIAYgBARISCgpyZXF1ZXN0X2lkGBAgASgJEi4KC2J1c3lfcG9saWN5GBEgASgOMhkub3BlbmNvZGUudHVybi5CdXN5UG9saWN5EiwKBXRvb2xzGBIgAygLMh0ub3BlbmNvZGUudG9vbC5Ub29sRGVmaW5pdGlvbhIxCgdvcHRpb25zGBMgASgLMiAub3BlbmNvZGUudHVybi5HZW5lcmF0aW9uT3B0aW9ucxITCgZzeXN0ZW0YFCABKAlIAogBARIVCg1tZXRhZGF0YV9qc29uGBUgASgJEg4KBnNlbmRlchgWIAEoCRITCgtzZW5kZXJfbmFtZRgXIAEoCRIYChBleHBlY3RlZF90dXJuX2lkGBggASgJQggKBl9tb2RlbEIICgZfYWdlbnRCCQoHX3N5c3RlbSLCAQoTU2VuZE1lc3NhZ2VSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHdHVybl9pZBgDIAEoCRIyCgtkaXNwb3NpdGlvbhgEIAEoDjIdLm9wZW5jb2RlLm1lc3NhZ2UuRGlzcG9zaXRpb24SFgoOcXVldWVfcG9zaXRpb24YBSABKA0SEAoIc2VxdWVuY2UYBiABKAQSFAoMcmVzdW1lX3Rva2VuGAcgASgJIk0KFFN0cmVhbU1lc3NhZ2VSZXF1ZXN0EjUKB21lc3NhZ2UYASABKAsyJC5vcGVuY29kZS5tZXNzYWdlLlNlbmRNZXNzYWdlUmVxdWVzdCKUAQoVU3RyZWFtTWVzc2FnZVJlc3BvbnNlEiwKBmV2ZW50cxgBIAMoCzIcLm9wZW5jb2RlLmV2ZW50LlNlc3Npb25FdmVudBIUCgxyZXN1bWVfdG9rZW4YAiABKAkSNwoIYWNjZXB0ZWQYAyABKAsyJS5vcGVuY29kZS5tZXNzYWdlLlNlbmRNZXNzYWdlUmVzcG9uc2UiigMKC01lc3NhZ2VQYXJ0EioKBHRleHQYASABKAsyGi5vcGVuY29kZS5tZXNzYWdlLlRleHRQYXJ0SAASKgoEZmlsZRgCIAEoCzIaLm9wZW5jb2RlLm1lc3NhZ2UuRmlsZVBhcnRIABI6Cgt0b29sX3Jlc3VsdBgQIAEoCzIjLm9wZW5jb2RlLm1lc3NhZ2UuVG9vbFJlc3VsdENvbnRlbnRIABI3CglyZWFzb25pbmcYESABKAsyIi5vcGVuY29kZS5tZXNzYWdlLlJlYXNvbmluZ0NvbnRlbnRIABIzCgdyZWZ1c2FsGBIgASgLMiAub3BlbmNvZGUubWVzc2FnZS5SZWZ1c2FsQ29udGVudEgAEjcKCXRvb2xfY2FsbBgTIAEoCzIiLm9wZW5jb2RlLm1lc3NhZ2UuQXBwZW5kZWRUb29sQ2FsbEgAEjUKCHByb3ZpZGVyGBQgASgLMiEub3BlbmNvZGUubWVzc2FnZS5Qcm92aWRlckNvbnRlbnRIAEIJCgdjb250ZW50InsKEEFwcGVuZGVkVG9vbENhbGwSDAoEbmFtZRgBIAEoCRIPCgdjYWxsX2lkGAIgASgJEhIKCmlucHV0X2pzb24YAyABKAkSNAoGcmVzdWx0GAQgASgLMiQub3BlbmNvZGUubWVzc2FnZS5BcHBlbmRlZFRvb2xSZXN1bHQiTQoSQXBwZW5kZWRUb29sUmVzdWx0Eg4KBm91dHB1dBgBIAEoCRIQCghpc19lcnJvchgCIAEoCBIVCg1tZXRhZGF0YV9qc29uGAMgASgJIhgKCFRleHRQYXJ0EgwKBHRleHQYASABKAkieAoIRmlsZVBhcnQSDAoEbWltZRgBIAEoCRIVCghmaWxlbmFtZRgCIAEoCUgAiAEBEgsKA3VybBgDIAEoCRIMCgRwYXRoGBAgASgJEgwKBGRhdGEYESABKAwSEQoJdXBsb2FkX2lkGBIgASgJQgsKCV9maWxlbmFtZSLzBgoORGlzcGxheU1lc3NhZ2USEgoKbWVzc2FnZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEhIKCnRleHRfcGFydHMYAyADKAkSFwoPcmVhc29uaW5nX3BhcnRzGAQgAygJEhkKDHRva2Vuc19pbnB1dBgFIAEoBEgAiAEBEhoKDXRva2Vuc19vdXRwdXQYBiABKARIAYgBARIdChB0b2tlbnNfcmVhc29uaW5nGAcgASgESAKIAQESMAoKdG9vbF9jYWxscxgIIAMoCzIcLm9wZW5jb2RlLnRvb2wuVG9vbENhbGxTdGF0ZRIzCgxtZXNzYWdlX3R5cGUYECABKA4yHS5vcGVuY29kZS5tZXNzYWdlLk1lc3NhZ2VUeXBlEi8KBnN0YXR1cxgRIAEoDjIfLm9wZW5jb2RlLm1lc3NhZ2UuTWVzc2FnZVN0YXR1cxI1Cg1maW5pc2hfcmVhc29uGBIgASgOMh4ub3BlbmNvZGUubWVzc2FnZS5GaW5pc2hSZWFzb24SHgoWcHJvdmlkZXJfZmluaXNoX3JlYXNvbhgTIAEoCRIlCgVmaWxlcxgUIAMoCzIWLm9wZW5jb2RlLmZpbGUuRmlsZVJlZhIrCgV1c2FnZRgVIAEoCzIcLm9wZW5jb2RlLm1lc3NhZ2UuVG9rZW5Vc2FnZRIaCg1jb3N0X3BpY29fdXNkGBYgASgDSAOIAQESLQoJbW9kZWxfcnVuGBcgASgLMhoub3BlbmNvZGUubWVzc2FnZS5Nb2RlbFJ1bhIVCg1tZXRhZGF0YV9qc29uGBggASgJEg8KB3R1cm5faWQYGSABKAkSEQoJcGFyZW50X2lkGBogASgJEg4KBnNlbmRlchgbIAEoCRITCgtzZW5kZXJfbmFtZRgcIAEoCRISCgpjcmVhdGVkX2F0GB0gASgDEhIKCnVwZGF0ZWRfYXQYHiABKAMSKgoHZmFpbHVyZRgfIAEoCzIZLm9wZW5jb2RlLm1lc3NhZ2UuRmFpbHVyZRIwCgpjb21wYWN0aW9uGCAgASgLMhwub3BlbmNvZGUubWVzc2FnZS5Db21wYWN0aW9uQg8KDV90b2tlbnNfaW5wdXRCEAoOX3Rva2Vuc19vdXRwdXRCEwoRX3Rva2Vuc19yZWFzb25pbmdCEAoOX2Nvc3RfcGljb191c2QibQoLTWVzc2FnZUxpc3QSMgoIbWVzc2FnZXMYASADKAsyIC5vcGVuY29kZS5tZXNzYWdlLkRpc3BsYXlNZXNzYWdlEhcKD25leHRfcGFnZV90b2tlbhgQIAEoCRIRCgl0cnVuY2F0ZWQYESABKAgiVwoTQWJvcnRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhgKEGV4cGVjdGVkX3R1cm5faWQYECABKAkSEgoKa2VlcF9xdWV1ZRgRIAEoCCJEChRBYm9ydFNlc3Npb25SZXNwb25zZRIPCgd0dXJuX2lkGAEgASgJEhsKE2Ryb3BwZWRfbWVzc2FnZV9pZHMYAiADKAkiZQoSR2V0TWVzc2FnZXNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGBAgASgNEhIKCnBhZ2VfdG9rZW4YESABKAkSFAoMbmV3ZXN0X2ZpcnN0GBIgASgIIgcKBUVtcHR5IjsKEUdldE1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCSJHChJHZXRNZXNzYWdlUmVzcG9uc2USMQoHbWVzc2FnZRgBIAEoCzIgLm9wZW5jb2RlLm1lc3NhZ2UuU2Vzc2lvbk1lc3NhZ2UiZgoTTGlzdE1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDG5ld2VzdF9maXJzdBgEIAEoCCKLAQoUTGlzdE1lc3NhZ2VzUmVzcG9uc2USMgoIbWVzc2FnZXMYASADKAsyIC5vcGVuY29kZS5tZXNzYWdlLlNlc3Npb25NZXNzYWdlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCghzZXF1ZW5jZRgDIAEoBBIUCgxyZXN1bWVfdG9rZW4YBCABKAkitgMKFEFwcGVuZE1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSKwoEdHlwZRgCIAEoDjIdLm9wZW5jb2RlLm1lc3NhZ2UuTWVzc2FnZVR5cGUSLAoFcGFydHMYAyADKAsyHS5vcGVuY29kZS5tZXNzYWdlLk1lc3NhZ2VQYXJ0EhIKCnJlcXVlc3RfaWQYBCABKAkSFQoNbWV0YWRhdGFfanNvbhgFIAEoCRIOCgZzZW5kZXIYBiABKAkSEwoLc2VuZGVyX25hbWUYByABKAkSLQoJbW9kZWxfcnVuGAggASgLMhoub3BlbmNvZGUubWVzc2FnZS5Nb2RlbFJ1bhI1Cg1maW5pc2hfcmVhc29uGAkgASgOMh4ub3BlbmNvZGUubWVzc2FnZS5GaW5pc2hSZWFzb24SHgoWcHJvdmlkZXJfZmluaXNoX3JlYXNvbhgKIAEoCRIrCgV1c2FnZRgLIAEoCzIcLm9wZW5jb2RlLm1lc3NhZ2UuVG9rZW5Vc2FnZRIaCg1jb3N0X3BpY29fdXNkGAwgASgDSACIAQFCEAoOX2Nvc3RfcGljb191c2QiUwoVQXBwZW5kTWVzc2FnZVJlc3BvbnNlEhIKCm1lc3NhZ2VfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSFAoMcmVzdW1lX3Rva2VuGAMgASgJIogBChVFeHBsYWluQ29udGV4dFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRItCghzZXR0aW5ncxgCIAEoCzIbLm9wZW5jb2RlLnR1cm4uVHVyblNldHRpbmdzEiwKBXBhcnRzGAMgAygLMh0ub3BlbmNvZGUubWVzc2FnZS5NZXNzYWdlUGFydCK7AgoWRXhwbGFpbkNvbnRleHRSZXNwb25zZRIoCgVtb2RlbBgBIAEoCzIZLm9wZW5jb2RlLm1vZGVsLk1vZGVsTmFtZRILCgNhcGkYAiABKAkSFAoMcmVxdWVzdF9qc29uGAMgASgJEhgKEGVzdGltYXRlZF90b2tlbnMYBCABKA0SIgoVY29udGV4dF93aW5kb3dfdG9rZW5zGAUgASgNSACIAQESFQoNd291bGRfY29tcGFjdBgGIAEoCBIwCgdyZXBhaXJzGAcgAygLMh8ub3BlbmNvZGUubWVzc2FnZS5Db250ZXh0UmVwYWlyEjMKDHNlbnRfY29udGV4dBgIIAEoCzIdLm9wZW5jb2RlLm1lc3NhZ2UuU2VudENvbnRleHRCGAoWX2NvbnRleHRfd2luZG93X3Rva2VucyKgAQoNQ29udGV4dFJlcGFpchISCgptZXNzYWdlX2lkGAEgASgJEhcKCnBhcnRfaW5kZXgYAiABKA1IAIgBARIuCgZhY3Rpb24YAyABKA4yHi5vcGVuY29kZS5tZXNzYWdlLlJlcGFpckFjdGlvbhIOCgZyZWFzb24YBCABKAkSEwoLZXhwbGFuYXRpb24YBSABKAlCDQoLX3BhcnRfaW5kZXgqdgoLRGlzcG9zaXRpb24SGwoXRElTUE9TSVRJT05fVU5TUEVDSUZJRUQQABIXChNESVNQT1NJVElPTl9TVEFSVEVEEAESFgoSRElTUE9TSVRJT05fUVVFVUVEEAISGQoVRElTUE9TSVRJT05fRFVQTElDQVRFEAMqfQoMUmVwYWlyQWN0aW9uEh0KGVJFUEFJUl9BQ1RJT05fVU5TUEVDSUZJRUQQABIZChVSRVBBSVJfQUNUSU9OX0RST1BQRUQQARIaChZSRVBBSVJfQUNUSU9OX1JFUExBQ0VEEAISFwoTUkVQQUlSX0FDVElPTl9BRERFRBADMpYGCg5NZXNzYWdlU2VydmljZRJaCgtTZW5kTWVzc2FnZRIkLm9wZW5jb2RlLm1lc3NhZ2UuU2VuZE1lc3NhZ2VSZXF1ZXN0GiUub3BlbmNvZGUubWVzc2FnZS5TZW5kTWVzc2FnZVJlc3BvbnNlElcKC0dldE1lc3NhZ2VzEiQub3BlbmNvZGUubWVzc2FnZS5HZXRNZXNzYWdlc1JlcXVlc3QaHS5vcGVuY29kZS5tZXNzYWdlLk1lc3NhZ2VMaXN0IgOQAgESXQoMQWJvcnRTZXNzaW9uEiUub3BlbmNvZGUubWVzc2FnZS5BYm9ydFNlc3Npb25SZXF1ZXN0GiYub3BlbmNvZGUubWVzc2FnZS5BYm9ydFNlc3Npb25SZXNwb25zZRJiCg1TdHJlYW1NZXNzYWdlEiYub3BlbmNvZGUubWVzc2FnZS5TdHJlYW1NZXNzYWdlUmVxdWVzdBonLm9wZW5jb2RlLm1lc3NhZ2UuU3RyZWFtTWVzc2FnZVJlc3BvbnNlMAESXAoKR2V0TWVzc2FnZRIjLm9wZW5jb2RlLm1lc3NhZ2UuR2V0TWVzc2FnZVJlcXVlc3QaJC5vcGVuY29kZS5tZXNzYWdlLkdldE1lc3NhZ2VSZXNwb25zZSIDkAIBEmIKDExpc3RNZXNzYWdlcxIlLm9wZW5jb2RlLm1lc3NhZ2UuTGlzdE1lc3NhZ2VzUmVxdWVzdBomLm9wZW5jb2RlLm1lc3NhZ2UuTGlzdE1lc3NhZ2VzUmVzcG9uc2UiA5ACARJgCg1BcHBlbmRNZXNzYWdlEiYub3BlbmNvZGUubWVzc2FnZS5BcHBlbmRNZXNzYWdlUmVxdWVzdBonLm9wZW5jb2RlLm1lc3NhZ2UuQXBwZW5kTWVzc2FnZVJlc3BvbnNlEmgKDkV4cGxhaW5Db250ZXh0Eicub3BlbmNvZGUubWVzc2FnZS5FeHBsYWluQ29udGV4dFJlcXVlc3QaKC5vcGVuY29kZS5tZXNzYWdlLkV4cGxhaW5Db250ZXh0UmVzcG9uc2UiA5ACAUKMAQojaW8uZ2l0aHViLnR1cm53aXJlLm9wZW5jb2RlLm1lc3NhZ2VCDE1lc3NhZ2VQcm90b1ABWjtnaXRodWIuY29tL3R1cm53aXJlL3R1cm53aXJlL2dlbmVyYXRlZC9nby9vcGVuY29kZTtvcGVuY29kZaICA1RXUqoCEVR1cm53aXJlLk9wZW5jb2RlYgZwcm90bzM", [file_opencode_event_session_event, file_opencode_file_file, file_opencode_message_content, file_opencode_model_model, file_opencode_model_selection, file_opencode_tool_tool, file_opencode_turn_turn]);
 
 /**
  * Sends a user message.
@@ -296,6 +296,40 @@ export type MessagePart = Message<"opencode.message.MessagePart"> & {
      */
     value: ToolResultContent;
     case: "toolResult";
+  } | {
+    /**
+     * Readable reasoning of a model; only in AppendMessage with type ASSISTANT. Shown to people, sent to no model: without
+     * its provider's seal no API takes it back.
+     *
+     * @generated from field: opencode.message.ReasoningContent reasoning = 17;
+     */
+    value: ReasoningContent;
+    case: "reasoning";
+  } | {
+    /**
+     * A refusal in the model's words; only in AppendMessage with type ASSISTANT.
+     *
+     * @generated from field: opencode.message.RefusalContent refusal = 18;
+     */
+    value: RefusalContent;
+    case: "refusal";
+  } | {
+    /**
+     * A tool call that a model made; only in AppendMessage with type ASSISTANT.
+     *
+     * @generated from field: opencode.message.AppendedToolCall tool_call = 19;
+     */
+    value: AppendedToolCall;
+    case: "toolCall";
+  } | {
+    /**
+     * Refused always: what only its provider understands (sealed reasoning, signatures, items of a provider's own tools) goes
+     * back to its maker alone, and a caller cannot vouch for it. Leave such parts out.
+     *
+     * @generated from field: opencode.message.ProviderContent provider = 20;
+     */
+    value: ProviderContent;
+    case: "provider";
   } | { case: undefined; value?: undefined };
 };
 
@@ -305,6 +339,85 @@ export type MessagePart = Message<"opencode.message.MessagePart"> & {
  */
 export const MessagePartSchema: GenMessage<MessagePart> = /*@__PURE__*/
   messageDesc(file_opencode_message_message, 4);
+
+/**
+ * Holds a tool call of an answer that the caller's own program got from a model.
+ *
+ * @generated from message opencode.message.AppendedToolCall
+ */
+export type AppendedToolCall = Message<"opencode.message.AppendedToolCall"> & {
+  /**
+   * The tool's name as the model wrote it. Required; at most 1024 characters.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The provider's id of the call; "" when it gave none. At most 1024 characters, and another one for each call of the message.
+   * A call without it can be named by its tool_call_id alone.
+   *
+   * @generated from field: string call_id = 2;
+   */
+  callId: string;
+
+  /**
+   * The arguments as the model's own JSON text, word for word. "" for none.
+   *
+   * @generated from field: string input_json = 3;
+   */
+  inputJson: string;
+
+  /**
+   * The result. Absent: the call is open, until SubmitToolResult or a message of type TOOL_RESULT brings one.
+   *
+   * @generated from field: opencode.message.AppendedToolResult result = 4;
+   */
+  result?: AppendedToolResult | undefined;
+};
+
+/**
+ * Describes the message opencode.message.AppendedToolCall.
+ * Use `create(AppendedToolCallSchema)` to create a new message.
+ */
+export const AppendedToolCallSchema: GenMessage<AppendedToolCall> = /*@__PURE__*/
+  messageDesc(file_opencode_message_message, 5);
+
+/**
+ * Holds the result of a tool call that is appended with it. A result with files: append the call without it, then
+ * SubmitToolResult.
+ *
+ * @generated from message opencode.message.AppendedToolResult
+ */
+export type AppendedToolResult = Message<"opencode.message.AppendedToolResult"> & {
+  /**
+   * The output as text; may be "".
+   *
+   * @generated from field: string output = 1;
+   */
+  output: string;
+
+  /**
+   * True when the tool failed.
+   *
+   * @generated from field: bool is_error = 2;
+   */
+  isError: boolean;
+
+  /**
+   * Further facts as a JSON object, shown to people. At most 64 KiB.
+   *
+   * @generated from field: string metadata_json = 3;
+   */
+  metadataJson: string;
+};
+
+/**
+ * Describes the message opencode.message.AppendedToolResult.
+ * Use `create(AppendedToolResultSchema)` to create a new message.
+ */
+export const AppendedToolResultSchema: GenMessage<AppendedToolResult> = /*@__PURE__*/
+  messageDesc(file_opencode_message_message, 6);
 
 /**
  * Holds text to send.
@@ -325,7 +438,7 @@ export type TextPart = Message<"opencode.message.TextPart"> & {
  * Use `create(TextPartSchema)` to create a new message.
  */
 export const TextPartSchema: GenMessage<TextPart> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 5);
+  messageDesc(file_opencode_message_message, 7);
 
 /**
  * Holds a file to send: exactly one of url, path, data and upload_id.
@@ -384,7 +497,7 @@ export type FilePart = Message<"opencode.message.FilePart"> & {
  * Use `create(FilePartSchema)` to create a new message.
  */
 export const FilePartSchema: GenMessage<FilePart> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 6);
+  messageDesc(file_opencode_message_message, 8);
 
 /**
  * Shows a message as a user interface needs it. Tool results are folded into their calls. Gets no further fields: what is
@@ -575,7 +688,7 @@ export type DisplayMessage = Message<"opencode.message.DisplayMessage"> & {
  * Use `create(DisplayMessageSchema)` to create a new message.
  */
 export const DisplayMessageSchema: GenMessage<DisplayMessage> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 7);
+  messageDesc(file_opencode_message_message, 9);
 
 /**
  * Lists display messages.
@@ -611,7 +724,7 @@ export type MessageList = Message<"opencode.message.MessageList"> & {
  * Use `create(MessageListSchema)` to create a new message.
  */
 export const MessageListSchema: GenMessage<MessageList> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 8);
+  messageDesc(file_opencode_message_message, 10);
 
 /**
  * Asks to end the running turn.
@@ -646,7 +759,7 @@ export type AbortSessionRequest = Message<"opencode.message.AbortSessionRequest"
  * Use `create(AbortSessionRequestSchema)` to create a new message.
  */
 export const AbortSessionRequestSchema: GenMessage<AbortSessionRequest> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 9);
+  messageDesc(file_opencode_message_message, 11);
 
 /**
  * Gives what an abort did.
@@ -674,7 +787,7 @@ export type AbortSessionResponse = Message<"opencode.message.AbortSessionRespons
  * Use `create(AbortSessionResponseSchema)` to create a new message.
  */
 export const AbortSessionResponseSchema: GenMessage<AbortSessionResponse> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 10);
+  messageDesc(file_opencode_message_message, 12);
 
 /**
  * Asks for the conversation in display form.
@@ -718,7 +831,7 @@ export type GetMessagesRequest = Message<"opencode.message.GetMessagesRequest"> 
  * Use `create(GetMessagesRequestSchema)` to create a new message.
  */
 export const GetMessagesRequestSchema: GenMessage<GetMessagesRequest> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 11);
+  messageDesc(file_opencode_message_message, 13);
 
 /**
  * Confirms a request. Has no fields yet.
@@ -733,7 +846,7 @@ export type Empty = Message<"opencode.message.Empty"> & {
  * Use `create(EmptySchema)` to create a new message.
  */
 export const EmptySchema: GenMessage<Empty> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 12);
+  messageDesc(file_opencode_message_message, 14);
 
 /**
  * Asks for one message.
@@ -761,7 +874,7 @@ export type GetMessageRequest = Message<"opencode.message.GetMessageRequest"> & 
  * Use `create(GetMessageRequestSchema)` to create a new message.
  */
 export const GetMessageRequestSchema: GenMessage<GetMessageRequest> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 13);
+  messageDesc(file_opencode_message_message, 15);
 
 /**
  * Returns one message.
@@ -782,7 +895,7 @@ export type GetMessageResponse = Message<"opencode.message.GetMessageResponse"> 
  * Use `create(GetMessageResponseSchema)` to create a new message.
  */
 export const GetMessageResponseSchema: GenMessage<GetMessageResponse> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 14);
+  messageDesc(file_opencode_message_message, 16);
 
 /**
  * Asks for a page of messages.
@@ -824,7 +937,7 @@ export type ListMessagesRequest = Message<"opencode.message.ListMessagesRequest"
  * Use `create(ListMessagesRequestSchema)` to create a new message.
  */
 export const ListMessagesRequestSchema: GenMessage<ListMessagesRequest> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 15);
+  messageDesc(file_opencode_message_message, 17);
 
 /**
  * Returns a page of messages.
@@ -866,7 +979,7 @@ export type ListMessagesResponse = Message<"opencode.message.ListMessagesRespons
  * Use `create(ListMessagesResponseSchema)` to create a new message.
  */
 export const ListMessagesResponseSchema: GenMessage<ListMessagesResponse> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 16);
+  messageDesc(file_opencode_message_message, 18);
 
 /**
  * Stores a message without starting a turn.
@@ -882,7 +995,7 @@ export type AppendMessageRequest = Message<"opencode.message.AppendMessageReques
   sessionId: string;
 
   /**
-   * USER, SYSTEM, HOST or TOOL_RESULT. Required.
+   * USER, ASSISTANT, SYSTEM, HOST or TOOL_RESULT. Required.
    *
    * @generated from field: opencode.message.MessageType type = 2;
    */
@@ -890,7 +1003,8 @@ export type AppendMessageRequest = Message<"opencode.message.AppendMessageReques
 
   /**
    * Its content; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only, each of which
-   * names its call by tool_call_id or by call_id.
+   * names its call by tool_call_id or by call_id. ASSISTANT takes text, reasoning, refusals, files and tool calls, in the order
+   * in which the model wrote them; its texts may be white space, but not "".
    *
    * @generated from field: repeated opencode.message.MessagePart parts = 3;
    */
@@ -923,6 +1037,43 @@ export type AppendMessageRequest = Message<"opencode.message.AppendMessageReques
    * @generated from field: string sender_name = 7;
    */
   senderName: string;
+
+  /**
+   * Which model was asked and which one answered, as far as the caller knows; its is_reported is ignored. This and the next
+   * fields are for type ASSISTANT only. They are the caller's word: the stored message shows them with ModelRun.is_reported,
+   * and they are part of no usage, quota or budget.
+   *
+   * @generated from field: opencode.message.ModelRun model_run = 8;
+   */
+  modelRun?: ModelRun | undefined;
+
+  /**
+   * Why the answer ended: STOP, LENGTH, TOOL_USE, REFUSAL or CONTENT_FILTER; unspecified when not known.
+   *
+   * @generated from field: opencode.message.FinishReason finish_reason = 9;
+   */
+  finishReason: FinishReason;
+
+  /**
+   * The provider's own word for it; "" when not known.
+   *
+   * @generated from field: string provider_finish_reason = 10;
+   */
+  providerFinishReason: string;
+
+  /**
+   * Tokens used. Absent when not known.
+   *
+   * @generated from field: opencode.message.TokenUsage usage = 11;
+   */
+  usage?: TokenUsage | undefined;
+
+  /**
+   * What the answer cost, in pico-USD (1e-12 USD). Absent when not known.
+   *
+   * @generated from field: optional int64 cost_pico_usd = 12;
+   */
+  costPicoUsd?: bigint | undefined;
 };
 
 /**
@@ -930,7 +1081,7 @@ export type AppendMessageRequest = Message<"opencode.message.AppendMessageReques
  * Use `create(AppendMessageRequestSchema)` to create a new message.
  */
 export const AppendMessageRequestSchema: GenMessage<AppendMessageRequest> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 17);
+  messageDesc(file_opencode_message_message, 19);
 
 /**
  * Confirms that a message is stored.
@@ -965,7 +1116,7 @@ export type AppendMessageResponse = Message<"opencode.message.AppendMessageRespo
  * Use `create(AppendMessageResponseSchema)` to create a new message.
  */
 export const AppendMessageResponseSchema: GenMessage<AppendMessageResponse> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 18);
+  messageDesc(file_opencode_message_message, 20);
 
 /**
  * Asks what a model would be sent.
@@ -1000,7 +1151,7 @@ export type ExplainContextRequest = Message<"opencode.message.ExplainContextRequ
  * Use `create(ExplainContextRequestSchema)` to create a new message.
  */
 export const ExplainContextRequestSchema: GenMessage<ExplainContextRequest> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 19);
+  messageDesc(file_opencode_message_message, 21);
 
 /**
  * Shows a request and how it came to be.
@@ -1070,7 +1221,7 @@ export type ExplainContextResponse = Message<"opencode.message.ExplainContextRes
  * Use `create(ExplainContextResponseSchema)` to create a new message.
  */
 export const ExplainContextResponseSchema: GenMessage<ExplainContextResponse> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 20);
+  messageDesc(file_opencode_message_message, 22);
 
 /**
  * Describes one difference between what is stored and what is sent. Stored messages never change.
@@ -1119,7 +1270,7 @@ export type ContextRepair = Message<"opencode.message.ContextRepair"> & {
  * Use `create(ContextRepairSchema)` to create a new message.
  */
 export const ContextRepairSchema: GenMessage<ContextRepair> = /*@__PURE__*/
-  messageDesc(file_opencode_message_message, 21);
+  messageDesc(file_opencode_message_message, 23);
 
 /**
  * Names what became of a message that was sent. Values may be added.
@@ -1288,9 +1439,9 @@ export const MessageService: GenService<{
     output: typeof ListMessagesResponseSchema;
   },
   /**
-   * Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-   * is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-   * does not have.
+   * Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+   * instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+   * (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
    *
    * @generated from rpc opencode.message.MessageService.AppendMessage
    */

@@ -90,14 +90,14 @@ export type ToolCallState = Message<"opencode.tool.ToolCallState"> & {
 
   /**
    * When the call was ready to run, began to run, or was refused, in milliseconds since the Unix epoch. Absent while the
-   * model is still writing the answer that holds it.
+   * model is still writing the answer that holds it, and in calls of appended messages.
    *
    * @generated from field: optional int64 started_at = 10;
    */
   startedAt?: bigint | undefined;
 
   /**
-   * When the result came, in milliseconds since the Unix epoch.
+   * When the result came, in milliseconds since the Unix epoch. Absent when it was appended with its call.
    *
    * @generated from field: optional int64 finished_at = 11;
    */
@@ -1311,7 +1311,8 @@ export const ToolService: GenService<{
   /**
    * Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
    * itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
-   * result without lease_id; while a lease lasts, only the result with its lease_id is taken.
+   * result without lease_id; while a lease lasts, only the result with its lease_id is taken. An open call of a message that
+   * AppendMessage stored takes its result here too; it belongs to no turn, so none goes on (StartTurn begins one).
    * Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
    * (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
    * one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
@@ -1327,7 +1328,8 @@ export const ToolService: GenService<{
   },
   /**
    * Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
-   * ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+   * ready to run. A call that waits for a permission is not open yet. Calls of appended messages are not listed: whoever
+   * appended them runs them, and nobody can claim them. The cost grows with the number of open calls.
    * Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
    *
    * @generated from rpc opencode.tool.ToolService.ListOpenToolCalls

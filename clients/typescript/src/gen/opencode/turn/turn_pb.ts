@@ -43,7 +43,8 @@ export type Turn = Message<"opencode.turn.Turn"> & {
   sessionId: string;
 
   /**
-   * The user message that it answers.
+   * The user message that it answers; or, of a turn that goes on behind tool results (StartTurn), the
+   * message that was the last one of the conversation.
    *
    * @generated from field: string user_message_id = 3;
    */

@@ -241,7 +241,8 @@ export type StartTurnRequest = Message<"opencode.turn.StartTurnRequest"> & {
   sessionId: string;
 
   /**
-   * The message: of type USER, complete, and without an answer. Required.
+   * The message. Required. Either of type USER, complete, and without an answer; or of type TOOL_RESULT, or ASSISTANT with
+   * calls that all have results. Behind the latter come at most 100 messages, of types TOOL_RESULT, SYSTEM and HOST alone.
    *
    * @generated from field: string user_message_id = 2;
    */
@@ -256,7 +257,7 @@ export type StartTurnRequest = Message<"opencode.turn.StartTurnRequest"> & {
 
   /**
    * What happens while another turn runs. With QUEUE the message waits until its turn begins; when it is dropped, it stays
-   * in the conversation without an answer.
+   * in the conversation without an answer. A turn that goes on behind results never waits: as with REJECT.
    *
    * @generated from field: opencode.turn.BusyPolicy busy_policy = 4;
    */
@@ -950,10 +951,12 @@ export const TurnService: GenService<{
   },
   /**
    * Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
-   * The message moves to the end of the conversation. Returns when the turn is durable; watch it from resume_token on.
-   * Idempotent when request_id is set.
+   * The message moves to the end of the conversation. Or goes on behind the results of tool calls with which the conversation
+   * ends: then the message is the one that has them, of type TOOL_RESULT or ASSISTANT, and nothing moves. Returns when the
+   * turn is durable; watch it from resume_token on. Idempotent when request_id is set.
    * Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_EXISTS) when the message has an
-   * answer or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+   * answer, also an appended one, or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+   * and always behind results, (TOOL_CALLS_OPEN) when calls of the last answer have no result,
    * (PROVIDER_CREDENTIALS_REJECTED); ABORTED (STALE_VERSION) when the session changes all the time; INVALID_ARGUMENT naming
    * the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
    *

@@ -53,7 +53,7 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
 
 async def test_list_goes_through_all_pages(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most recently updated first; as many as asked for, with as few calls as that needs."""
-    monkeypatch.setattr("turnwire.cli.operator.conversations.PAGE_SIZE", 2)
+    monkeypatch.setattr("turnwire.cli.operator.calls.PAGE_SIZE", 2)
     made = [await new_session(operator.client, title=f"number {number}") for number in range(5)]
     newest_first = made[::-1]
     assert [session["id"] for session in await operator.lines("sessions", "list")] == newest_first
@@ -165,7 +165,7 @@ async def test_tools_of_clients_are_no_facts_of_a_list(operator: Operator) -> No
 
 async def test_search_prints_what_it_finds(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best or the newest first, with the words around it; nothing controls the terminal; no hit is no error."""
-    monkeypatch.setattr("turnwire.cli.operator.conversations.PAGE_SIZE", 1)
+    monkeypatch.setattr("turnwire.cli.operator.calls.PAGE_SIZE", 1)
     session_id = await new_session(operator.client, title="Ships")
     other = await new_session(operator.client)
     stored = []

@@ -2,12 +2,16 @@
 
 # ruff: noqa: PLC0415 - each command imports its work when it runs; see the package `turnwire.cli`
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from turnwire.cli.connection import Connection, takes_connection
+
+_TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M"]
+_DIMENSIONS = ("day", "model", "session", "subject")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="How many to print. Default: all.", show_default=False)]
@@ -41,6 +45,8 @@ def add_commands(app: typer.Typer) -> None:
     messages.command("show")(_messages_show)
     app.add_typer(messages, name="messages")
     app.command("search")(_search)
+    app.command("usage")(_usage)
+    app.command("quotas")(_quotas)
 
 
 def _config_check(
@@ -177,6 +183,45 @@ def _search(
     query = " ".join(words)
     code = search_messages(connection, query, session, limit, newest_first=newest_first, as_json=as_json)
     raise typer.Exit(code)
+
+
+@takes_connection
+def _usage(
+    *,
+    connection: Connection,
+    by: Annotated[
+        str, typer.Option("--by", metavar="WORDS", help="Group by these: day, model, session, subject.")
+    ] = "day,model",
+    begin: Annotated[
+        datetime | None, typer.Option("--from", help="Beginning. Default: of the month.", formats=_TIMES)
+    ] = None,
+    end: Annotated[
+        datetime | None, typer.Option("--to", help="End, not included. Default: now.", formats=_TIMES)
+    ] = None,
+    time_zone: Annotated[str, typer.Option(help="Of days and times, such as Europe/Berlin. Default: UTC.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what a tenant has used: turns, steps, tokens, cost."""
+    from zoneinfo import ZoneInfo
+
+    from turnwire.cli.operator.accounts import show_usage
+
+    group_by = [word for word in by.replace(",", " ").split() if word]
+    if wrong := [word for word in group_by if word not in _DIMENSIONS or group_by.count(word) > 1]:
+        raise typer.BadParameter(f"{wrong[0]!r}: each of {', '.join(_DIMENSIONS)} at most once", param_hint="--by")
+    try:
+        ZoneInfo(time_zone or "UTC")
+    except (ValueError, OSError, LookupError):
+        raise typer.BadParameter(f"this machine knows no {time_zone!r}", param_hint="--time-zone") from None
+    raise typer.Exit(show_usage(connection, group_by, begin, end, time_zone, as_json=as_json))
+
+
+@takes_connection
+def _quotas(*, connection: Connection, as_json: Json = False) -> None:
+    """Show what a tenant may have and use, and what is left of it."""
+    from turnwire.cli.operator.accounts import show_quotas
+
+    raise typer.Exit(show_quotas(connection, as_json=as_json))
 
 
 def _confirm(question: str) -> bool:

@@ -1,13 +1,10 @@
 """`turnwire sessions`, `messages` and `search`: what a running server stores, over gRPC as any client reads it."""
 
-import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import grpc
-from google.protobuf.json_format import MessageToJson
-from google.protobuf.message import Message
 from rich.table import Column
 
 from opencode.message.content_pb2 import MessageStatus, MessageType, Part, SessionMessage
@@ -30,15 +27,10 @@ from opencode.session.session_pb2 import (
     SessionStatus,
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.connection import Connection
+from turnwire.cli.operator.calls import TIMEOUT_SECONDS, connected, paged, print_lines, word
 from turnwire.cli.operator.output import one_line, print_error, print_json, print_line, print_marked, print_table
 from turnwire.cli.tool_outcome import result_outcome
-
-PAGE_SIZE = 100
-"""Sessions or messages of one call: what is printed while the next call runs."""
-
-TIMEOUT_SECONDS = 60.0
-"""Of one call."""
 
 _COLUMNS = (
     Column("session", width=36),
@@ -54,12 +46,12 @@ def list_sessions(connection: Connection, limit: int | None, *, as_json: bool) -
     def run(channel: grpc.Channel) -> int:
         sessions = _sessions(SessionServiceStub(channel), limit)
         if as_json:
-            _print_lines(sessions)
+            print_lines(sessions)
         else:
             print_table(_COLUMNS, map(_row, sessions))
         return 0
 
-    return _connected(connection, run)
+    return connected(connection, run)
 
 
 def show_session(connection: Connection, session_id: str, *, as_json: bool) -> int:
@@ -69,12 +61,12 @@ def show_session(connection: Connection, session_id: str, *, as_json: bool) -> i
         request = GetSessionRequest(session_id=session_id)
         answer = SessionServiceStub(channel).GetSession(request, timeout=TIMEOUT_SECONDS)
         if as_json:
-            _print_lines([answer])
+            print_lines([answer])
         else:
             _print_session(answer)
         return 0
 
-    return _connected(connection, run)
+    return connected(connection, run)
 
 
 def delete_session(
@@ -106,7 +98,7 @@ def delete_session(
             print_line(f"deleted {session_id}")
         return 0
 
-    return _connected(connection, run)
+    return connected(connection, run)
 
 
 def show_messages(
@@ -117,13 +109,13 @@ def show_messages(
     def run(channel: grpc.Channel) -> int:
         messages = _messages(MessageServiceStub(channel), session_id, limit, newest_first)
         if as_json:
-            _print_lines(messages)
+            print_lines(messages)
         else:
             for message in messages:
                 _print_message(message)
         return 0
 
-    return _connected(connection, run)
+    return connected(connection, run)
 
 
 def search_messages(
@@ -157,9 +149,9 @@ def search_messages(
             incomplete |= answer.incomplete
             return answer
 
-        hits = _paged(page, lambda answer: answer.hits, limit)
+        hits = paged(page, lambda answer: answer.hits, limit)
         if as_json:
-            _print_lines(hits)
+            print_lines(hits)
         else:
             for hit in hits:
                 _print_hit(hit)
@@ -167,29 +159,14 @@ def search_messages(
             print_error("older messages are still being indexed; search again later")
         return 0
 
-    return _connected(connection, run)
-
-
-def _connected(connection: Connection, run: Callable[[grpc.Channel], int]) -> int:
-    """Runs a command on an open channel. Returns its exit code, or that of a failure after one line about it."""
-    try:
-        with connection.open() as channel:
-            return run(channel)
-    except ConnectionProblem as problem:
-        print_error(str(problem))
-        return 2
-    except grpc.RpcError as error:
-        print_error(describe(error))
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return connected(connection, run)
 
 
 def _sessions(sessions: SessionServiceStub, limit: int | None) -> Iterator[SessionInfo]:
     def page(size: int, token: str) -> Any:
         return sessions.ListSessions(ListSessionsRequest(page_size=size, page_token=token), timeout=TIMEOUT_SECONDS)
 
-    return _paged(page, lambda answer: answer.sessions, limit)
+    return paged(page, lambda answer: answer.sessions, limit)
 
 
 def _messages(
@@ -201,38 +178,14 @@ def _messages(
         )
         return messages.ListMessages(request, timeout=TIMEOUT_SECONDS)
 
-    return _paged(page, lambda answer: answer.messages, limit)
-
-
-def _paged(page: Callable[[int, str], Any], entries: Callable[[Any], Any], limit: int | None) -> Iterator[Any]:
-    """Yields the entries of all pages, or as many as the limit; asks for a page when the one before is used up."""
-
-    def all_pages() -> Iterator[Any]:
-        token = ""
-        while True:
-            answer = page(PAGE_SIZE if limit is None else min(limit, PAGE_SIZE), token)
-            yield from entries(answer)
-            if not (token := answer.next_page_token):
-                return
-
-    return itertools.islice(all_pages(), limit)
-
-
-def _print_lines(messages: Any) -> None:
-    """Prints messages of the contract, each as one line in protobuf's JSON form."""
-    for message in messages:
-        print(_json(message), flush=True)
-
-
-def _json(message: Message) -> str:
-    return MessageToJson(message, indent=None)
+    return paged(page, lambda answer: answer.messages, limit)
 
 
 def _row(session: SessionInfo) -> tuple[str, ...]:
     return (
         session.id,
         _time(session.time.updated)[: len("2026-01-02 03:04")],
-        _word(SessionStatus, session.status, "SESSION_STATUS_"),
+        word(SessionStatus, session.status, "SESSION_STATUS_"),
         session.title,
     )
 
@@ -244,7 +197,7 @@ def _print_session(answer: GetSessionResponse) -> None:
         "session": session.id,
         "title": session.title,
         "directory": session.directory,
-        "status": _word(SessionStatus, session.status, "SESSION_STATUS_"),
+        "status": word(SessionStatus, session.status, "SESSION_STATUS_"),
         "created": f"{_time(session.time.created)} UTC",
         "updated": f"{_time(session.time.updated)} UTC",
         "model": f"{model.provider_id}/{model.model_id}" if settings.HasField("model") else "",
@@ -262,18 +215,18 @@ def _print_session(answer: GetSessionResponse) -> None:
 
 def _print_hit(hit: SearchHit) -> None:
     when = f"{hit.create_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    facts = [_word(MessageType, hit.type, "MESSAGE_TYPE_"), hit.session_id, hit.message_id, when, hit.session_title]
+    facts = [word(MessageType, hit.type, "MESSAGE_TYPE_"), hit.session_id, hit.message_id, when, hit.session_title]
     print_line(one_line("  ".join(fact for fact in facts if fact)), "bold")
     print_marked([("  ", False), *((piece.text, piece.is_match) for piece in hit.snippet)])
 
 
 def _print_message(message: SessionMessage) -> None:
     facts = [
-        _word(MessageType, message.type, "MESSAGE_TYPE_"),
+        word(MessageType, message.type, "MESSAGE_TYPE_"),
         message.message_id,
         f"{message.create_time.ToDatetime(UTC):%Y-%m-%d %H:%M:%S} UTC",
     ]
-    status = _word(MessageStatus, message.status, "MESSAGE_STATUS_")
+    status = word(MessageStatus, message.status, "MESSAGE_STATUS_")
     if status != "complete":
         facts.append(status)
     if message.HasField("model_run"):
@@ -304,9 +257,3 @@ def _text(part: Part) -> str:
 
 def _time(milliseconds: int) -> str:
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _word(enum: Any, number: int, prefix: str) -> str:
-    """Returns the word of an enum's value; its number when it is not known here."""
-    known = enum.DESCRIPTOR.values_by_number.get(number)
-    return known.name.removeprefix(prefix).lower() if known else str(number)

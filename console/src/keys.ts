@@ -15,12 +15,12 @@ export const KEYS: readonly (readonly [string, string])[] = [
   ["Ctrl+.", "Stop the answer"],
   ["Esc", "Leave the text; close what is open"],
   ["i", "Write a message"],
-  ["n", "New session"],
+  ["N", "New session"],
   ["/", "Search messages (Ctrl+K everywhere)"],
   ["j, k", "Next and previous message"],
   ["g, G", "First and last message"],
   ["Alt+↓, Alt+↑", "Next and previous session"],
-  ["a, A, d", "Allow once, allow always, deny"],
+  ["y, A, n", "A call that waits: allow it once, always, not"],
   ["e", "Edit the last question"],
   ["R", "Answer the last question again"],
   ["c", "Copy the last answer"],
@@ -72,7 +72,7 @@ function alone(key: string): boolean {
   const actions: Record<string, () => unknown> = {
     "?": () => (dialog.value = "shortcuts"),
     "/": () => (dialog.value = "search"),
-    n: newSession,
+    N: newSession,
     i: () => document.getElementById("composer")?.focus(),
     Escape: () => (drawer.value = false),
     j: () => step(1),
@@ -82,9 +82,9 @@ function alone(key: string): boolean {
   };
   if (live) {
     Object.assign(actions, {
-      a: () => answerFirst("once"),
+      y: () => answerFirst("once"),
       A: () => answerFirst("always"),
-      d: () => answerFirst("reject"),
+      n: () => answerFirst("reject"),
       e: () => press("edit"),
       R: () => again(),
       c: () => press("copy", ".answer"),

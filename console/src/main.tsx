@@ -8,7 +8,7 @@ import { render } from "preact";
 
 import { listenToKeys } from "./keys.js";
 import { copyPressed } from "./markdown/code.js";
-import { followAddress, showTheme } from "./state/app.js";
+import { followAddress, keepDroppedFiles, showTheme } from "./state/app.js";
 import { connect } from "./state/connection.js";
 import { followSeen } from "./state/seen.js";
 import { App } from "./view/App.js";
@@ -17,6 +17,7 @@ effect(showTheme);
 followAddress();
 followSeen();
 listenToKeys();
+keepDroppedFiles();
 addEventListener("click", (event) => void copyPressed(event));
 const root = document.getElementById("app")!;
 root.replaceChildren();

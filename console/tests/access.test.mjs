@@ -91,7 +91,7 @@ test("a conversation is held by the keyboard alone", async () => {
   await page.keyboard.press("Enter");
   await page.locator(".ask").waitFor();
   await page.keyboard.press("Escape");
-  await page.keyboard.press("d");
+  await page.keyboard.press("n");
   await page.locator(".ask").waitFor({ state: "detached" });
   await page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
   await page.keyboard.press("j");
@@ -111,7 +111,7 @@ test("a conversation is held by the keyboard alone", async () => {
   await page.keyboard.press("Control+.");
   await lastAnswer(page).getByText("Aborted").waitFor();
   await page.keyboard.press("Escape");
-  await page.keyboard.press("n");
+  await page.keyboard.press("N");
   await page.getByText("What shall we talk about?").waitFor();
   await page.keyboard.press("Alt+ArrowDown");
   await page.getByRole("heading", { name: "Keys" }).waitFor();
@@ -168,6 +168,28 @@ test("on a phone the conversation has the whole width and the sessions slide in"
   await context.close();
 });
 
+for (const width of [320, 360, 390]) {
+  test(`on a phone of ${width} pixels everything of the composer is on the screen while a turn runs`, async () => {
+    const session = await server.session(`Narrow ${width}`);
+    const { page, context } = await openConsole(browser, server.url, { hash: session, viewport: { width, height: 640 }, isMobile: true, hasTouch: true });
+    await page.getByText("Nothing was said yet.").waitFor();
+    await say(page, "/rate 10\n/words 300");
+    await lastAnswer(page).getByText("lorem").waitFor();
+    await page.getByRole("textbox", { name: "Message" }).fill("and then");
+    for (const name of ["Attach files", "Stop", "Send"]) await page.getByRole("button", { name, exact: true }).waitFor();
+    const hidden = await page.locator(".composer").getByRole("button").or(page.locator(".composer").getByRole("combobox")).evaluateAll((controls) =>
+      controls.flatMap((control) => {
+        const { left, right, top, bottom } = control.getBoundingClientRect();
+        const seen = left >= 0 && right <= innerWidth && control.contains(document.elementFromPoint((left + right) / 2, (top + bottom) / 2));
+        return seen ? [] : [`${control.getAttribute("aria-label")} ${left} ${right}`];
+      }));
+    assert.deepEqual(hidden, []);
+    await page.getByRole("button", { name: "Stop" }).tap();
+    await lastAnswer(page).getByText("Aborted").waitFor();
+    await context.close();
+  });
+}
+
 test("right-to-left text runs from the right, and code in it from the left", async () => {
   const session = await server.session("שלום");
   await server.ask(session, "שלום עולם\n\n```\ncode = 1\n```\n\nEnglish again.");
@@ -176,5 +198,27 @@ test("right-to-left text runs from the right, and code in it from the left", asy
   assert.equal(await direction("שלום עולם"), "rtl");
   assert.equal(await direction("code = 1"), "ltr");
   assert.equal(await direction("English again."), "ltr");
+  await context.close();
+});
+
+test("the columns of a right-to-left table run from the right, all of them, whatever a cell says", async () => {
+  const session = await server.session("Table");
+  await server.ask(session, "| שם | price |\n|---|--:|\n| תפוח | 12 |\n| pear, red! | 3 |\n\n| one | שתיים |\n|---|---|\n| שלוש | four |");
+  const { page, context } = await openConsole(browser, server.url, { hash: session });
+  await lastAnswer(page).getByText("four").waitFor();
+  const tables = await lastAnswer(page).locator("table").evaluateAll((all) => all.map((table) => ({
+    direction: getComputedStyle(table).direction,
+    rows: [...table.rows].map((row) => [...row.cells].map((cell) => {
+      const words = document.createRange();
+      words.selectNodeContents(cell);
+      const [box, text] = [cell.getBoundingClientRect(), words.getBoundingClientRect()];
+      return text.left - box.left < box.right - text.right ? "left" : "right";
+    })),
+  })));
+  assert.deepEqual(tables, [
+    { direction: "rtl", rows: [["right", "left"], ["right", "left"], ["right", "left"]] },
+    { direction: "ltr", rows: [["left", "left"], ["left", "left"]] },
+  ]);
+  assert.equal(await lastAnswer(page).getByText("pear, red!").evaluate((words) => getComputedStyle(words).direction), "ltr");
   await context.close();
 });

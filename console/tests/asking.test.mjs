@@ -8,11 +8,12 @@ import { Server } from "./support/server.mjs";
 const MCP = process.env.TURNWIRE_ASKER; // command of the asking MCP server, as JSON
 const ASKER = MCP ? `[mcp.ask]\ncommand = ${JSON.stringify(JSON.parse(MCP)[0])}\nargs = ${JSON.stringify(JSON.parse(MCP).slice(1))}\ncwd = ${JSON.stringify(process.env.TURNWIRE_ROOT)}\nenv = ["PYTHONPATH"]\n` : "";
 const TOOLS = [{ name: "weather", description: "Tells the weather.", inputSchemaJson: '{"type":"object","properties":{"city":{"type":"string"}}}' }];
+const EDITS = [{ name: "write_file", description: "Writes a file." }, { name: "edit_file", description: "Changes a file." }];
 const CALL = '/tool weather {"city": "Utrecht"}\n/step\nThat is all.';
 
 let server, browser, close;
 before(async () => {
-  server = await Server.start(`[permissions]\nweather = "ask"\n${ASKER}`);
+  server = await Server.start(`[permissions]\nweather = "ask"\n"*_file" = "ask"\n${ASKER}`);
   ({ browser, close } = await startBrowser());
 });
 after(async () => {
@@ -47,15 +48,15 @@ test("a call that asks is shown with its arguments, allowed once, and shows its 
   await withPage(session, async (page) => {
     await say(page, CALL);
     await page.locator(".ask").waitFor();
-    await page.locator(".call pre").getByText('"Utrecht"').waitFor();
-    await page.locator(".sessions li").getByText("Waits for an answer").waitFor();
+    await page.locator(".call dd").getByText("Utrecht", { exact: true }).waitFor();
+    for (const place of [".sessions li", ".bar", ".call summary"]) await page.locator(place).getByText("Waits for you", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Allow once" }).click();
     await page.locator(".ask").waitFor({ state: "detached" });
     await runTool(session, "It rains.");
     await lastAnswer(page).getByText("That is all.").waitFor();
     await page.locator(".call summary").click();
     await page.locator(".call pre").getByText("It rains.").waitFor();
-    await page.locator(".sessions li").getByText("Waits for an answer").waitFor({ state: "detached" });
+    await page.locator(".sessions li").getByText("Waits for you").waitFor({ state: "detached" });
   });
 });
 
@@ -82,6 +83,77 @@ test("what is always allowed does not ask again", async () => {
     await runTool(session, "It snows.");
     await page.locator("article.answer .md").getByText("That is all.").nth(1).waitFor();
     assert.equal(await page.locator(".ask").count(), 0);
+  });
+});
+
+test("the keys are those of the terminal: y allows once, A always, n denies, and a and d do nothing", async () => {
+  const session = await server.session("keys", { tools: TOOLS });
+  const reply = async (page, ...keys) => {
+    await say(page, CALL);
+    await page.locator(".ask").waitFor();
+    await page.keyboard.press("Escape");
+    for (const key of keys) await page.keyboard.press(key);
+    await page.locator(".ask").waitFor({ state: "detached" });
+  };
+  const ended = (page) => page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
+  await withPage(session, async (page) => {
+    await page.getByText("Nothing was said yet.").waitFor();
+    await reply(page, "a", "d", "n");
+    await ended(page);
+    await reply(page, "y");
+    await runTool(session, "It rains.");
+    await ended(page);
+    await reply(page, "A");
+    await runTool(session, "It snows.");
+    await ended(page);
+    const { messages } = await server.call("message.MessageService/ListMessages", { sessionId: session });
+    const calls = messages.flatMap(({ parts }) => parts.flatMap(({ toolUse }) => (toolUse ? [toolUse.error ? "denied" : toolUse.output] : [])));
+    assert.deepEqual(calls, ["denied", "It rains.", "It snows."]);
+    await say(page, CALL); // allowed always
+    await runTool(session, "It hails.");
+    await ended(page);
+    assert.equal(await page.locator(".ask").count(), 0);
+  });
+});
+
+test("what a call would write is shown once, as a file or as a change, and a closed card tells it in a line", async () => {
+  const session = await server.session("writing", { tools: EDITS });
+  const content = '# Plan\n\n\tone "two"\n';
+  const edit = { path: "src/a.py", replace_all: true, limit: 12345678901234567890n, old_string: "def f(x):\n    return x\n", new_string: "def f(x, y):\n    return x\n" };
+  const json = (value) => JSON.stringify(value, (_, one) => (typeof one === "bigint" ? `#${one}#` : one)).replace(/"#(\d+)#"/g, "$1");
+  await withPage(session, async (page) => {
+    await say(page, `/tool write_file ${json({ path: "notes/plan_b.md", content })}\n/tool edit_file ${json(edit)}`);
+    await page.locator(".ask").nth(1).waitFor();
+    const [file, change] = [page.locator(".call").nth(0), page.locator(".call").nth(1)];
+    assert.equal(await file.getByLabel("Content of notes/plan_b.md").evaluate((pre) => pre.textContent), content);
+    assert.deepEqual(
+      await change.getByLabel("Change of src/a.py").locator("> span").evaluateAll((lines) => lines.map((line) => line.textContent)),
+      ["-def f(x):\n", "+def f(x, y):\n", "     return x\n"],
+    );
+    assert.deepEqual(await change.locator("dl > div").allInnerTexts(), ["replace_all\ntrue", "limit\n12345678901234567890"]);
+    assert.equal(await page.locator(".ask h3").first().innerText(), "May write_file run?");
+    assert.doesNotMatch(await page.locator("article.answer").innerText(), /\\n/);
+    for (const name of ["Deny", "Deny"]) await page.getByRole("button", { name }).first().click();
+    await page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
+    assert.equal(await file.locator(".brief").innerText(), "notes/plan_b.md · content: 3 lines");
+    assert.equal(await change.locator(".brief").innerText(), "src/a.py · replace_all: true · limit: 12345678901234567890 · old_string: 2 lines · new_string: 2 lines");
+    // The underscore of a name is drawn, not only there.
+    const drawn = async (name) => {
+      await file.locator("summary code").evaluate((node, words) => void (node.textContent = words), name);
+      return file.locator("summary").screenshot();
+    };
+    assert.notDeepEqual(await drawn("write_file"), await drawn("write file"));
+  });
+});
+
+test("characters that hide or turn what a call would do are shown by their number", async () => {
+  const session = await server.session("hidden", { tools: EDITS });
+  await withPage(session, async (page) => {
+    await say(page, `/tool write_file {"path": "a.txt", "content": "one\\u202etwo\\u0000", "note": "x\\u200by"}`);
+    await page.locator(".ask").waitFor();
+    assert.equal(await page.getByLabel("Content of a.txt").evaluate((pre) => pre.textContent), "one⟨U+202E⟩two⟨U+0000⟩\n");
+    await page.locator(".call dd").getByText("x⟨U+200B⟩y").waitFor();
+    await page.getByRole("button", { name: "Deny" }).click();
   });
 });
 

@@ -145,11 +145,82 @@ test("reasoning is folded, and unfolds", async () => {
   });
 });
 
-test("a turn that fails says why", async () => {
+test("a turn that fails says why, once and in one sentence", async () => {
   const session = await server.session("failed");
   await withPage(session, async (page) => {
     await say(page, "/error unavailable");
-    await page.locator(".failure").getByText("provider does not answer", { exact: false }).first().waitFor();
+    await page.locator(".failure").first().waitFor();
+    await page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
+    const { messages } = await server.call("message.MessageService/ListMessages", { sessionId: session });
+    assert.equal(messages.at(-1).type, "MESSAGE_TYPE_HOST"); // the server's note of it
+    await server.call("message.MessageService/AppendMessage", { sessionId: session, type: "MESSAGE_TYPE_HOST", parts: [{ text: { text: "Behind it." } }] });
+    await page.locator("article.note").getByText("Behind it.").waitFor();
+    const said = "The model's provider does not answer: the offline provider was asked to fail with unavailable.";
+    assert.deepEqual(await page.locator(".failure").allInnerTexts(), [said]);
+    assert.equal((await page.locator(".scroll").innerText()).split("asked to fail").length, 2);
+  });
+});
+
+test("messages of every type are shown as they come, with metadata or without", async () => {
+  const session = await server.session("types", { tools: [{ name: "weather", description: "Tells the weather." }] });
+  const append = (type, text, more = {}) => server.call("message.MessageService/AppendMessage", { sessionId: session, type: `MESSAGE_TYPE_${type}`, parts: [{ text: { text } }], metadataJson: '{"from": "a host"}', ...more });
+  await withPage(session, async (page) => {
+    await page.getByText("Nothing was said yet.").waitFor();
+    for (const type of ["USER", "ASSISTANT", "HOST", "SYSTEM"]) {
+      await append(type, `words of ${type}`);
+      await page.locator("article").getByText(`words of ${type}`).waitFor();
+    }
+    await append("TOOL_RESULT", "", { parts: [{ toolResult: { callId: "call_1", output: "words of a result" } }] });
+    await page.locator("article").filter({ hasText: "Tool result" }).getByText("words of a result").waitFor();
+    await page.reload();
+    await page.locator("article").getByText("words of a result").waitFor();
+    assert.equal(await page.locator("article").count(), 5);
+  });
+});
+
+test("when the page opens, ? and / are keys, and text once something was done in the composer", async () => {
+  const session = await server.session("keys of the page");
+  for (const hash of ["", session]) {
+    await withPage(hash, async (page) => {
+      const composer = page.getByRole("textbox", { name: "Message" });
+      await page.waitForFunction(() => document.activeElement?.id === "composer");
+      await page.keyboard.press("?");
+      await page.getByRole("dialog", { name: "Keys" }).waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      await page.reload();
+      await page.waitForFunction(() => document.activeElement?.id === "composer");
+      await page.keyboard.press("/");
+      await page.getByRole("searchbox", { name: "Search messages" }).waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      assert.equal(await composer.inputValue(), "");
+      await composer.click();
+      await page.keyboard.type("/?");
+      assert.equal(await composer.inputValue(), "/?");
+      await composer.fill("");
+    });
+  }
+});
+
+test("files that are dropped anywhere on the page are attached, and text is not", async () => {
+  const session = await server.session("dropped");
+  await server.ask(session, "Something to drop on.");
+  await withPage(session, async (page) => {
+    await lastAnswer(page).waitFor();
+    const drop = (place, kind) => page.evaluate(([selector, what]) => {
+      const dataTransfer = new DataTransfer();
+      if (what === "file") dataTransfer.items.add(new File(["some notes"], "notes.txt", { type: "text/plain" }));
+      else dataTransfer.setData("text/plain", "words");
+      const node = document.querySelector(selector);
+      return ["dragover", "drop"].map((type) => node.dispatchEvent(new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer })));
+    }, [place, kind]);
+    assert.deepEqual(await drop("article.answer", "text"), [true, true]); // the browser's business
+    assert.deepEqual(await drop("article.answer", "file"), [false, false]);
+    await page.locator(".composer .file").getByText("notes.txt").waitFor();
+    assert.deepEqual(await drop(".sessions", "file"), [false, false]);
+    await page.locator(".composer .file").nth(1).waitFor();
+    assert.equal(await page.locator(".composer .file").count(), 2);
   });
 });
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 
-import { openConsole, say, startBrowser } from "./support/browser.mjs";
+import { lastAnswer, openConsole, say, startBrowser } from "./support/browser.mjs";
 import { Server } from "./support/server.mjs";
 
 let server, browser, close;
@@ -76,6 +76,54 @@ test("the list is filtered by title, a session is renamed, archived and found in
     const { session: stored } = await server.call("session.SessionService/GetSession", { sessionId: session });
     assert.equal(stored.title, "Autumn trip");
     assert.ok(stored.archiveTime);
+  });
+});
+
+test("what was archived by mistake is taken back", async () => {
+  const session = await server.session("Not to be put away");
+  await withPage(session, async (page) => {
+    await page.getByRole("button", { name: "Session", exact: true }).click();
+    await page.getByRole("button", { name: "Archive", exact: true }).click();
+    await entry(page, "Not to be put away").waitFor({ state: "detached" });
+    await page.locator(".notice").getByRole("button", { name: "Undo" }).click();
+    await entry(page, "Not to be put away").waitFor();
+    const { session: stored } = await server.call("session.SessionService/GetSession", { sessionId: session });
+    assert.equal(stored.archiveTime, undefined);
+  });
+});
+
+test("a session is deleted after a question, which Enter alone does not answer", async () => {
+  const session = await server.session("To be deleted");
+  await withPage(session, async (page) => {
+    const ask = async () => {
+      await page.getByRole("button", { name: "Session", exact: true }).click();
+      await page.getByRole("button", { name: "Delete…" }).click();
+      await page.getByRole("dialog", { name: "Delete the session" }).getByText("To be deleted").waitFor();
+    };
+    await ask();
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    assert.equal(await entry(page, "To be deleted").count(), 1);
+    await ask();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await page.getByText("What shall we talk about?").waitFor();
+    await entry(page, "To be deleted").waitFor({ state: "detached" });
+    await assert.rejects(server.call("session.SessionService/GetSession", { sessionId: session }), /SESSION_NOT_FOUND/);
+  });
+});
+
+test("a fork is called one, and goes on apart from its session", async () => {
+  const session = await server.session("The trunk");
+  await server.ask(session, "Said before.");
+  await withPage(session, async (page) => {
+    await lastAnswer(page).getByText("Said before.").waitFor();
+    await page.getByRole("button", { name: "Session", exact: true }).click();
+    await page.getByRole("button", { name: "Fork", exact: true }).click();
+    await page.locator(".notice").getByText("This is the fork.").waitFor();
+    await say(page, "Said in the fork.");
+    await lastAnswer(page).getByText("Said in the fork.").waitFor();
+    const { messages } = await server.call("message.MessageService/ListMessages", { sessionId: session });
+    assert.equal(messages.length, 2);
   });
 });
 

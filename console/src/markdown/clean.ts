@@ -67,9 +67,12 @@ export function nodesOf(source: string, breaks: boolean): DocumentFragment {
   for (const link of fragment.querySelectorAll("a")) finishLink(link);
   for (const heading of fragment.querySelectorAll("h1, h2, h3, h4, h5, h6")) levelled(heading);
   for (const pre of fragment.querySelectorAll("pre")) pre.replaceWith(codeOf(pre));
-  for (const table of fragment.querySelectorAll("table")) scrolling(table);
+  for (const table of fragment.querySelectorAll("table")) {
+    directed(table);
+    scrolling(table);
+  }
   for (const box of fragment.querySelectorAll("input")) finishBox(box);
-  for (const block of fragment.querySelectorAll("p, ul, ol, h3, blockquote, td, th, summary")) block.setAttribute("dir", "auto");
+  for (const block of fragment.querySelectorAll("p, ul, ol, h3, blockquote, summary")) block.setAttribute("dir", "auto");
   return fragment;
 }
 
@@ -118,6 +121,18 @@ function codeOf(pre: HTMLPreElement): Node {
   const language = /language-(\S+)/.exec(pre.querySelector("code")?.className ?? "")?.[1] ?? "";
   return codeNode((pre.textContent ?? "").replace(/\n$/, ""), language);
 }
+
+/** The columns of a table run as its first letter does, all of them; the text of each cell as its own first letter does. */
+function directed(table: HTMLTableElement): void {
+  table.dir = RIGHT_TO_LEFT.test(/\p{L}/u.exec(table.textContent ?? "")?.[0] ?? "") ? "rtl" : "ltr";
+  for (const cell of table.querySelectorAll("td, th")) {
+    const words = document.createElement("bdi");
+    words.append(...cell.childNodes);
+    cell.append(words);
+  }
+}
+
+const RIGHT_TO_LEFT = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
 
 function scrolling(table: HTMLTableElement): void {
   const frame = document.createElement("div");

@@ -2,7 +2,7 @@
 import {
   BusyPolicy, type MessagePart, QuestionAction, type SessionMessage, create, MessagePartSchema,
 } from "../contract.js";
-import { attempt, go, notify } from "./app.js";
+import { attempt, go, notify, openSession } from "./app.js";
 import { calls } from "./connection.js";
 import { bytesOf } from "./files.js";
 import { put } from "./sessions.js";
@@ -147,20 +147,29 @@ export const chooseModel = (sessionId: string, choice: string) =>
   });
 
 /** Puts a session away, or takes it out of the archive. */
-export const archive = (sessionId: string, away: boolean) =>
+export const archive = (sessionId: string, away: boolean): Promise<boolean> =>
   attempt(async () => {
     const request = { sessionId };
     const answer = await (away ? calls.sessions.archiveSession(request) : calls.sessions.unarchiveSession(request));
     if (answer.session) put(answer.session);
-    notify(away ? "Archived." : "Taken out of the archive.");
+    notify(away ? "Archived." : "Taken out of the archive.", false, () => archive(sessionId, !away));
   });
 
-/** Copies a session and opens the copy. */
+/** Deletes a session for good, and leaves it if it is open. Answers whether it is gone. */
+export const deleteSession = (sessionId: string) =>
+  attempt(async () => {
+    await calls.sessions.deleteSession({ sessionId });
+    if (openSession.value === sessionId) go("");
+    notify("Deleted.");
+  });
+
+/** Makes a second session with the same conversation and opens it: what is said there is not said here. */
 export const fork = (sessionId: string) =>
   attempt(async () => {
     const answer = await calls.sessions.forkSession({ sessionId });
     if (answer.session) {
       put(answer.session);
       go(answer.session.id);
+      notify("This is the fork. The other session stays as it is.");
     }
   });

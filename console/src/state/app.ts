@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { explain } from "./words.js";
 
 /** A dialog that can be open; one at a time. */
-export type Dialog = "search" | "shortcuts" | "context" | "usage" | "sign-in" | null;
+export type Dialog = "search" | "shortcuts" | "context" | "usage" | "delete" | "sign-in" | null;
 export const dialog = signal<Dialog>(null);
 /** Phone width: whether the list of sessions is open. */
 export const drawer = signal(false);
@@ -22,16 +22,18 @@ export interface Notice {
   readonly id: number;
   readonly text: string;
   readonly wrong: boolean;
+  /** Takes back what the notice tells. */
+  readonly undo: (() => unknown) | undefined;
 }
 export const notices = signal<readonly Notice[]>([]);
 let noticeIds = 0;
 const NOTICES = 4; // more would cover the page
 
-/** Says something at the edge of the page. An error stays until it is put away. */
-export function notify(text: string, wrong = false): void {
+/** Says something at the edge of the page. An error stays until it is put away; what can be taken back stays longer. */
+export function notify(text: string, wrong = false, undo?: () => unknown): void {
   const id = ++noticeIds;
-  notices.value = [...notices.value.filter((notice) => notice.text !== text), { id, text, wrong }].slice(-NOTICES);
-  if (!wrong) setTimeout(() => dismiss(id), 5000);
+  notices.value = [...notices.value.filter((notice) => notice.text !== text), { id, text, wrong, undo }].slice(-NOTICES);
+  if (!wrong) setTimeout(() => dismiss(id), undo ? 15_000 : 5000);
 }
 
 /** Puts a notice away. */
@@ -48,6 +50,14 @@ export async function attempt(action: () => Promise<unknown>): Promise<boolean> 
     notify(explain(error), true);
     return false;
   }
+}
+
+/** Whether files, not text, are being dragged. */
+export const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes("Files") ?? false;
+
+/** Keeps the browser from leaving the page for a file that is dropped on it. */
+export function keepDroppedFiles(): void {
+  for (const kind of ["dragover", "drop"] as const) addEventListener(kind, (event) => hasFiles(event) && event.preventDefault());
 }
 
 /** The address of a session, and of a message in it. */

@@ -13,6 +13,7 @@ import { askToSignIn, follow, isRefused } from "./connection.js";
 import { frames } from "./frames.js";
 import { markSeen } from "./seen.js";
 import { sessionsMayTry } from "./sessions.js";
+import { failureWords } from "./words.js";
 
 export class LiveConversation {
   /** Grows with each frame that shows something else. Read it to be drawn again. */
@@ -34,6 +35,9 @@ export class LiveConversation {
   #scheduled = false;
   #outlined = true;
   #older: Promise<void> | undefined;
+  /** All messages as they were read last, and those of them that are shown. */
+  #all: readonly SessionMessage[] = [];
+  #told: readonly SessionMessage[] = [];
   #turnTold = "";
   #asksTold = new Set<string>();
 
@@ -71,9 +75,15 @@ export class LiveConversation {
     return this.#followed.hasOlder;
   }
 
-  /** The conversation, in order, without what waits. */
+  /** The conversation, in order, without what waits and without notes that only repeat the failure of an answer. */
   get messages(): readonly SessionMessage[] {
-    return this.#conversation.messages;
+    const all = this.#conversation.messages;
+    if (all !== this.#all) {
+      this.#all = all;
+      const told = all.filter((message, at) => !repeatsFailure(message, all[at - 1]));
+      this.#told = told.length === all.length ? all : told;
+    }
+    return this.#told;
   }
   /** The messages that wait, next first. */
   get waiting(): readonly SessionMessage[] {
@@ -137,7 +147,7 @@ export class LiveConversation {
     const turn = this.#conversation.lastTurn;
     if (!turn || turn.turnId === this.#turnTold) return;
     this.#turnTold = turn.turnId;
-    announcement.value = turn.failure ? `The answer failed. ${turn.failure.message}` : "The answer has ended.";
+    announcement.value = turn.failure ? `The answer failed. ${failureWords(turn.failure)}` : "The answer has ended.";
   }
 
   #tellAsks(): void {
@@ -171,12 +181,18 @@ function delayWords(delay: Delay | undefined): string {
   if (!delay) return "";
   if (delay.kind === "compaction") return `Summarising ${delay.event.messageCount} older messages`;
   const seconds = Number(delay.event.delay?.seconds ?? 0n);
-  const why = delay.event.failure?.message ?? "The model did not answer.";
+  const why = delay.event.failure ? failureWords(delay.event.failure) : "The model did not answer.";
   return `${why} ${seconds > 0 ? `Trying again in ${seconds} s.` : "Asking again."}`;
 }
 
 /** Whether text of a message may still grow. */
 export const isGrowing = (message: SessionMessage): boolean => message.status === MessageStatus.STREAMING;
+
+/** Whether a message is the server's note of a failure that the answer before it shows already. */
+function repeatsFailure(message: SessionMessage, before: SessionMessage | undefined): boolean {
+  const said = message.type === MessageType.HOST && message.turnId !== "" && message.turnId === before?.turnId && before.failure?.message;
+  return Boolean(said) && textOf(message).endsWith(said as string);
+}
 
 /** Who speaks, for people. */
 export function speakerOf(message: SessionMessage): string {

@@ -1,4 +1,4 @@
-// Errors and outcomes as sentences for people. What the server says is kept: words of ours come before it where they help.
+// Errors and outcomes as sentences for people. What the server says is kept where it says more: words of ours come before it.
 import { FinishReason, TurnwireError } from "../contract.js";
 
 /** What went wrong, by the reason that programs read, in words that say what to do. */
@@ -32,6 +32,12 @@ const REASONS: Record<string, string> = {
   INTERNAL: "The server made an error.",
 };
 
+/** Reasons of which the words above say everything: the server's name the ids of what was asked. */
+const NEEDS_NO_MORE = /^(?:UNAUTHENTICATED|SESSION_NOT_FOUND|MESSAGE_NOT_FOUND|TURN_IN_PROGRESS|TURN_NOT_RUNNING|MESSAGE_NOT_WAITING|STALE_VERSION|\w+_ALREADY_ANSWERED)$/;
+
+/** The one phrase for a turn that goes on when a person has answered. */
+export const WAITS = "Waits for you";
+
 /** Names an error in a sentence or two. */
 export function explain(error: unknown): string {
   if (error instanceof TurnwireError) {
@@ -39,9 +45,8 @@ export function explain(error: unknown): string {
     const said = error.message.trim();
     const fields = error.fieldViolations.map((field) => `${field.field}: ${field.description}`).join("; ");
     if (error.reason === "" && error.isTransient) return "The server does not answer.";
-    return [known ?? said, fields && !said.includes(fields) ? fields : known && said !== known ? said : ""]
-      .filter(Boolean)
-      .join(" ");
+    if (known && NEEDS_NO_MORE.test(error.reason)) return known;
+    return known ? joined(known, fields && !said.includes(fields) ? fields : said) : joined(said, said.includes(fields) ? "" : fields);
   }
   return error instanceof Error ? error.message : String(error);
 }
@@ -49,7 +54,19 @@ export function explain(error: unknown): string {
 /** Names a failure of a message or a turn. */
 export function failureWords(failure: { reason: string; message: string }): string {
   const known = REASONS[failure.reason];
-  return known && known !== failure.message ? `${known} ${failure.message}` : failure.message || failure.reason;
+  return known ? joined(known, failure.message) : sentence(failure.message || failure.reason);
+}
+
+/** One sentence of ours and what the server says of it: "The provider does not answer: connection refused." */
+function joined(ours: string, details: string): string {
+  const more = details.trim();
+  return !more || more === ours ? sentence(ours) : `${ours.replace(/[.:]$/, "")}: ${sentence(more)}`;
+}
+
+/** A text with the end of a sentence. */
+function sentence(text: string): string {
+  const said = text.trim();
+  return !said || /[.!?…:)\]"”]$/.test(said) ? said : `${said}.`;
 }
 
 /** How the result of a tool ended; "" for a success without an exit code. */

@@ -3,6 +3,7 @@ import { dialog, drawer, openSession } from "../state/app.js";
 import { askToSignIn, offeredAuth, signedIn, unreachable } from "../state/connection.js";
 import { ContextDialog } from "./ContextDialog.js";
 import { ConversationView, NewSession } from "./ConversationView.js";
+import { DeleteDialog } from "./DeleteDialog.js";
 import { Announcer, Notices } from "./Notices.js";
 import { SearchDialog } from "./SearchDialog.js";
 import { ShortcutsDialog } from "./ShortcutsDialog.js";
@@ -50,6 +51,8 @@ function OpenDialog({ session }: { session: string }) {
       return session ? <ContextDialog sessionId={session} /> : null;
     case "usage":
       return <UsageDialog sessionId={session} />;
+    case "delete":
+      return session ? <DeleteDialog sessionId={session} /> : null;
     case "sign-in":
       return <SignInDialog />;
     default:

@@ -1,13 +1,14 @@
 // What waits for a person: permission for a call, and questions of tools.
 import { useState } from "preact/hooks";
 
-import { type PermissionRequest, type Question, QuestionAction } from "../contract.js";
+import { type PermissionRequest, type Question, QuestionAction, type ToolCallState } from "../contract.js";
 import { answerPermission, answerQuestion } from "../state/actions.js";
+import { visible } from "../state/arguments.js";
 import { type Field, fieldsOf, filledIn } from "../state/forms.js";
 import { notify } from "../state/app.js";
 
 /** Asks whether a call may run. */
-export function PermissionAsk({ request }: { request: PermissionRequest }) {
+export function PermissionAsk({ request, call }: { request: PermissionRequest; call: ToolCallState }) {
   const [busy, setBusy] = useState(false);
   const [reason, setReason] = useState("");
   const answer = async (response: string): Promise<void> => {
@@ -17,15 +18,16 @@ export function PermissionAsk({ request }: { request: PermissionRequest }) {
   };
   return (
     <section class="ask" role="group" aria-label="Permission" data-permission={request.id}>
-      <h3 dir="auto">{request.title || `May ${request.type} run?`}</h3>
+      {/* A title that begins with the tool repeats the arguments, which the card above shows whole. */}
+      <h3 dir="auto">{!request.title || request.title.startsWith(call.name) ? <>May <code dir="ltr">{visible(call.name)}</code> run?</> : request.title}</h3>
       <div class="row">
-        <button type="button" class="strong" data-answer="once" disabled={busy} onClick={() => void answer("once")}>
+        <button type="button" class="strong" data-answer="once" title="Allow once (y)" disabled={busy} onClick={() => void answer("once")}>
           Allow once
         </button>
-        <button type="button" class="plain" data-answer="always" disabled={busy} onClick={() => void answer("always")} aria-describedby={`${request.id}-always`}>
+        <button type="button" class="plain" data-answer="always" title="Always in this session (A)" disabled={busy} onClick={() => void answer("always")} aria-describedby={`${request.id}-always`}>
           Always in this session
         </button>
-        <button type="button" class="plain danger" data-answer="reject" disabled={busy} onClick={() => void answer("reject")}>
+        <button type="button" class="plain danger" data-answer="reject" title="Deny (n)" disabled={busy} onClick={() => void answer("reject")}>
           Deny
         </button>
         <input

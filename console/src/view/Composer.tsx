@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { BusyPolicy, type ProviderList } from "../contract.js";
 import { abort, type Attachment, chooseModel, sendMessage } from "../state/actions.js";
-import { notify } from "../state/app.js";
+import { dialog, hasFiles, notify } from "../state/app.js";
 import { calls, signedIn } from "../state/connection.js";
 import type { LiveConversation } from "../state/conversation.js";
 import { size } from "../state/words.js";
@@ -29,12 +29,16 @@ export function Composer({ sessionId, live, onSent }: { sessionId: string; live:
   const [busy, setBusy] = useState(false);
   const [policy, setPolicy] = useState(BusyPolicy.QUEUE);
   const [over, setOver] = useState(false);
+  /** Whether the page, not the person, put the cursor here: until something is done in it, ? and / are still keys. */
+  const placed = useRef(false);
   void live?.outline.value;
   const running = live?.running ?? false;
 
   useEffect(() => void drafts.set(sessionId, { text, files }), [text, files]);
   useEffect(() => {
-    if (matchMedia("(hover: hover)").matches) area.current?.focus({ preventScroll: true });
+    if (!matchMedia("(hover: hover)").matches || dialog.value !== null) return;
+    area.current?.focus({ preventScroll: true });
+    placed.current = true;
   }, []);
 
   const send = async (how: BusyPolicy): Promise<void> => {
@@ -50,6 +54,11 @@ export function Composer({ sessionId, live, onSent }: { sessionId: string; live:
     area.current?.focus();
   };
   const pressed = (event: KeyboardEvent): void => {
+    if (placed.current && !text && (event.key === "?" || event.key === "/")) {
+      event.preventDefault();
+      dialog.value = event.key === "?" ? "shortcuts" : "search";
+    }
+    if (!/^(Shift|Control|Alt|Meta)$/.test(event.key)) placed.current = false;
     if (event.key !== "Enter" || event.isComposing || (event.shiftKey && !event.ctrlKey && !event.metaKey)) return;
     event.preventDefault();
     const command = event.ctrlKey || event.metaKey;
@@ -68,6 +77,23 @@ export function Composer({ sessionId, live, onSent }: { sessionId: string; live:
     }
     setFiles((before) => [...before, ...added]);
   };
+  // Files may be dropped anywhere on the page.
+  useEffect(() => {
+    const dragged = (event: DragEvent): void => setOver(hasFiles(event) && dialog.value === null);
+    const left = (event: DragEvent): void => void (event.relatedTarget === null && setOver(false));
+    const dropped = (event: DragEvent): void => {
+      setOver(false);
+      if (hasFiles(event) && dialog.value === null) void add([...event.dataTransfer!.files]);
+    };
+    addEventListener("dragover", dragged);
+    addEventListener("dragleave", left);
+    addEventListener("drop", dropped);
+    return () => {
+      removeEventListener("dragover", dragged);
+      removeEventListener("dragleave", left);
+      removeEventListener("drop", dropped);
+    };
+  });
 
   return (
     <div class="composer column">
@@ -75,9 +101,6 @@ export function Composer({ sessionId, live, onSent }: { sessionId: string; live:
       <form
         class={over ? "over" : ""} aria-label="New message"
         onSubmit={(event) => { event.preventDefault(); void send(policy); }}
-        onDragOver={(event) => { event.preventDefault(); setOver(true); }}
-        onDragLeave={() => setOver(false)}
-        onDrop={(event) => { event.preventDefault(); setOver(false); void add([...(event.dataTransfer?.files ?? [])]); }}
       >
         {files.length > 0 && (
           <div class="files">
@@ -91,8 +114,8 @@ export function Composer({ sessionId, live, onSent }: { sessionId: string; live:
         )}
         <textarea
           ref={area} id="composer" dir="auto" rows={1} value={text} aria-label="Message"
-          placeholder={running ? "Write the next message" : "Write a message"}
-          onInput={(event) => setText(event.currentTarget.value)} onKeyDown={pressed}
+          placeholder={over ? "Drop the files to attach them" : running ? "Write the next message" : "Write a message"}
+          onInput={(event) => setText(event.currentTarget.value)} onKeyDown={pressed} onPointerDown={() => (placed.current = false)}
           onPaste={(event) => {
             const pasted = event.clipboardData?.files;
             if (pasted?.length) { event.preventDefault(); void add([...pasted]); }
@@ -105,7 +128,7 @@ export function Composer({ sessionId, live, onSent }: { sessionId: string; live:
           <span class="grow" />
           {running && (
             <select
-              aria-label="What the message does to the running turn" value={policy}
+              class="policy" aria-label="What the message does to the running turn" value={policy}
               onChange={(event) => setPolicy(Number(event.currentTarget.value))}
             >
               <option value={BusyPolicy.QUEUE}>Wait its turn</option>

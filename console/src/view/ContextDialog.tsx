@@ -3,10 +3,10 @@ import { useEffect, useState } from "preact/hooks";
 
 import { type ExplainContextResponse, RepairAction } from "../contract.js";
 import { addressOf, dialog, notify } from "../state/app.js";
+import { pretty } from "../state/arguments.js";
 import { calls } from "../state/connection.js";
 import { count, explain } from "../state/words.js";
 import { Dialog } from "./Dialog.js";
-import { pretty } from "./ToolCall.js";
 
 const ACTIONS: Record<number, string> = {
   [RepairAction.DROPPED]: "left out",

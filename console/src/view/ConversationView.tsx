@@ -7,7 +7,7 @@ import { archive, fork, rename } from "../state/actions.js";
 import { attempt, dialog, drawer, go, soughtMessage } from "../state/app.js";
 import { LiveConversation, speakerOf } from "../state/conversation.js";
 import { saveArchive } from "../state/files.js";
-import { explain, failureWords } from "../state/words.js";
+import { explain, failureWords, WAITS } from "../state/words.js";
 import { Composer } from "./Composer.js";
 import { Icons } from "./icons.js";
 import { Message } from "./Message.js";
@@ -147,7 +147,7 @@ function Bar({ title, sessionId, live }: { title: string; sessionId?: string; li
           {sessionId ? <button type="button" class="one-line" title="Rename (r)" onClick={() => (renaming.value = true)}>{title}</button> : title}
         </h1>
       )}
-      {live?.running && <span class="row small soft wide-only"><span class="dot running" />{live.permissions.length + live.questions.length > 0 ? "Waits for you" : live.meanwhile || "Answering"}</span>}
+      {live?.running && <span class="row small soft wide-only"><span class="dot running" />{live.permissions.length + live.questions.length > 0 ? WAITS : live.meanwhile || "Answering"}</span>}
       {sessionId && live && <SessionMenu sessionId={sessionId} live={live} />}
     </div>
   );
@@ -184,8 +184,8 @@ function SessionMenu({ sessionId, live }: { sessionId: string; live: LiveConvers
     return () => document.removeEventListener("pointerdown", outside);
   }, [open]);
   const archived = live.session?.archiveTime !== undefined;
-  const item = (words: string, act: () => unknown) => (
-    <button type="button" onClick={() => { setOpen(false); act(); }}>{words}</button>
+  const item = (words: string, act: () => unknown, title?: string) => (
+    <button type="button" title={title} onClick={() => { setOpen(false); act(); }}>{words}</button>
   );
   return (
     <div class="menu" ref={root} onKeyDown={(event) => { if (event.key === "Escape" && open) { event.stopPropagation(); setOpen(false); } }}>
@@ -196,8 +196,9 @@ function SessionMenu({ sessionId, live }: { sessionId: string; live: LiveConvers
           {item("What the model is sent", () => (dialog.value = "context"))}
           {item("Usage and cost", () => (dialog.value = "usage"))}
           {item("Export", () => attempt(() => saveArchive(sessionId, live.session?.title ?? "")))}
-          {item("Copy the session", () => fork(sessionId))}
+          {item("Fork", () => fork(sessionId), "A second session that goes on from here")}
           {item(archived ? "Take out of the archive" : "Archive", () => archive(sessionId, !archived))}
+          {item("Delete…", () => (dialog.value = "delete"))}
         </div>
       )}
     </div>

@@ -8,6 +8,11 @@ export function Notices() {
       {notices.value.map((notice) => (
         <div key={notice.id} class={`notice ${notice.wrong ? "wrong" : ""}`} role={notice.wrong ? "alert" : "status"}>
           <span class="grow" dir="auto">{notice.text}</span>
+          {notice.undo && (
+            <button type="button" class="plain small" onClick={() => { dismiss(notice.id); notice.undo!(); }}>
+              Undo
+            </button>
+          )}
           <button type="button" class="icon" aria-label="Put away" onClick={() => dismiss(notice.id)}>
             <Icons.close />
           </button>

@@ -7,7 +7,7 @@ import { newSession } from "../state/actions.js";
 import {
   filterText, hasMore, isRunning, isUnread, listProblem, loaded, readMore, readSessions, sessions, showArchived,
 } from "../state/sessions.js";
-import { when } from "../state/words.js";
+import { WAITS, when } from "../state/words.js";
 import { Icons } from "./icons.js";
 
 const FILTER_PAUSE_MS = 200; // behind the last key, before the server is asked
@@ -26,7 +26,7 @@ export function Sidebar() {
         <button type="button" class="icon" aria-label="Search messages" title="Search messages (/)" onClick={() => (dialog.value = "search")}>
           <Icons.search />
         </button>
-        <button type="button" class="icon" aria-label="New session" title="New session (n)" onClick={newSession}>
+        <button type="button" class="icon" aria-label="New session" title="New session (N)" onClick={newSession}>
           <Icons.add />
         </button>
       </header>
@@ -76,7 +76,7 @@ function Entry({ session }: { session: SessionInfo }) {
   const current = session.id === openSession.value;
   const unread = isUnread(session);
   const asks = session.openRequests > 0;
-  const state = asks ? "Waits for an answer" : isRunning(session) ? "Answering" : "";
+  const state = asks ? WAITS : isRunning(session) ? "Answering" : "";
   return (
     <li>
       <a href={addressOf(session.id)} aria-current={current ? "page" : undefined} onClick={() => (drawer.value = false)}>

@@ -272,6 +272,27 @@ async def test_approve_and_deny(program: str, server: ServerProcess, other: Clie
         await shown.gone("ctrl+y answers")
 
 
+async def test_always_is_a_capital_as_in_the_console(
+    program: str, server: ServerProcess, other: Client, short: Path
+) -> None:
+    """A small a answers nothing, a capital one allows this call and the next."""
+    created = await session(other, "Tools", tool="erase")
+    with terminal(short, [program, "--address", server.address, "--session", created]) as shown:
+        await shown.shows("Tools")
+        await say(other, created, '/tool erase {"path": "one"}\n/tool erase {"path": "two\\nlines"}')
+        await shown.shows("ctrl+y answers")
+        shown.press("C-y")
+        await shown.shows("A always (erase)")
+        await _after_guard()
+        shown.press("a")
+        shown.press("?")
+        await shown.shows("What would run")
+        shown.press("Escape")
+        await shown.shows("A always (erase)")
+        shown.press("A")
+        await shown.shows(lambda screen: screen.count("waits for the client that runs it") == 2)
+
+
 async def test_a_form_is_filled_in(program: str, tmp_path: Path, short: Path) -> None:
     """A tool that asks gets what a person filled in, and a value that the server refuses can be changed."""
     server = await ServerProcess.start(tmp_path, asker())

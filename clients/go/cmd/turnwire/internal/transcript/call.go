@@ -1,10 +1,12 @@
 package transcript
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	pb "github.com/turnwire/turnwire/clients/go/opencode"
 
@@ -30,7 +32,7 @@ func call(state *pb.ToolCallState, columns int, open bool) []string {
 	}
 	lines := []string{text.Cut(text.Joined(head), columns)}
 	if open && state.GetInputJson() != "" {
-		lines = append(lines, output(pretty(state.GetInputJson()), columns, true, text.Cyan)...)
+		lines = append(lines, output(Arguments(state.GetInputJson()), columns, true, text.Cyan)...)
 	}
 	if logs := state.GetLogs(); len(logs) > 0 {
 		lines = append(lines, lastLines(logs, columns, open)...)
@@ -54,7 +56,7 @@ func call(state *pb.ToolCallState, columns int, open bool) []string {
 func callState(state *pb.ToolCallState) (string, text.Style) {
 	switch status := state.GetStatus(); {
 	case status == "pending" && state.PermissionId != nil:
-		return "asks for permission", text.Yellow
+		return "waits for you", text.Yellow
 	case status == "pending" && state.GetLease() != nil:
 		return "run by " + text.Line(state.GetLease().GetHolder()), text.Cyan
 	case status == "pending" && state.StartedAt == nil:
@@ -141,22 +143,71 @@ func result(result *pb.ToolResultContent, columns int, open bool) []string {
 	return append([]string{text.Cut(outcome.On(strings.Join(words, ", ")), columns)}, lines...)
 }
 
-// pretty writes JSON with a line for each field; what is no JSON stays as it is.
-func pretty(source string) string {
+// Arguments returns the arguments of a call as a person reads them: a line for each field, texts as they are, with lines of
+// their own when they have several. Deeper values are indented JSON; what is no JSON object stays as it is.
+func Arguments(source string) string {
 	if len(source) > 1<<20 {
 		return source
 	}
-	var value any
 	decoder := json.NewDecoder(strings.NewReader(source))
-	decoder.UseNumber()
-	if decoder.Decode(&value) != nil {
+	if begin, err := decoder.Token(); err != nil || begin != json.Delim('{') {
 		return source
 	}
-	formatted, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
+	var fields []string
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return source
+		}
+		var value json.RawMessage
+		if decoder.Decode(&value) != nil {
+			return source
+		}
+		fields = append(fields, field(fmt.Sprint(name), value))
+	}
+	if end, err := decoder.Token(); err != nil || end != json.Delim('}') || decoder.More() {
 		return source
 	}
-	return string(formatted)
+	return strings.Join(fields, "\n")
+}
+
+// field returns one argument. Its further lines are indented, so that none of them looks like another argument.
+func field(name string, value json.RawMessage) string {
+	var words string
+	if json.Unmarshal(value, &words) != nil || words == "" { // no text
+		var indented bytes.Buffer
+		if json.Indent(&indented, value, "", "  ") != nil {
+			return name + ": " + string(value)
+		}
+		words = indented.String()
+	}
+	name, words = strings.ReplaceAll(unsteered(name), "\n", " "), unsteered(words)
+	if !strings.Contains(words, "\n") {
+		return name + ": " + words
+	}
+	return name + ":\n  " + strings.ReplaceAll(strings.TrimRight(words, "\n"), "\n", "\n  ")
+}
+
+// unsteered shows control characters by their number: others leave them out or begin a line with them, and who allows a
+// call has to see them.
+func unsteered(s string) string {
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	if !strings.ContainsFunc(s, steers) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if steers(r) {
+			fmt.Fprintf(&b, "⟨U+%04X⟩", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func steers(r rune) bool {
+	return unicode.IsControl(r) && r != '\n' && r != '\t' || r == '\u2028' || r == '\u2029'
 }
 
 // shorten returns the beginning of a text, cut between characters.

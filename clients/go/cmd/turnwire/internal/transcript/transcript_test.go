@@ -185,7 +185,7 @@ func TestReasoningAndCallsAreFolded(t *testing.T) {
 	}
 	l.ToggleFold()
 	opened := shown(&l)
-	for _, want := range []string{"▾ Reasoning", "second thought", `"n": 12345678901234567890`, "10 in, 5 out"} {
+	for _, want := range []string{"▾ Reasoning", "second thought", `n: 12345678901234567890`, "10 in, 5 out"} {
 		if !strings.Contains(opened, want) {
 			t.Errorf("%q is not in %s", want, opened)
 		}
@@ -195,16 +195,33 @@ func TestReasoningAndCallsAreFolded(t *testing.T) {
 	}
 }
 
+func TestArgumentsAreText(t *testing.T) {
+	cases := map[string]string{
+		`{"path":"a.txt","content":"one\n\ttwo \"quoted\"\n","n":12345678901234567890,"deep":{"b":[1]},"none":null}`: "path: a.txt\n" +
+			"content:\n  one\n  \ttwo \"quoted\"\nn: 12345678901234567890\ndeep:\n  {\n    \"b\": [\n      1\n    ]\n  }\nnone: null",
+		`{"a":"1\u001b[2J2\rb: 3\u2028c: 4\r\nd: 5","e\nf":1}`: "a:\n  1⟨U+001B⟩[2J2⟨U+000D⟩b: 3⟨U+2028⟩c: 4\n  d: 5\ne f: 1",
+		`{}`:           "",
+		`{"a":"b"`:     `{"a":"b"`,
+		`{"a":"b"} {}`: `{"a":"b"} {}`,
+		`["a"]`:        `["a"]`,
+	}
+	for source, want := range cases {
+		if got := Arguments(source); got != want {
+			t.Errorf("%s is shown as %q, not as %q", source, got, want)
+		}
+	}
+}
+
 func TestStates(t *testing.T) {
 	cases := map[string]*pb.ToolCallState{
-		"is written":          {Status: "pending"},
-		"asks for permission": {Status: "pending", PermissionId: ptr("p"), StartedAt: ptr(int64(1))},
-		"waits for":           {Status: "pending", StartedAt: ptr(int64(1))},
-		"run by editor":       {Status: "pending", StartedAt: ptr(int64(1)), Lease: &pb.ToolCallLease{Holder: "editor"}},
-		"runs":                {Status: "running"},
-		"✓":                   {Status: "success"},
-		"cancelled":           {Status: "cancelled"},
-		"something new":       {Status: "something new"},
+		"is written":    {Status: "pending"},
+		"waits for you": {Status: "pending", PermissionId: ptr("p"), StartedAt: ptr(int64(1))},
+		"waits for":     {Status: "pending", StartedAt: ptr(int64(1))},
+		"run by editor": {Status: "pending", StartedAt: ptr(int64(1)), Lease: &pb.ToolCallLease{Holder: "editor"}},
+		"runs":          {Status: "running"},
+		"✓":             {Status: "success"},
+		"cancelled":     {Status: "cancelled"},
+		"something new": {Status: "something new"},
 	}
 	for want, state := range cases {
 		if got := strings.Join(call(state, 60, false), "\n"); !strings.Contains(got, want) {

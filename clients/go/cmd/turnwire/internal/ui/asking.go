@@ -15,6 +15,7 @@ import (
 	pb "github.com/turnwire/turnwire/clients/go/opencode"
 
 	"github.com/turnwire/turnwire/clients/go/cmd/turnwire/internal/text"
+	"github.com/turnwire/turnwire/clients/go/cmd/turnwire/internal/transcript"
 )
 
 // guard is how long a request has been on the screen before a key answers it, so that nobody answers one that has just taken
@@ -156,7 +157,7 @@ func (s *asking) permissionKey(a *App, key tea.KeyPressMsg, request *pb.Permissi
 	switch key.String() {
 	case "y":
 		return answer("once", "")
-	case "a":
+	case "A": // as in the console; one that a slip presses less easily
 		return answer("always", "")
 	case "n":
 		return answer("reject", "")
@@ -250,7 +251,7 @@ func (s *asking) permissionLines(request *pb.PermissionRequest, width int, count
 		return append(lines, s.reason.view(width))
 	}
 	patterns := text.Line(strings.Join(request.GetPattern(), ", "))
-	keys := "y once · a always"
+	keys := "y once · A always"
 	if patterns != "" {
 		keys += " (" + patterns + ")"
 	}
@@ -267,7 +268,7 @@ func (s *asking) whole(request *pb.PermissionRequest) *pager {
 	p.fact("Says", request.GetTitle())
 	p.fact("Always would allow", strings.Join(request.GetPattern(), ", "))
 	p.add("", text.None)
-	p.add(indentJSON(call.GetInputJson()), text.Cyan)
+	p.add(transcript.Arguments(call.GetInputJson()), text.Cyan)
 	return p
 }
 

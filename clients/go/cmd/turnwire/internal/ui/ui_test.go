@@ -194,7 +194,7 @@ func TestTypedLettersAreNoAnswers(t *testing.T) {
 	if d.server.count() != 0 {
 		t.Fatal("answered before a person could read it")
 	}
-	d.shows("a always (fs.*)")
+	d.shows("A always (fs.*)")
 	d.clock = d.clock.Add(time.Second)
 	d.press("y")
 	d.press("y")
@@ -219,6 +219,42 @@ func TestTypedLettersAreNoAnswers(t *testing.T) {
 	d.gone("tool p2")
 	if d.app.region != onInput {
 		t.Error("the input does not have the focus")
+	}
+}
+
+func TestTheKeysAreThoseOfTheConsole(t *testing.T) {
+	d := drive(t, "ses_1")
+	for at, want := range []struct{ key, response string }{{"y", "once"}, {"A", "always"}, {"n", "reject"}} {
+		id := fmt.Sprintf("p%d", at)
+		d.happens(asks(id))
+		d.shows("tool " + id)
+		d.press("ctrl+y")
+		d.clock = d.clock.Add(time.Second)
+		d.press("a", "d") // once in one client, always in another: nothing here
+		if d.server.count() != at {
+			t.Fatalf("%q answered", "a")
+		}
+		d.press(want.key)
+		d.until("it is answered", func() bool { return d.server.count() == at+1 })
+		if got := d.server.last().(*pb.PermissionResponse); got.GetPermissionId() != id || got.GetResponse() != want.response {
+			t.Errorf("%q answers %v", want.key, got)
+		}
+		d.happens(replied(id))
+		d.gone("tool " + id)
+	}
+}
+
+func TestEveryTypeOfMessageIsShown(t *testing.T) {
+	d := drive(t, "ses_1")
+	for name, kind := range pb.MessageType_value {
+		event := added("m "+name, "words of "+name, pb.MessageType(kind), pb.MessageStatus_MESSAGE_STATUS_COMPLETE)
+		message := event.GetMessageAdded().GetMessage()
+		message.MetadataJson = `{"from": "a host"}`
+		if kind == int32(pb.MessageType_MESSAGE_TYPE_TOOL_RESULT) {
+			message.Parts = []*pb.Part{{Content: &pb.Part_ToolResult{ToolResult: &pb.ToolResultContent{Output: "words of " + name}}}}
+		}
+		d.happens(event)
+		d.shows("words of " + name)
 	}
 }
 
@@ -463,7 +499,7 @@ func TestACallIsShownWholeBeforeItIsAllowed(t *testing.T) {
 	message := call.GetMessageAdded().GetMessage()
 	message.Parts = append(message.Parts, &pb.Part{Index: 1, Content: &pb.Part_ToolUse{ToolUse: &pb.ToolCallState{
 		Id: "call_1", Name: "shell", Status: "pending",
-		InputJson: `{"lines":["` + strings.Repeat(`echo harmless","`, 60) + `rm -rf \u001b[2K everything"]}`,
+		InputJson: `{"lines":["` + strings.Repeat(`echo harmless","`, 60) + `rm -rf \u001b[2K everything"],"script":"first\nsecond: no field"}`,
 	}}})
 	asked := asks("p1")
 	permission := asked.GetPermissionAsked().GetPermission()
@@ -476,6 +512,8 @@ func TestACallIsShownWholeBeforeItIsAllowed(t *testing.T) {
 	d.shows("What would run")
 	d.press("y", "G")
 	d.shows("rm -rf")
+	d.shows("script:")
+	d.shows("  second: no field")
 	if d.server.count() != 0 {
 		t.Error("a key on the page was an answer")
 	}

@@ -146,7 +146,7 @@ func (a *App) status(width int) string {
 	case a.input.purpose == toAskAgain:
 		line = text.Yellow.On("asking again · enter sends · esc leaves it")
 	case a.asking.open() && len(a.chat.outbox) == 0:
-		line = text.Yellow.On("waits for your answer")
+		line = text.Yellow.On("waits for you")
 	case a.chat.activity() != "":
 		line = text.Cyan.On(a.chat.activity())
 	default:

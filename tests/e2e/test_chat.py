@@ -113,7 +113,7 @@ async def test_a_question_is_allowed_for_the_session(chat: Chat) -> None:
     """The second call does not ask; the open question of the same tool is closed too."""
     await send(chat, f"{ADD}\n{ADD}")
     await chat.shows("? asks to run (1 of 2)")
-    chat.press("a\r")
+    chat.press("A\r")
     await chat.shows("always allowed: test.add", "always allowed: test.add", "tokens in")
 
 

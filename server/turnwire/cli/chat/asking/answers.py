@@ -34,11 +34,10 @@ class Decision(NamedTuple):
 def parse_answer(typed: str) -> Answer | None:
     """Returns the answer; None when the text is none, so that a message or a slip never allows or denies anything."""
     text = typed.strip()
-    match text.lower():
-        case "y" | "yes":
-            return Answer("once")
-        case "a" | "always":
-            return Answer("always")
+    if text == "A" or text.lower() == "always":
+        return Answer("always")
+    if text.lower() in ("y", "yes"):
+        return Answer("once")
     no = _NO.fullmatch(text)
     return Answer("reject", _reason(no)) if no else None
 

@@ -12,7 +12,7 @@ from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire.cli.connection import describe
 from turnwire.cli.visible_text import visible
 
-QUESTION = "allow it? [y]es, [a]lways in this session, or no and why (? shows all of it): "
+QUESTION = "allow it? [y]es, [A]lways in this session, or no and why (? shows all of it): "
 
 NOBODY = "nobody is at the terminal to be asked"
 """The reason that the model reads when the input is not a terminal."""
@@ -71,17 +71,17 @@ class PermissionPrompt:
     def _typed(self, request: PermissionRequest) -> tuple[str, str]:
         """Returns the answer's word and the reason."""
         typed = "?"
-        while typed == "?":
+        while typed in ("?", "a"):  # a small a is no answer in any of the clients
             try:
                 typed = self._ask(QUESTION).strip() if self._ask is not None else ""
             except EOFError:
                 typed = ""
-            if typed == "?":
+            if typed in ("?", "a"):
                 self._console.out(visible(request.metadata_json or request.title), highlight=False)
         match typed.lower():
             case "y" | "yes":
                 return "once", ""
-            case "a" | "always":
+            case "a" | "always":  # a capital A
                 return "always", ""
             case "" | "n" | "no":
                 return "reject", ""

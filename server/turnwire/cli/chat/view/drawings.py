@@ -99,7 +99,7 @@ def permission(request: PermissionRequest, waiting: int) -> list[RenderableType]
     others = f" (1 of {waiting})" if waiting > 1 else ""
     return [
         Text.assemble((f"? asks to run{others} ", "bold yellow"), shortened(_line(request.title), MAX_ARGUMENTS_CHARS)),
-        Text("  y allows it once, a always in this session, n [why] denies it, ? shows all of it", style="yellow"),
+        Text("  y allows it once, A always in this session, n [why] denies it, ? shows all of it", style="yellow"),
     ]
 
 

@@ -191,15 +191,11 @@ class Transcript:
     def _show_added(self, message: SessionMessage) -> None:
         if message.request_id and message.request_id in self._own_requests:
             self._own_requests.discard(message.request_id)
-        elif (
-            message.type == MessageType.MESSAGE_TYPE_USER
-            # That of a known call is shown with it.
-            or (message.type == MessageType.MESSAGE_TYPE_TOOL_RESULT and not message.answers_message_id)
-        ) or (
-            # What the server reports and summarises has events of its own.
-            message.type in (MessageType.MESSAGE_TYPE_HOST, MessageType.MESSAGE_TYPE_SYSTEM)
-            and not message.metadata_json
-            and not message.HasField("compaction")
+        elif not (
+            # Answers, reports and summaries of the server and results of known calls have events of their own.
+            (message.turn_id and message.type in (MessageType.MESSAGE_TYPE_ASSISTANT, MessageType.MESSAGE_TYPE_HOST))
+            or message.HasField("compaction")
+            or (message.type == MessageType.MESSAGE_TYPE_TOOL_RESULT and message.answers_message_id)
         ):
             self.add(*drawings.recalled(message))
 

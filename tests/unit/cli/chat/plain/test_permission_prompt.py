@@ -44,7 +44,8 @@ def answered(ask: Callable[[str], str] | None) -> tuple[list[tuple[str, str]], s
     [
         ("y", ("once", "")),
         (" Yes ", ("once", "")),
-        ("a", ("always", "")),
+        ("A", ("always", "")),
+        ("always", ("always", "")),
         ("n", ("reject", "")),
         ("", ("reject", "")),
         ("use the other file", ("reject", "use the other file")),
@@ -59,11 +60,11 @@ def test_what_is_typed_is_the_answer(typed: str, expected: tuple[str, str]) -> N
 
 
 def test_a_question_mark_shows_all_of_the_request_and_asks_again() -> None:
-    """It is no answer."""
-    typed = iter(["?", " ? ", "y"])
+    """It is no answer, and no more is a small a."""
+    typed = iter(["?", " ? ", "a", "y"])
     answers, printed = answered(lambda _: next(typed))
     assert answers == [("once", "")]
-    assert printed.count('{"arguments":{"path":"a"}}') == 2
+    assert printed.count('{"arguments":{"path":"a"}}') == 3
 
 
 def test_an_interrupted_question_is_not_answered() -> None:

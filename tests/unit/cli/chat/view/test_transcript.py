@@ -1,7 +1,9 @@
 """What is drawn of the events of a session, and when."""
 
 import itertools
+from typing import Any
 
+import pytest
 from rich.console import RenderableType
 
 from opencode.event.session_event_pb2 import (
@@ -20,10 +22,13 @@ from opencode.message.content_pb2 import (
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_STATUS_STREAMING,
     MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_HOST,
+    MESSAGE_TYPE_SYSTEM,
     MESSAGE_TYPE_TOOL_RESULT,
     MESSAGE_TYPE_USER,
     PART_STATUS_COMPLETE,
     PART_STATUS_STREAMING,
+    MessageType,
     Part,
     ReasoningContent,
     SessionMessage,
@@ -205,6 +210,31 @@ def test_results_without_their_call_are_drawn() -> None:
         return SessionEvent(message_added=MessageAdded(message=message))
 
     assert text_of(transcript(added(""), added("msg_1")).take(1000)) == "\n● result failed, exit code 2\n  no\n"
+
+
+@pytest.mark.parametrize(
+    ("message_type", "content"),
+    [
+        (MESSAGE_TYPE_USER, {"text": TextContent(text="words")}),
+        (MESSAGE_TYPE_ASSISTANT, {"text": TextContent(text="words")}),
+        (MESSAGE_TYPE_HOST, {"text": TextContent(text="words")}),
+        (MESSAGE_TYPE_SYSTEM, {"text": TextContent(text="words")}),
+        (MESSAGE_TYPE_TOOL_RESULT, {"tool_result": ToolResultContent(call_id="call_1", output="words")}),
+    ],
+)
+def test_messages_of_every_type_are_drawn(message_type: MessageType.ValueType, content: dict[str, Any]) -> None:
+    """Whether they carry metadata or not."""
+    for metadata in ("", '{"from": "a host"}'):
+        message = SessionMessage(type=message_type, metadata_json=metadata, parts=[Part(**content)])
+        assert "words" in finished(SessionEvent(message_added=MessageAdded(message=message)))
+
+
+def test_what_the_server_reports_of_a_turn_is_drawn_by_its_own_event() -> None:
+    """Its note would say the end of the turn a second time."""
+    note = SessionMessage(
+        type=MESSAGE_TYPE_HOST, turn_id="turn_1", metadata_json="{}", parts=[text("The turn failed.")]
+    )
+    assert finished(SessionEvent(message_added=MessageAdded(message=note))) == ""
 
 
 def test_remarks_do_not_wait_for_a_text_that_grows() -> None:

@@ -46,9 +46,11 @@ def serve(
     ] = None,
 ) -> None:
     """Run the server until SIGTERM or Ctrl-C."""
+    import gc
     import os
     import sys
 
+    gc.disable()  # a start makes a million objects that stay; the server switches it on again when it listens
     # Otherwise gRPC's core adds its own lines to the one that says why the server cannot start.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # uvloop starts MCP servers with fork(). gRPC would stop its threads for that, needlessly: the child execs at once.

@@ -109,7 +109,9 @@ def _log_stopping(signal_name: str, failure: DomainError | None, readings: Readi
 
 
 def _calm_garbage_collection() -> None:
-    """Begins with collections, which the start did without, and makes full ones rare: thousands of waiting messages and watchers are long-lived and rarely form cycles.
+    """Begins with collections, which the start did without, and makes full ones rare.
+
+    Thousands of waiting messages and watchers are long-lived and rarely form cycles.
 
     Measured: a quarter more messages a second with many turns in memory. The others are frequent and small, for each
     holds the event loop: beside 256 answers of a thousand calls those of 10,000 new objects took up to 60 ms of the

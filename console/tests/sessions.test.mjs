@@ -42,6 +42,22 @@ test("sessions appear, change and go away by themselves", async () => {
   });
 });
 
+test("the list is cut into days, and a long title has two lines of it", async () => {
+  const title = "Garden plan for spring and summer, with tomatoes";
+  await server.session(title);
+  await withPage("", async (page) => {
+    const words = page.getByRole("region", { name: "Today" }).getByText(title);
+    await words.waitFor();
+    assert.ok(await words.evaluate((node) => node.scrollHeight <= node.clientHeight), "all of it is seen");
+    await page.clock.setFixedTime(new Date(Date.now() + 86_400_000));
+    await page.reload();
+    await page.getByRole("region", { name: "Yesterday" }).getByText(title).waitFor();
+    await page.clock.setFixedTime(new Date(Date.now() + 60 * 86_400_000));
+    await page.reload();
+    await page.getByRole("region", { name: new Intl.DateTimeFormat("en", { month: "long", year: "numeric" }).format() }).getByText(title).waitFor();
+  });
+});
+
 test("a session that was read and has something new is unread until it is opened", async () => {
   const [one, two] = [await server.session("Read before"), await server.session("Another")];
   await withPage(one, async (page) => {

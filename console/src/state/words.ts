@@ -123,6 +123,17 @@ const CLOCK = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" }
 const DAY = new Intl.DateTimeFormat([], { day: "numeric", month: "short" });
 const DAY_AND_YEAR = new Intl.DateTimeFormat([], { day: "numeric", month: "short", year: "numeric" });
 
+const MONTH = new Intl.DateTimeFormat([], { month: "long", year: "numeric" });
+const MS_A_DAY = 86_400_000;
+
+/** The days that a time belongs to, as a list is cut into: "Today" to "March 2026". */
+export function daysOf(ms: number, now = Date.now()): string {
+  const midnight = new Date(now).setHours(0, 0, 0, 0);
+  if (ms >= midnight) return "Today";
+  if (ms >= new Date(midnight - MS_A_DAY / 2).setHours(0, 0, 0, 0)) return "Yesterday";
+  return ms >= midnight - 6 * MS_A_DAY ? "Last seven days" : MONTH.format(ms);
+}
+
 /** A time, as short as it can be understood today. */
 export function when(ms: number, now = Date.now()): string {
   const time = new Date(ms);

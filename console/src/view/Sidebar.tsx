@@ -7,7 +7,7 @@ import { newSession } from "../state/actions.js";
 import {
   filterText, hasMore, isRunning, isUnread, listProblem, loaded, readMore, readSessions, sessions, showArchived,
 } from "../state/sessions.js";
-import { WAITS, when } from "../state/words.js";
+import { daysOf, WAITS, when } from "../state/words.js";
 import { Icons } from "./icons.js";
 
 const FILTER_PAUSE_MS = 200; // behind the last key, before the server is asked
@@ -41,11 +41,16 @@ export function Sidebar() {
         </label>
       </div>
       <nav aria-label="Sessions">
-        <ul>
-          {sessions.value.map((session) => (
-            <Entry key={session.id} session={session} />
-          ))}
-        </ul>
+        {groupsOf(sessions.value).map(([days, group]) => (
+          <section key={days} aria-label={days}>
+            <h2 class="small soft">{days}</h2>
+            <ul>
+              {group.map((session) => (
+                <Entry key={session.id} session={session} />
+              ))}
+            </ul>
+          </section>
+        ))}
         <Remark />
         {hasMore.value && (
           <button type="button" class="plain" onClick={() => void readMore()}>
@@ -66,6 +71,16 @@ export function Sidebar() {
   );
 }
 
+/** The sessions by the days on which they changed last; they come in that order. */
+function groupsOf(all: readonly SessionInfo[]): [string, SessionInfo[]][] {
+  const groups = new Map<string, SessionInfo[]>();
+  for (const session of all) {
+    const days = daysOf(Number(session.time?.updated ?? 0n));
+    groups.set(days, [...(groups.get(days) ?? []), session]);
+  }
+  return [...groups];
+}
+
 function Remark() {
   if (sessions.value.length > 0) return null;
   const text = listProblem.value || (!loaded.value ? "" : filterText.value ? "No session has this title." : showArchived.value ? "Nothing is archived." : "No sessions yet.");
@@ -80,11 +95,11 @@ function Entry({ session }: { session: SessionInfo }) {
   return (
     <li>
       <a href={addressOf(session.id)} aria-current={current ? "page" : undefined} onClick={() => (drawer.value = false)}>
-        <span class={`one-line ${unread ? "unread" : ""}`} dir="auto">
+        <span class={`title ${unread ? "unread" : ""}`} dir="auto" title={`${session.title || "Untitled"}, ${when(Number(session.time?.updated ?? 0n))}`}>
           {session.title || "Untitled"}
           {unread && <span class="unseen"> (unread)</span>}
         </span>
-        <span class="when">{unread ? <span class="dot unread" style={{ display: "inline-block" }} /> : when(Number(session.time?.updated ?? 0n))}</span>
+        {unread && <span class="dot unread" />}
         {state && (
           <span class={`state ${asks ? "asks" : ""}`}>
             <span class="dot running" />

@@ -81,6 +81,7 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.ProviderStreamCut: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_CUT", "RetryInfo"),
     e.ProviderStreamFailed: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_FAILED", "RetryInfo"),
     e.ProviderAnswerOverLimit: (code_pb2.UNAVAILABLE, "PROVIDER_STREAM_FAILED", "RetryInfo"),
+    e.IdTaken: (code_pb2.INTERNAL, "STORAGE_ERROR", ""),
     e.StorageBusy: (code_pb2.UNAVAILABLE, "STORAGE_BUSY", "RetryInfo"),
     e.StorageFull: (code_pb2.RESOURCE_EXHAUSTED, "STORAGE_FULL", ""),
     e.StorageCorrupt: (code_pb2.DATA_LOSS, "STORAGE_CORRUPT", ""),

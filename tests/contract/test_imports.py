@@ -289,7 +289,13 @@ async def test_a_deleted_session_comes_back_under_its_id(tmp_path: Path) -> None
         for _ in range(2):
             await here.bring(archive)
             await here.store.commit(
-                Commit(session_id=SESSION, at=NOW, changes=(RemoveSession(),), events=(NewEvent(SessionDeleted()),))
+                Commit(
+                    tenant="mine",
+                    session_id=SESSION,
+                    at=NOW,
+                    changes=(RemoveSession(),),
+                    events=(NewEvent(SessionDeleted()),),
+                )
             )
         deleted_at = 2 * 3
         again = await here.bring(archive)
@@ -314,7 +320,7 @@ async def test_hidden_messages_stay_hidden(tmp_path: Path) -> None:
         change = ConversationChanged(ConversationChange.RESTORED, None)
         with pytest.raises(NothingToRestore):
             await here.store.commit(
-                Commit(session_id=SESSION, at=NOW, changes=(ShowMessages(),), events=(NewEvent(change),))
+                Commit(tenant="mine", session_id=SESSION, at=NOW, changes=(ShowMessages(),), events=(NewEvent(change),))
             )
 
 
@@ -440,7 +446,7 @@ async def test_an_export_that_has_no_room_is_a_clean_error(tmp_path: Path, monke
     settings = CoreSettings(default_model=MODEL, spool_folder=tmp_path / "gone")
     async with moving(tmp_path, settings) as here:
         session = make_session("ses_1", tenant="mine")
-        await here.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(session),)))
+        await here.store.commit(Commit(tenant="mine", session_id="ses_1", at=NOW, changes=(PutSession(session),)))
         with pytest.raises(StorageError, match="No such file"):
             await here.archive()
         settings.spool_folder.mkdir()

@@ -23,6 +23,7 @@ from tests.support.fakes.domain_values import (
     make_permission,
     make_session,
     make_turn,
+    of_tenant,
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, opened_store
@@ -62,7 +63,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
     async with opened_store(tmp_path) as running:
         await asyncio.gather(*(running.store.commit(creating(f"ses_{n}")) for n in (1, 2)))
         other = PutSession(make_session("ses_3", tenant="other"))
-        await running.store.commit(Commit(session_id="ses_3", at=NOW, changes=(other,)))
+        await running.store.commit(Commit(tenant="other", session_id="ses_3", at=NOW, changes=(other,)))
         yield running
 
 
@@ -97,7 +98,8 @@ def _spending(**fields: object) -> Spending:
 
 async def _spend(opened: OpenedStore, *spent: Spending) -> None:
     changes = tuple(map(AddSpending, spent))
-    await opened.store.commit(Commit(session_id=spent[0].session_id, at=NOW, changes=changes))
+    first = spent[0]
+    await opened.store.commit(Commit(tenant=first.tenant, session_id=first.session_id, at=NOW, changes=changes))
 
 
 async def _used(opened: OpenedStore, *group_by: UsageDimension, tenant: str = "default") -> tuple[UsageRow, ...]:
@@ -190,14 +192,15 @@ async def test_a_file_counts_once_for_each_tenant(opened: OpenedStore) -> None:
         make_answer("msg_3", call, session_id="ses_2"),
         make_message("msg_4", PLOT, session_id="ses_3"),
     ):
-        await opened.store.commit(adding(message, NOW, (STORED_PLOT,)))
+        tenant = "other" if message.session_id == "ses_3" else "default"
+        await opened.store.commit(of_tenant(tenant, adding(message, NOW, (STORED_PLOT,))))
         counts.append(_stored(opened))
     assert counts[0] < counts[1] < counts[2] == counts[3]
     assert _stored(opened, "other") > len(b"plot")
     for session_id in ("ses_1", "ses_2"):
         await opened.store.commit(removing(session_id))
     assert _stored(opened) == 0
-    await opened.store.commit(removing("ses_3"))
+    await opened.store.commit(of_tenant("other", removing("ses_3")))
     assert _stored(opened, "other") == 0
 
 

@@ -102,7 +102,12 @@ async def test_lists_have_what_passes_in_order(
     chance = random.Random(7)
     sessions = await _fill(opened, 80, chance)
     await opened.store.commit(
-        Commit(session_id="ses_other", at=NOW, changes=(PutSession(make_session("ses_other", tenant="other")),))
+        Commit(
+            tenant="other",
+            session_id="ses_other",
+            at=NOW,
+            changes=(PutSession(make_session("ses_other", tenant="other")),),
+        )
     )
     for order in SessionOrder:
         for archived in (None, False, True):

@@ -79,8 +79,7 @@ async def test_the_messages_that_call_are_found_without_the_others(
     """By the id of a part or by the provider's id; not those that are hidden, wait, or are of another session."""
     monkeypatch.setattr(callers, "MAX_CALLERS", 2)
     reads = opened.store.of(DEFAULT_TENANT)
-    for session_id in ("ses_1", "ses_2"):
-        await opened.store.commit(creating(session_id))
+    await opened.store.commit(creating("ses_2"))
     messages = {
         name: make_answer(f"msg_{name}", ToolUse(name="read", call_id=call_id, input_json="{}"), session_id=session_id)
         for name, call_id, session_id in (

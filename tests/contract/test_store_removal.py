@@ -138,7 +138,7 @@ async def test_a_small_session_is_removed_at_once(
         await opened.store.commit(Commit(session_id="ses_gone", at=NOW, changes=taken, events=()))
         commit = msgspec.structs.replace(removing("ses_gone"), changes=(RemoveSession(STAGED),))
         assert (await opened.store.commit(commit)).is_unfinished == is_large
-        assert await opened.store.staged_sessions() == ((STAGED,) if is_large else ())
+        assert await opened.store.staged_sessions() == ((("default", STAGED),) if is_large else ())
     assert problems(tmp_path / "turnwire.db") == []
 
 
@@ -152,7 +152,7 @@ async def test_what_it_leaves_goes_in_steps(tmp_path: Path) -> None:
     is_more, steps = True, 0
     while is_more:
         async with opened_store(tmp_path) as opened:
-            assert await opened.store.staged_sessions() == (STAGED,)
+            assert await opened.store.staged_sessions() == (("default", STAGED),)
             is_more = await _drop(opened)
             steps += 1
         assert problems(tmp_path / "turnwire.db") == []

@@ -25,6 +25,7 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_part,
     make_session,
+    of_tenant,
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, opened_store
@@ -299,9 +300,10 @@ async def test_the_order_by_rank_is_that_of_ones_own_messages(opened: OpenedStor
         await opened.store.commit(adding(made))
     before = await ids(opened, "boat OR tide", order=SearchOrder.RANK)
     theirs = make_session("ses_b", tenant="b")
-    await opened.store.commit(Commit(session_id="ses_b", at=NOW, changes=(PutSession(theirs),)))
+    await opened.store.commit(Commit(tenant="b", session_id="ses_b", at=NOW, changes=(PutSession(theirs),)))
     for number in range(100):
-        await opened.store.commit(adding(make_message(f"msg_b{number}", "boat and much else " * 9, session_id="ses_b")))
+        message = make_message(f"msg_b{number}", "boat and much else " * 9, session_id="ses_b")
+        await opened.store.commit(of_tenant("b", adding(message)))
     assert await ids(opened, "boat OR tide", order=SearchOrder.RANK) == before
 
 
@@ -409,9 +411,9 @@ async def test_messages_of_any_time_are_found(opened: OpenedStore, year: int) ->
 async def test_tenants_find_their_own(opened: OpenedStore) -> None:
     """A word of another tenant is a word that is not there."""
     theirs = make_session("ses_b", tenant="b")
-    await opened.store.commit(Commit(session_id="ses_b", at=NOW, changes=(PutSession(theirs),)))
+    await opened.store.commit(Commit(tenant="b", session_id="ses_b", at=NOW, changes=(PutSession(theirs),)))
     await opened.store.commit(adding(make_message("msg_a", "secret")))
-    await opened.store.commit(adding(make_message("msg_b", "secret plan", session_id="ses_b")))
+    await opened.store.commit(of_tenant("b", adding(make_message("msg_b", "secret plan", session_id="ses_b"))))
     assert await ids(opened, "secret") == ["msg_a"]
     assert await ids(opened, "secret", tenant="b") == ["msg_b"]
     assert await ids(opened, "pl*") == []
@@ -423,11 +425,12 @@ async def test_tenants_find_their_own(opened: OpenedStore) -> None:
 async def test_a_search_reads_nothing_of_another_tenant(opened: OpenedStore) -> None:
     """A word that another tenant has as well takes the steps of one's own word, one that it has alone those of none."""
     theirs = make_session("ses_b", tenant="b")
-    await opened.store.commit(Commit(session_id="ses_b", at=NOW, changes=(PutSession(theirs),)))
+    await opened.store.commit(Commit(tenant="b", session_id="ses_b", at=NOW, changes=(PutSession(theirs),)))
     for number in range(20):
         await opened.store.commit(adding(make_message(f"msg_{number}", "shared shadow")))
     for number in range(300):
-        await opened.store.commit(adding(make_message(f"msg_b{number}", "shared theirs shallow", session_id="ses_b")))
+        message = make_message(f"msg_b{number}", "shared theirs shallow", session_id="ses_b")
+        await opened.store.commit(of_tenant("b", adding(message)))
     await cost(opened, "shared")  # FTS5 reads its own settings once
     assert await cost(opened, "shared") == await cost(opened, "shadow")
     assert await cost(opened, "theirs") == await cost(opened, "nobody")
@@ -460,10 +463,11 @@ async def test_a_session_that_is_stored_in_parts_is_found_once_it_is_all_there(o
     """In the commit that says so; before, nobody finds it."""
     placeholder = make_session("stg_a", tenant=staging_name("stg_a", "b"))
     parts = [PutMessage.whole(make_message(f"msg_{number}", "sail", session_id="stg_a")) for number in range(2)]
-    await opened.store.commit(Commit(session_id="stg_a", at=NOW, changes=(PutSession(placeholder), *parts)))
+    staging = Commit(tenant="b", session_id="stg_a", at=NOW, changes=(PutSession(placeholder), *parts))
+    await opened.store.commit(staging)
     assert await ids(opened, "sail", tenant="b") == []
     adopting = AdoptSession(make_session("ses_b", tenant="b"), "stg_a", 2)
-    await opened.store.commit(Commit(session_id="ses_b", at=NOW, changes=(adopting,)))
+    await opened.store.commit(Commit(tenant="b", session_id="ses_b", at=NOW, changes=(adopting,)))
     assert sorted(await ids(opened, "sail", tenant="b")) == ["msg_0", "msg_1"]
     assert await ids(opened, "sail") == []
     assert (await page(opened, "sail", tenant="b")).is_complete

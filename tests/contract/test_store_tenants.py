@@ -18,6 +18,7 @@ from tests.support.fakes.domain_values import (
     make_permission,
     make_session,
     make_turn,
+    of_tenant,
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, opened_store
@@ -43,11 +44,13 @@ FILE = make_file(BYTES)
 def _creating(tenant: str, session_id: str, seconds: float = 0) -> Commit:
     session = make_session(session_id, tenant=tenant, title="The same title")
     event = NewEvent(SessionCreated(SessionView(session)))
-    return Commit(session_id=session_id, at=later(seconds), changes=(PutSession(session),), events=(event,))
+    return Commit(
+        tenant=tenant, session_id=session_id, at=later(seconds), changes=(PutSession(session),), events=(event,)
+    )
 
 
-def _happening(session_id: str, times: int = 1) -> Commit:
-    return Commit(session_id=session_id, at=NOW, events=(NewEvent(QueueChanged(())),) * times)
+def _happening(tenant: str, session_id: str, times: int = 1) -> Commit:
+    return Commit(tenant=tenant, session_id=session_id, at=NOW, events=(NewEvent(QueueChanged(())),) * times)
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
             turn = PutTurn(make_turn(f"trn_{name}", session_id, tenant=name))
             permission = PutPermission(make_permission(f"per_{name}", session_id))
             file = PutFile(FILE.sha256, BYTES)
-            await running.store.commit(adding(message, NOW, (file,), turn, permission))
+            await running.store.commit(of_tenant(name, adding(message, NOW, (file,), turn, permission)))
         yield running
 
 
@@ -134,7 +137,7 @@ async def test_a_page_token_is_of_one_tenant(opened: OpenedStore) -> None:
 async def test_equal_bytes_are_two_files(opened: OpenedStore) -> None:
     """One tenant's go with its session, and the other's stay; a tenant that sent none has none."""
     assert await opened.store.of("c").files([FILE.sha256]) == {}
-    await opened.store.commit(removing("ses_a"))
+    await opened.store.commit(of_tenant("a", removing("ses_a")))
     assert await opened.store.of("a").files([FILE.sha256]) == {}
     assert await opened.store.of("b").files([FILE.sha256]) == {FILE.sha256: BYTES}
     assert await opened.store.of("b").session_file("ses_b", FILE.sha256) == BYTES
@@ -150,16 +153,16 @@ async def test_the_moment_of_a_tenant_is_that_of_its_newest_event(tmp_path: Path
         assert opened.store.moment("b").position == first.position + 1
     async with opened_store(tmp_path) as opened:
         begun = opened.store.moment("a")
-        await opened.store.commit(_happening("ses_b"))
+        await opened.store.commit(_happening("b", "ses_b"))
         assert opened.store.moment("a") == begun
-        await opened.store.commit(_happening("ses_a"))
+        await opened.store.commit(_happening("a", "ses_a"))
         assert opened.store.moment("a").position == begun.position + 2
 
 
 async def test_a_deleted_session_is_reported_to_its_tenant(opened: OpenedStore) -> None:
     """Its last event stays in the log of that tenant alone."""
     before = {name: (await opened.store.of(name).log_bounds()).head for name in ("a", "b")}
-    await opened.store.commit(removing("ses_a"))
+    await opened.store.commit(of_tenant("a", removing("ses_a")))
     [event] = events_in((await opened.store.of("a").log_events(before["a"], None)).frames)
     assert (event.session_id, event.WhichOneof("kind")) == ("ses_a", "session_deleted")
     assert (await opened.store.of("b").log_events(before["b"], None)).frames == ()
@@ -168,7 +171,7 @@ async def test_a_deleted_session_is_reported_to_its_tenant(opened: OpenedStore) 
 
 async def test_a_pruned_session_is_reported_to_its_tenant(opened: OpenedStore) -> None:
     """Others are not told that it lost events, nor that it exists."""
-    await opened.store.commit(_happening("ses_a", PRUNE_SLACK + 20))
+    await opened.store.commit(_happening("a", "ses_a", PRUNE_SLACK + 20))
     [lost] = (await opened.store.of("a").log_events(0, None)).pruned
     assert lost.session_id == "ses_a"
     assert (await opened.store.of("b").log_events(0, None)).pruned == ()
@@ -177,10 +180,11 @@ async def test_a_pruned_session_is_reported_to_its_tenant(opened: OpenedStore) -
 async def test_a_replay_has_no_message_of_another_session(opened: OpenedStore) -> None:
     """The id of a message that was removed may be one of an imported session, of the same tenant or of another."""
     store, gone = opened.store.of("a"), NewEvent(MessageRemoved("msg_waits"))
-    await opened.store.commit(adding(make_message("msg_waits", "of a", session_id="ses_a")))
-    await opened.store.commit(Commit(session_id="ses_a", at=NOW, changes=(RemoveMessage("msg_waits"),), events=(gone,)))
+    await opened.store.commit(of_tenant("a", adding(make_message("msg_waits", "of a", session_id="ses_a"))))
+    taking_back = Commit(session_id="ses_a", at=NOW, changes=(RemoveMessage("msg_waits"),), events=(gone,))
+    await opened.store.commit(of_tenant("a", taking_back))
     before = (await store.session_events("ses_a", 0, None)).frames
-    await opened.store.commit(adding(make_message("msg_waits", "secret of b", session_id="ses_b")))
+    await opened.store.commit(of_tenant("b", adding(make_message("msg_waits", "secret of b", session_id="ses_b"))))
     after = (await store.session_events("ses_a", 0, None)).frames
     assert after == before
     assert b"secret of b" not in b"".join((await store.log_events(0, None)).frames)
@@ -202,10 +206,10 @@ async def test_any_history_gives_each_tenant_its_own_log(tmp_path: Path) -> None
                 own.append(f"ses_{number}")
                 commit, kind = _creating(tenant, own[-1]), "session_created"
             elif chance.random() < 0.1:
-                commit, kind = removing(own.pop(chance.randrange(len(own)))), "session_deleted"
+                commit, kind = of_tenant(tenant, removing(own.pop(chance.randrange(len(own))))), "session_deleted"
                 expected[tenant] = [one for one in expected[tenant] if one[0] != commit.session_id]
             else:
-                commit, kind = _happening(chance.choice(own)), "queue_changed"
+                commit, kind = _happening(tenant, chance.choice(own)), "queue_changed"
             await opened.store.commit(commit)
             expected[tenant].append((commit.session_id, kind))
         for tenant, wanted in expected.items():

@@ -77,9 +77,11 @@ class Environment:
         """
         return await self.store.of(principal.tenant).cached_session(session_id)
 
-    def commit(self, session_id: str, work: Work, at: datetime) -> Future[Committed]:
-        """Stores work in one session in one transaction; see `Store.commit`."""
-        return self.store.commit(Commit(session_id=session_id, at=at, changes=work.changes, events=work.events))
+    def commit(self, tenant: str, session_id: str, work: Work, at: datetime) -> Future[Committed]:
+        """Stores work in one session of a tenant in one transaction; see `Store.commit`."""
+        return self.store.commit(
+            Commit(tenant=tenant, session_id=session_id, at=at, changes=work.changes, events=work.events)
+        )
 
     def publish(self, turn: Turn, kind: EphemeralKind) -> None:
         """Publishes an event of a turn that is not stored to the watchers of its session, and of all of its tenant."""

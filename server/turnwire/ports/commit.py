@@ -12,11 +12,14 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question, QuestionHold
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
-from turnwire.domain.principal import Principal
+from turnwire.domain.principal import DEFAULT_TENANT, Principal
 
 
 class PutSession(Struct, frozen=True):
-    """Creates the commit's session (revision 1) or replaces its settings (the stored revision plus 1)."""
+    """Creates the commit's session (revision 1) or replaces its settings (the stored revision plus 1).
+
+    `ports.store.Store.commit` raises IdTaken when a session is to be created whose id there is, whoever has it.
+    """
 
     session: Session
 
@@ -221,7 +224,8 @@ class AdoptSession(Struct, frozen=True):
     and messages that have the ids and the tenant that they will have. Where a session of this id was deleted before,
     its sequences go on. The session keeps its own time of the last change.
 
-    `ports.store.Store.commit` raises StorageError when messages are missing.
+    `ports.store.Store.commit` raises IdTaken when something has the id of the session, or another tenant's session had
+    it of which events are left, and StorageError when messages are missing.
     """
 
     session: Session
@@ -278,6 +282,9 @@ class NewEvent(Struct, frozen=True):
 class Commit(Struct, frozen=True, kw_only=True):
     """One unit of work in one session."""
 
+    tenant: str = DEFAULT_TENANT
+    """Whose session it is: to a commit, that of another tenant does not exist. One that is stored in parts is that of
+    the tenant who is to have it."""
     session_id: str
     at: datetime
     """Time of its events and of the session's last change."""

@@ -354,7 +354,8 @@ class Store(StagingStore, Protocol):
         when the unit is durable and published. Cancelling it changes nothing: a unit is stored whole or not at all.
 
         Raises:
-            SessionNotFound: the session does not exist (any more) and the commit does not create it.
+            SessionNotFound: the tenant has no such session (any more) and the commit does not create it.
+            IdTaken: something that the commit creates has an id of something else.
             StaleVersion: the session's settings were changed since they were read.
         """
         ...

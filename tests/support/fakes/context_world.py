@@ -67,7 +67,7 @@ class World:
         """Runs the whole turn and stores its end."""
         work = await TurnRun(self.environment, self.turn).run(Room(1))
         assert work is not None
-        await self.environment.commit("ses_1", work, self.environment.clock())
+        await self.environment.commit(self.turn.tenant, "ses_1", work, self.environment.clock())
         return work.events[-1].kind  # type: ignore[return-value]
 
 

@@ -184,6 +184,11 @@ def adding(message: Message, at: datetime = NOW, files: tuple[FileChange, ...] =
     )
 
 
+def of_tenant(tenant: str, commit: Commit) -> Commit:
+    """Returns a commit for a session of another tenant than the default one."""
+    return msgspec.structs.replace(commit, tenant=tenant)
+
+
 def removing(session_id: str = "ses_1") -> Commit:
     """Returns the commit that removes a session, with its last event."""
     return Commit(session_id=session_id, at=NOW, changes=(RemoveSession(),), events=(NewEvent(SessionDeleted()),))

@@ -41,9 +41,13 @@ class StepJournal:
     only.
     """
 
-    def __init__(self, environment: Environment, stream: MessageStream, check: CallCheck) -> None:
-        """Takes the stream to save and the check of its calls; nothing is saved before `note_change`."""
+    def __init__(self, environment: Environment, tenant: str, stream: MessageStream, check: CallCheck) -> None:
+        """Takes whose session it is, the stream to save and the check of its calls.
+
+        Nothing is saved before `note_change`.
+        """
         self._environment = environment
+        self._tenant = tenant
         self._stream = stream
         self._check = check
         self._unchecked = deque[int]()
@@ -171,7 +175,7 @@ class StepJournal:
         unsaved, ended, self._ended = self._stream.take_unsaved(), tuple(self._ended), []
         message, growth = self._stream.take_growth(unsaved)
         work = Work((PutMessage(message, unsaved, growth=growth),), self._endings(message, ended))
-        saving = self._environment.commit(message.session_id, work, now)
+        saving = self._environment.commit(self._tenant, message.session_id, work, now)
         self._in_flight.add(saving)
         saving.add_done_callback(partial(self._finish_save, unsaved, ended))
 

@@ -156,7 +156,7 @@ class Compactor:
         """Counts a summary that is not stored."""
         self.paid.append(message)
         spent = spent_by_call(self._turn, message, message.created_at)
-        paying = self._environment.commit(message.session_id, spent, message.created_at)
+        paying = self._environment.commit(self._turn.tenant, message.session_id, spent, message.created_at)
         paying.add_done_callback(self._note_unpaid)
 
     def _note_unpaid(self, paying: Future[Committed]) -> None:
@@ -178,7 +178,7 @@ class Compactor:
             settings=self._environment.settings,
             new_id=self._environment.new_id,
         )
-        await asyncio.shield(self._environment.commit(message.session_id, work, message.created_at))
+        await asyncio.shield(self._environment.commit(self._turn.tenant, message.session_id, work, message.created_at))
 
     def _message(self, text: str, draft: Draft, plan: Plan, summariser: Summariser) -> Message:
         environment, paid, now = self._environment, summariser.paid(), self._environment.clock()

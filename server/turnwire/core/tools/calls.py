@@ -41,7 +41,7 @@ class ToolCalls:
         questions: Questions of these calls that an earlier process left.
         """
         self._client_tools = client_tools
-        self._calls = calls = StoredCalls(environment, message)
+        self._calls = calls = StoredCalls(environment, turn.tenant, message)
         self._permissions = PermissionAnswers(calls, permissions, environment.clock)
         self.client = ClientCalls(environment, calls, client_tools)
         """Those that a client answers, and may claim before."""

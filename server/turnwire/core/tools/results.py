@@ -85,9 +85,10 @@ class StoredCalls:
     each time. Used on the event loop only.
     """
 
-    def __init__(self, environment: Environment, message: Message) -> None:
-        """Takes the ended message with the calls."""
+    def __init__(self, environment: Environment, tenant: str, message: Message) -> None:
+        """Takes whose session it is, and the ended message with the calls."""
         self._environment = environment
+        self._tenant = tenant
         self._storing: dict[int, Future[Committed]] = {}
         self._asking: dict[int, ToolUse] = {}
         self._changed = asyncio.Event()
@@ -132,7 +133,7 @@ class StoredCalls:
         before = {index: self.call(index) for index in calls}
         now = self._environment.clock()
         self.message, work = settle_calls(self.message, calls, now)
-        storing = self._environment.commit(self.message.session_id, (further or Work()) + work, now)
+        storing = self._environment.commit(self._tenant, self.message.session_id, (further or Work()) + work, now)
         self._storing.update(dict.fromkeys(calls, storing))
         for index, call in before.items():
             self._asking.pop(index, None)

@@ -134,7 +134,8 @@ class ServerCalls:
             indexes, now = tuple(sorted(self._unsaved_logs)), self._environment.clock()
             self._unsaved_logs.clear()
             message = self._calls.message
-            saving = self._environment.commit(message.session_id, Work((PutMessage(message, indexes),)), now)
+            work = Work((PutMessage(message, indexes),))
+            saving = self._environment.commit(self._turn.tenant, message.session_id, work, now)
             saving.add_done_callback(partial(self._finish_flush, indexes))
             await asyncio.wait((saving,))
 

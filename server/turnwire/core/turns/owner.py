@@ -65,19 +65,23 @@ class SessionTurns:
     def __init__(
         self,
         environment: Environment,
+        tenant: str,
         session_id: str,
         slots: Room,
         forget: Callable[[str], None],
+        *,
         on_ended: Callable[[Turn], None],
     ) -> None:
         """Args:
         environment: Ports and settings.
+        tenant: Whose session it is.
         session_id: The session.
         slots: Bounds the turns whose model is asked at the same time, on the whole server; tenants have turns.
         forget: Called when nothing runs or waits any more.
         on_ended: Called when the end of a turn is stored.
         """
         self._environment = environment
+        self._tenant = tenant
         self._session_id = session_id
         self._slots = slots
         self._forget = forget
@@ -89,7 +93,9 @@ class SessionTurns:
         self._uncancelled = Uncancelled()
         self.queue = SessionQueue()
         self._waiting = WaitingPlaces(environment.store, self.queue, self._stopping, environment.beginnings)
-        self.changes = QueueChanges(environment, session_id, self.queue, self._aim_of, self._interrupt)
+        self.changes = QueueChanges(
+            environment, tenant, session_id, self.queue, self._aim_of, interrupt=self._interrupt
+        )
         self.run: TurnRun | None = None
 
     def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Place:
@@ -118,7 +124,8 @@ class SessionTurns:
 
     def start(self, place: Place, work: Work) -> asyncio.Future[Committed]:
         """Stores a message in its place, and starts its turn or queues it; see `Turns.start`."""
-        place.durable = self._environment.commit(self._session_id, self.unarchiving() + work, place.turn.created_at)
+        stored = self.unarchiving() + work
+        place.durable = self._environment.commit(self._tenant, self._session_id, stored, place.turn.created_at)
         self._reserved = None
         if place.queue_position:
             place.durable.add_done_callback(partial(self._note_stored, place))
@@ -365,7 +372,7 @@ class SessionTurns:
         """
         for attempt in itertools.count():
             try:
-                await self._environment.commit(self._session_id, work, self._environment.clock())
+                await self._environment.commit(self._tenant, self._session_id, work, self._environment.clock())
                 self._report_ended(work)
                 return True
             except StorageError as error:

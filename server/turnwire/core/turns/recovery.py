@@ -58,13 +58,13 @@ async def resume_or_end(
         work = await end_stored_turn(environment, turn, interrupted if interrupted_by else RESTARTED)
         if is_newest:
             work += Work((), (NewEvent(SessionStatusChanged(False)),))
-        await environment.commit(turn.session_id, work, now)
+        await environment.commit(turn.tenant, turn.session_id, work, now)
         for ended in ended_turns(work):
             environment.observer.turn_ended(ended, None)
         return None
     attempts = turn.resumes if turn.steps == len(point.steps) else 0
     resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
-    await environment.commit(turn.session_id, Work((PutTurn(resumed),)), now)
+    await environment.commit(turn.tenant, turn.session_id, Work((PutTurn(resumed),)), now)
     asked = sum(permission.turn_id == turn.turn_id for permission in permissions)
     environment.open_permissions.take(turn.tenant, turn.turn_id, asked)
     if point.waits_for_calls:  # it had room before the restart

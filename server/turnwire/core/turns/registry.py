@@ -361,7 +361,7 @@ class Turns:
         if owner is None:
             forget = partial(self._forget, tenant)
             owner = self._owners[session_id] = SessionTurns(
-                self._environment, session_id, self._slots, forget, self._on_ended
+                self._environment, tenant, session_id, self._slots, forget, on_ended=self._on_ended
             )
             self._tenants.setdefault(tenant, {})[session_id] = owner
         return owner

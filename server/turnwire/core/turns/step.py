@@ -129,9 +129,11 @@ class Step:
         self._on_output = on_output
         self._is_reopened = reopened is not None
         message, work = self._begin(request.sent, reopened)
-        self._added: asyncio.Future[Committed] = environment.commit(turn.session_id, work, message.updated_at)
+        self._added: asyncio.Future[Committed] = environment.commit(
+            turn.tenant, turn.session_id, work, message.updated_at
+        )
         self._stream = MessageStream(message, self._publish, environment.new_id, environment.settings.limits)
-        self._journal = StepJournal(environment, self._stream, self._asked.problem_of)
+        self._journal = StepJournal(environment, turn.tenant, self._stream, self._asked.problem_of)
 
     @property
     def pending_notice(self) -> RetryScheduled | None:
@@ -271,7 +273,7 @@ class EndedStep:
             )
         self._storing: asyncio.Future[Committed] | None = None
         if end.work.changes:
-            self._storing = environment.commit(turn.session_id, end.work, end.message.updated_at)
+            self._storing = environment.commit(turn.tenant, turn.session_id, end.work, end.message.updated_at)
 
     @property
     def pending_notice(self) -> None:

@@ -188,7 +188,7 @@ class Conversations:
             + receipt_record(principal, new, receipt)
         )
         with self._reservations.reserve(principal.tenant, (message,), files, told=(message,)) as reserved:
-            storing = self._environment.commit(message.session_id, work, message.created_at)
+            storing = self._environment.commit(principal.tenant, message.session_id, work, message.created_at)
             reserved.until(storing)
         committed = await asyncio.shield(storing)
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)

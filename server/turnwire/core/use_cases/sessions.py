@@ -158,7 +158,9 @@ class Sessions:
             work += Work((MarkArchived(is_archived, view.active_turn_id, view.queue, view.open_requests),))
         if not work.changes:
             return session.head_sequence
-        committed = await asyncio.shield(self._environment.commit(session_id, work, self._environment.clock()))
+        committed = await asyncio.shield(
+            self._environment.commit(principal.tenant, session_id, work, self._environment.clock())
+        )
         return committed.before_sequence
 
     async def _once(
@@ -177,7 +179,7 @@ class Sessions:
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))
         with self._reservations.reserve(principal.tenant, (session,), told=(session,), is_new_session=True) as reserved:
-            storing = self._environment.commit(session.session_id, work, now)
+            storing = self._environment.commit(principal.tenant, session_id, work, now)
             reserved.until(storing)
         committed = await asyncio.shield(storing)
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
@@ -191,7 +193,7 @@ class Sessions:
     async def delete(self, principal: Principal, session_id: str) -> None:
         """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
         await self._of(principal).session(session_id)
-        await self._uncancelled.run(self._delete(session_id))
+        await self._uncancelled.run(self._delete(principal.tenant, session_id))
 
     async def give_title(self, turn: Turn, title: str, spent: Work) -> bool:
         """Stores the title that a model made, unless the session has one by now, and what that has used in any case.
@@ -212,7 +214,7 @@ class Sessions:
                 titled = msgspec.structs.replace(session, title=title, revision=session.revision + 1, updated_at=now)
                 work += Work((PutSession(titled),), (NewEvent(SessionUpdated(self._turns.view(titled))),))
             if work.changes:
-                await self._environment.commit(turn.session_id, work, now)
+                await self._environment.commit(turn.tenant, turn.session_id, work, now)
             return not session.title
 
     async def aclose(self) -> None:
@@ -226,16 +228,16 @@ class Sessions:
     def _of(self, principal: Principal) -> TenantStore:
         return self._environment.store.of(principal.tenant)
 
-    async def _delete(self, session_id: str) -> None:
+    async def _delete(self, tenant: str, session_id: str) -> None:
         self._turns.refuse_messages(session_id)
         try:
             await self._turns.end_turns(session_id)
             await self.before_removal(session_id)
             staged_id = self._environment.new_id("stg")
             work = Work((RemoveSession(staged_id),), (NewEvent(SessionDeleted()),))
-            removed = await self._environment.commit(session_id, work, self._environment.clock())
+            removed = await self._environment.commit(tenant, session_id, work, self._environment.clock())
             if removed.is_unfinished:
-                self._staging.drop(staged_id)
+                self._staging.drop(tenant, staged_id)
             self._environment.kept.forget(session_id)
         finally:
             self._turns.accept_messages(session_id)
@@ -250,13 +252,13 @@ class Sessions:
         now, record = self._environment.clock(), receipt_record(principal, change, Receipt(session_id=session_id))
         if changed == session:
             if record.changes:
-                await self._environment.commit(session_id, record, now)
+                await self._environment.commit(principal.tenant, session_id, record, now)
             return self._turns.view(session)
         changed = msgspec.structs.replace(changed, revision=session.revision + 1, updated_at=now)
         event = NewEvent(SessionUpdated(self._turns.view(changed)))
         work = Work((PutSession(changed),), (event,)) + record
         with self._reservations.reserve(principal.tenant, (changed,), told=(changed,)) as reserved:
-            storing = self._environment.commit(session_id, work, now)
+            storing = self._environment.commit(principal.tenant, session_id, work, now)
             reserved.until(storing)
         committed = await asyncio.shield(storing)
         return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))

@@ -84,7 +84,7 @@ class ToolResults:
             now = environment.clock()
             message, settling = settle_calls(message, {part.index: result.apply_to(call, now)}, now)
             work = Work(result.contents) + settling + self._turns.unarchiving(session.session_id)
-            committed = await environment.commit(session.session_id, work, now)
+            committed = await environment.commit(session.tenant, session.session_id, work, now)
             return message.parts[part.index], committed.sequence
 
     @contextlib.asynccontextmanager

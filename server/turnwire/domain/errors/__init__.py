@@ -33,7 +33,7 @@
     |   +-- ProviderStreamFailed
     |       +-- ProviderAnswerOverLimit
     +-- StorageError
-    |   +-- StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
+    |   +-- IdTaken  StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
     +-- ShuttingDown
 
 Only `api/wire/status.py` maps them to status codes.
@@ -108,6 +108,7 @@ from turnwire.domain.errors.requests import (
     WrongState,
 )
 from turnwire.domain.errors.storage import (
+    IdTaken,
     StorageBusy,
     StorageCorrupt,
     StorageError,
@@ -123,6 +124,7 @@ __all__ = [
     "EventsCompacted",
     "ExportChanged",
     "FieldViolation",
+    "IdTaken",
     "ImportRunning",
     "InvalidRequest",
     "LeaseHeld",

@@ -12,6 +12,15 @@ class StorageError(DomainError):
     """Whether the same work may succeed later: the disk or another process was in its way."""
 
 
+class IdTaken(StorageError):
+    """Something else has an id that was to be given, maybe of another tenant."""
+
+    @classmethod
+    def of(cls, kind: str, taken_id: str) -> "IdTaken":
+        """Returns the error for one thing, such as a "message"."""
+        return cls(f"{kind} {taken_id} is there already, and something else", {"id": taken_id})
+
+
 class StorageBusy(StorageError):
     """Another process holds the database."""
 

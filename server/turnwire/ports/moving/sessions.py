@@ -1,12 +1,13 @@
 """What the store does for whole sessions: it reads them for archives, and takes those that are stored in parts."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from msgspec import Struct
 
 from turnwire.domain.archive.records import Record
+from turnwire.domain.conversation.sessions import Session
 
 
 class SessionNames(Struct, frozen=True):
@@ -47,6 +48,10 @@ class ArchivableStore(Protocol):
         """Returns the ids of all sessions in the order of their creation; those of one moment by id."""
         ...
 
+    async def known_sessions(self, session_ids: Sequence[str]) -> tuple[Session, ...]:
+        """Returns the tenant's sessions that have one of these ids."""
+        ...
+
     async def is_taken(self, names: SessionNames) -> bool:
         """Returns whether something else has one of these ids, whatever tenant has it.
 
@@ -62,6 +67,6 @@ class ArchivableStore(Protocol):
 class StagingStore(Protocol):
     """Sessions that are stored in parts; a part of `ports.store.Store`. See `ports.commit.AdoptSession`."""
 
-    async def staged_sessions(self) -> tuple[str, ...]:
-        """Returns the ids of the sessions that are stored in parts and not adopted."""
+    async def staged_sessions(self) -> tuple[tuple[str, str], ...]:
+        """Returns the sessions that are stored in parts and not adopted: for which tenant each is, and its id."""
         ...

@@ -174,7 +174,7 @@ class SqliteStore:
         """Returns the reads of what a tenant has."""
         return TenantReads(self._reads, tenant, has_room=has_room)
 
-    async def staged_sessions(self) -> tuple[str, ...]:
+    async def staged_sessions(self) -> tuple[tuple[str, str], ...]:
         """Returns the ids of sessions that are not all there."""
         return await run(self._reading, staged_sessions)
 

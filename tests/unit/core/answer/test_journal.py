@@ -51,7 +51,7 @@ class Step:
         message = make_answer("msg_1", status=MessageStatus.STREAMING)
         self.stream = MessageStream(message, lambda _: None, environment.new_id, Limits())
         self.checks = Checks()
-        self.journal = StepJournal(environment, self.stream, self.checks)
+        self.journal = StepJournal(environment, "default", self.stream, self.checks)
 
     def take(self, *items: StreamItem) -> None:
         """Applies items as the turn runner does."""

@@ -36,7 +36,7 @@ class Stored:
     async def _session(self, session_id: str) -> Session:
         return self.sessions[session_id]
 
-    async def _commit(self, session_id: str, work: Work, _at: datetime) -> None:
+    async def _commit(self, _tenant: str, session_id: str, work: Work, _at: datetime) -> None:
         self.storing.append(asyncio.get_running_loop().create_future())
         await self.storing[-1]
         [put] = work.changes

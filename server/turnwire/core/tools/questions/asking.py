@@ -364,7 +364,7 @@ class Questions:
         return storing
 
     def _commit(self, work: Work) -> "Future[Committed]":
-        return self._environment.commit(self._turn.session_id, work, self._environment.clock())
+        return self._environment.commit(self._turn.tenant, self._turn.session_id, work, self._environment.clock())
 
     def _count_live(self, by: int) -> None:
         if not self._is_over:  # `end` has taken all of them off

@@ -81,19 +81,23 @@ class QueueChanges:
     def __init__(
         self,
         environment: Environment,
+        tenant: str,
         session_id: str,
         queue: SessionQueue,
         aim_of: Callable[[BusyPolicy], str],
+        *,
         interrupt: Callable[[Place], None],
     ) -> None:
         """Args:
         environment: Ports and settings.
+        tenant: Whose session it is.
         session_id: The session.
         queue: Its queue.
         aim_of: Returns the turn that a message with a policy acts on.
         interrupt: Called when a change is stored: ends the turn that a message is to interrupt from now on.
         """
         self._environment = environment
+        self._tenant = tenant
         self._session_id = session_id
         self._queue = queue
         self._aim_of = aim_of
@@ -234,4 +238,5 @@ class QueueChanges:
             self._queue.put_back(place, former)
 
     def _commit(self, work: Work) -> "asyncio.Future[Committed]":
-        return self._environment.commit(self._session_id, work + self._queue.changed(), self._environment.clock())
+        changed = work + self._queue.changed()
+        return self._environment.commit(self._tenant, self._session_id, changed, self._environment.clock())

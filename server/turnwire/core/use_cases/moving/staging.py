@@ -34,21 +34,21 @@ RETRY_SECONDS = 60.0
 class Staging:
     """Stores sessions in parts, and drops what was not adopted.
 
-    `_leftovers` has the ids to drop: those of a dead process at the start, and each session that was given up, or that
-    is large and was deleted. The one task of `start` drops them in small commits; `aclose` ends it, and the next start
-    goes on. Between them are events, which are set when all before them are gone.
+    `_leftovers` has what to drop, by tenant and id: those of a dead process at the start, and each session that was
+    given up, or that is large and was deleted. The one task of `start` drops them in small commits; `aclose` ends it,
+    and the next start goes on. Between them are events, which are set when all before them are gone.
     """
 
     def __init__(self, environment: Environment) -> None:
         """Takes the ports."""
         self._environment = environment
-        self._leftovers: asyncio.Queue[str | asyncio.Event] = asyncio.Queue()
+        self._leftovers: asyncio.Queue[tuple[str, str] | asyncio.Event] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Looks for what a dead process has left, and starts to drop it. Raises StorageError."""
-        for staged_id in await self._environment.store.staged_sessions():
-            self.drop(staged_id)
+        for tenant, staged_id in await self._environment.store.staged_sessions():
+            self.drop(tenant, staged_id)
         self._task = asyncio.create_task(self._run(), name="staged sessions")
 
     async def aclose(self) -> None:
@@ -70,23 +70,23 @@ class Staging:
         self._leftovers.put_nowait(gone)
         await gone.wait()
 
-    def drop(self, staged_id: str) -> None:
-        """Removes a staged session, a little at a time, later."""
-        self._leftovers.put_nowait(staged_id)
+    def drop(self, tenant: str, staged_id: str) -> None:
+        """Removes a session that was staged for a tenant, a little at a time, later."""
+        self._leftovers.put_nowait((tenant, staged_id))
 
     async def _run(self) -> None:
         while True:
             match await self._leftovers.get():
-                case str(staged_id):
-                    await self._drop(staged_id)
+                case (tenant, staged_id):
+                    await self._drop(tenant, staged_id)
                 case gone:
                     gone.set()
 
-    async def _drop(self, staged_id: str) -> None:
+    async def _drop(self, tenant: str, staged_id: str) -> None:
         while True:
             work = Work((DropStaged(PART_CHANGES),))
             try:
-                done = await self._environment.commit(staged_id, work, self._environment.clock())
+                done = await self._environment.commit(tenant, staged_id, work, self._environment.clock())
             except (SessionNotFound, ShuttingDown):  # the next start drops what is left
                 return
             except StorageError:
@@ -122,7 +122,7 @@ class StagedSession:
             name = staging_name(self._id, self._tenant)
             placeholder = Session(session_id=self._id, tenant=name, created_at=now, updated_at=now)
             first = (PutSession(placeholder),)
-        self._storing = self._environment.commit(self._id, Work((*first, *changes)), now)
+        self._storing = self._environment.commit(self._tenant, self._id, Work((*first, *changes)), now)
         self._storing.add_done_callback(_retrieve)
 
     async def stored(self) -> None:
@@ -134,8 +134,10 @@ class StagedSession:
         """Gives the session's files to the tenant. Call it before `adopt` when there are any."""
         await self.stored()
         work = Work((MoveFiles(self._tenant, PART_BYTES),))
-        while (await asyncio.shield(self._environment.commit(self._id, work, self._environment.clock()))).is_unfinished:
-            pass
+        is_unfinished = True
+        while is_unfinished:
+            moving = self._environment.commit(self._tenant, self._id, work, self._environment.clock())
+            is_unfinished = (await asyncio.shield(moving)).is_unfinished
 
     def adopt(self, session: Session, messages: int, work: Work) -> "Future[Committed]":
         """Makes the session what it is to be, with further work in the same commit.
@@ -149,12 +151,12 @@ class StagedSession:
             The store's own future, which nobody may cancel.
         """
         adopting = Work((AdoptSession(session, self._id, messages),)) + work
-        return self._environment.commit(session.session_id, adopting, self._environment.clock())
+        return self._environment.commit(self._tenant, session.session_id, adopting, self._environment.clock())
 
     def drop(self) -> None:
         """Gives the session up."""
         if self._is_stored:
-            self._staging.drop(self._id)
+            self._staging.drop(self._tenant, self._id)
 
 
 def _retrieve(storing: "Future[Committed]") -> None:

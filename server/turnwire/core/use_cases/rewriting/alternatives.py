@@ -57,7 +57,7 @@ class Alternatives:
             work = Work((*required, SelectPath(message_id, PathEnd.NEWEST)), (told,))
             work += receipt_record(principal, request, Receipt(session_id=session_id, message_id=message_id))
             self._turns.check_idle(session_id)
-            committed = await self._environment.commit(session_id, work, self._environment.clock())
+            committed = await self._environment.commit(principal.tenant, session_id, work, self._environment.clock())
             return Receipt(session_id=session_id, sequence=committed.before_sequence)
 
         return (await self._requests.once(principal, request, self._uncancelled, carry_out)).sequence

@@ -139,7 +139,7 @@ class SessionForks:
         events = _events(copy)
         if len(changes) <= PART_CHANGES:
             work = Work((PutSession(copy), *changes), events) + record
-            return self._environment.commit(copy.session_id, work, copy.created_at)
+            return self._environment.commit(copy.tenant, copy.session_id, work, copy.created_at)
         staged = self._staging.begin(copy.tenant)
         try:
             for part in await asyncio.to_thread(lambda: list(parts_of(changes))):

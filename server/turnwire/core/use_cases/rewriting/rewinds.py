@@ -84,5 +84,5 @@ class Rewinds:
         told = ConversationChanged(why, None, reread=isinstance(change, ShowMessages))
         work = Work((change,), (NewEvent(told),)) + receipt_record(principal, request, Receipt(session_id=session_id))
         self._turns.check_idle(session_id)
-        committed = await self._environment.commit(session_id, work, self._environment.clock())
+        committed = await self._environment.commit(principal.tenant, session_id, work, self._environment.clock())
         return Rewind(committed.before_sequence, committed.rewound.messages if committed.rewound is not None else 0)

@@ -141,7 +141,7 @@ class Titles:
         """Counts a call without a title, without waiting."""
         spent = self._spent(turn, call)
         if spent.changes:
-            paying = self._environment.commit(turn.session_id, spent, self._environment.clock())
+            paying = self._environment.commit(turn.tenant, turn.session_id, spent, self._environment.clock())
             paying.add_done_callback(lambda done: self._note_unpaid(turn, done))
 
     @staticmethod

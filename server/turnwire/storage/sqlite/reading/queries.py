@@ -54,6 +54,12 @@ def session(db: sqlite3.Connection, tenant: str, session_id: str) -> Session:
     return session_of(*row)
 
 
+def known_sessions(db: sqlite3.Connection, tenant: str, session_ids: Sequence[str]) -> tuple[Session, ...]:
+    """Returns those of some sessions that there are; see `TenantStore.known_sessions`."""
+    rows = (db.execute(f"SELECT {SESSION_COLUMNS} {ONE_SESSION}", (tenant, one)).fetchone() for one in session_ids)
+    return tuple(session_of(*row) for row in rows if row)
+
+
 def message(
     db: sqlite3.Connection, tenant: str, session_id: str, message_id: str, *, max_bytes: int | None = None
 ) -> Message:

@@ -1,6 +1,6 @@
 """What one tenant has, as the store reads it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -116,6 +116,10 @@ class TenantReads:
     async def session_ids(self) -> tuple[str, ...]:
         """Returns the ids of all sessions."""
         return await self._reads.long.read(archives.session_ids, self._tenant)
+
+    async def known_sessions(self, session_ids: Sequence[str]) -> tuple[Session, ...]:
+        """Returns those of some sessions that there are."""
+        return await run(self._reads.connection, queries.known_sessions, self._tenant, session_ids)
 
     async def is_taken(self, names: SessionNames) -> bool:
         """Returns whether an id is taken."""

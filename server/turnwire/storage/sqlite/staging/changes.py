@@ -2,11 +2,12 @@
 
 import sqlite3
 
-from turnwire.domain.errors import SessionNotFound, StorageError
-from turnwire.domain.principal import is_staging, removed_id
+from turnwire.domain.errors import IdTaken, SessionNotFound, StorageError
+from turnwire.domain.principal import is_staging, removed_id, staged_for
 from turnwire.ports.commit import AdoptSession, DropStaged, MoveFiles
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.listing.entries import list_session
+from turnwire.storage.sqlite.staging.queries import is_left
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text
 
 MAX_DROPPED_BYTES = 4 * 2**20
@@ -25,14 +26,17 @@ def adopt(db: sqlite3.Connection, change: AdoptSession) -> SessionRow:
     """Gives a staged session its id and its tenant. Costs the same however long the session is, but for one count.
 
     Raises:
-        SessionNotFound: nothing is staged under this id.
+        SessionNotFound: nothing is staged under this id for the session's tenant.
+        IdTaken: the session's id is not free; that nothing has it the caller knows.
         StorageError: messages or files are missing.
     """
     session = change.session
     query = "SELECT id, tenant, branched_at FROM sessions WHERE session_id = ?"
     row = db.execute(query, (change.staged_id,)).fetchone()
-    if row is None or not is_staging(row[1]):
+    if row is None or not is_staging(row[1]) or staged_for(row[1]) != session.tenant:
         raise SessionNotFound(change.staged_id)
+    if is_left(db, session.tenant, session.session_id):
+        raise IdTaken.of("session", session.session_id)
     (found,) = db.execute("SELECT count(*) FROM messages WHERE session = ?", (row[0],)).fetchone()
     if found != change.messages or db.execute("SELECT 1 FROM files WHERE tenant = ? LIMIT 1", (row[1],)).fetchone():
         raise StorageError(f"session {session.session_id} is not all there", {"id": session.session_id})

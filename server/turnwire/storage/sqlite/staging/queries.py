@@ -4,16 +4,17 @@ import sqlite3
 
 import msgspec
 
-from turnwire.domain.principal import STAGING_MARK, removed_id
+from turnwire.domain.principal import STAGING_MARK, removed_id, staged_for
 from turnwire.ports.moving.sessions import SessionNames
 
 _BEHIND_MARK = chr(ord(STAGING_MARK) + 1)
 
 
-def staged_sessions(db: sqlite3.Connection) -> tuple[str, ...]:
-    """Returns the ids of sessions that are not all there; see `Store.staged_sessions`."""
-    query = "SELECT session_id FROM sessions WHERE tenant >= ? AND tenant < ? ORDER BY id"
-    return tuple(session_id for (session_id,) in db.execute(query, (STAGING_MARK, _BEHIND_MARK)))
+def staged_sessions(db: sqlite3.Connection) -> tuple[tuple[str, str], ...]:
+    """Returns the sessions that are not all there; see `Store.staged_sessions`."""
+    query = "SELECT tenant, session_id FROM sessions WHERE tenant >= ? AND tenant < ? ORDER BY id"
+    rows = db.execute(query, (STAGING_MARK, _BEHIND_MARK))
+    return tuple((staged_for(tenant), session_id) for tenant, session_id in rows)
 
 
 def removed_sessions(db: sqlite3.Connection) -> frozenset[str]:
@@ -22,13 +23,16 @@ def removed_sessions(db: sqlite3.Connection) -> frozenset[str]:
     return frozenset(removed_id(tenant) for (tenant,) in db.execute(query, (STAGING_MARK, _BEHIND_MARK))) - {""}
 
 
+def is_left(db: sqlite3.Connection, tenant: str, session_id: str) -> bool:
+    """Returns whether something is left of a deleted session of an id: of another tenant, or while it is removed."""
+    events = "SELECT 1 FROM events WHERE session_id = ? AND tenant <> ? LIMIT 1"
+    return db.execute(events, (session_id, tenant)).fetchone() is not None or session_id in removed_sessions(db)
+
+
 def is_taken(db: sqlite3.Connection, tenant: str, names: SessionNames) -> bool:
     """Returns whether something has one of these ids; see `TenantStore.is_taken`."""
-    session = (
-        "SELECT EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1)"
-        " OR EXISTS (SELECT 1 FROM events WHERE session_id = ?1 AND tenant <> ?2)"
-    )
-    if db.execute(session, (names.session_id, tenant)).fetchone()[0] or names.session_id in removed_sessions(db):
+    session = "SELECT 1 FROM sessions WHERE session_id = ?"
+    if db.execute(session, (names.session_id,)).fetchone() or is_left(db, tenant, names.session_id):
         return True
     for table, column, ids in (
         ("turns", "turn_id", names.turn_ids),

@@ -6,8 +6,8 @@ from datetime import datetime
 import msgspec
 
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import SessionNotFound, StaleVersion, StorageError
-from turnwire.domain.principal import STAGING_MARK, is_staging
+from turnwire.domain.errors import IdTaken, SessionNotFound, StaleVersion, StorageError
+from turnwire.domain.principal import STAGING_MARK, is_staging, staged_for
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import (
     AddSpending,
@@ -80,7 +80,8 @@ class CommitWriter:
         """Applies one commit inside the open transaction.
 
         Raises:
-            SessionNotFound: the session does not exist and the commit does not create it.
+            SessionNotFound: the tenant has no such session and the commit does not create it.
+            IdTaken: something that the commit creates has an id of something else.
             StaleVersion: the session's settings, or what a Require… names, were changed since they were read.
             sqlite3.Error: the database failed.
         """
@@ -187,21 +188,33 @@ class CommitWriter:
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
     columns = "id, tenant, head_sequence, pruned_through, stored_bytes, branched_at, archived_at_us"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE session_id = ?", (commit.session_id,)).fetchone()
-    if row is not None:
-        return SessionRow(*row)
-    for change in commit.changes:
-        if isinstance(change, AdoptSession):
-            return adopt(db, change)
-        if isinstance(change, PutSession) and change.session.revision == 1:
-            session, tenant = change.session, change.session.tenant
-            cursor = db.execute(
-                "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
-                (commit.session_id, tenant, session_text(session), microseconds(commit.at)),
-            )
-            row_id = cursor.lastrowid or 0
-            list_session(db, row_id, session, tenant)
-            return SessionRow(row_id, tenant, 0, 0, 0, 0, is_new=True)
-    raise SessionNotFound(commit.session_id)
+    new = next((one for one in commit.changes if _is_new(one)), None)
+    if new is not None and row is not None:  # whoever has it
+        raise IdTaken.of("session", commit.session_id)
+    found = _begun(db, commit, new) if row is None else SessionRow(*row)
+    if staged_for(found.tenant) != commit.tenant:
+        raise SessionNotFound(commit.session_id)
+    return found
+
+
+def _is_new(change: Change) -> bool:
+    return isinstance(change, AdoptSession) or (isinstance(change, PutSession) and change.session.revision == 1)
+
+
+def _begun(db: sqlite3.Connection, commit: Commit, new: Change | None) -> SessionRow:
+    """Stores the session that a commit begins with."""
+    if isinstance(new, AdoptSession):
+        return adopt(db, new)
+    if not isinstance(new, PutSession):
+        raise SessionNotFound(commit.session_id)
+    session, tenant = new.session, new.session.tenant
+    cursor = db.execute(
+        "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
+        (commit.session_id, tenant, session_text(session), microseconds(commit.at)),
+    )
+    row_id = cursor.lastrowid or 0
+    list_session(db, row_id, session, tenant)
+    return SessionRow(row_id, tenant, 0, 0, 0, 0, is_new=True)
 
 
 def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
@@ -254,18 +267,24 @@ def _put_request(unit: Unit, change: PutPermission | PutQuestion) -> None:
     db, session, tenant = unit.db, unit.session.id, unit.session.tenant
     if isinstance(change, PutPermission):
         asked = change.permission
-        db.execute(
+        put = db.execute(
             "INSERT INTO permissions (permission_id, session, tenant, open, body) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body",
+            " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body"
+            " WHERE permissions.session = excluded.session",
             (asked.permission_id, session, tenant, asked.answer is None, text(asked)),
         )
+        if not put.rowcount:
+            raise IdTaken.of("permission", asked.permission_id)
         return
     question, hold = change.question, None if change.hold is None else text(change.hold)
-    db.execute(
+    put = db.execute(
         "INSERT INTO questions (question_id, session, tenant, open, body, hold) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (question_id) DO UPDATE SET open = excluded.open, body = excluded.body, hold = excluded.hold",
+        " ON CONFLICT (question_id) DO UPDATE SET open = excluded.open, body = excluded.body, hold = excluded.hold"
+        " WHERE questions.session = excluded.session",
         (question.question_id, session, tenant, question.answer is None, text(question), hold),
     )
+    if not put.rowcount:
+        raise IdTaken.of("question", question.question_id)
 
 
 def _put_session(unit: Unit, value: Session) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from turnwire.domain.conversation.messages import Branch, File, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.texts import texts_of, without_texts
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import IdTaken, StorageError
 from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec, ShownPart
 from turnwire.ports.commit import PutFile, PutMessage
@@ -28,7 +28,8 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     """Writes a message with the parts that the change names, indexes it, and notes the message before it.
 
     Raises:
-        StorageError: the id is that of a message of another session, or a file is not stored.
+        IdTaken: the id is that of a message of another session.
+        StorageError: a file is not stored.
     """
     message, session = change.message, unit.session
     growth = {one.part_index: one.offset for one in change.growth}
@@ -51,7 +52,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         keep_turn(unit.db, session.id, message.message_id, message.turn_id)
     row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
     if row is None:
-        raise StorageError(f"message {message.message_id} belongs to another session", {"id": message.message_id})
+        raise IdTaken.of("message", message.message_id)
     for index in change.part_indexes:
         part, shown = message.parts[index], form.parts[index]
         if index in growth:

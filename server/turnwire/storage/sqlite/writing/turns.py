@@ -1,7 +1,7 @@
 """Turns as rows. Runs inside the writer's transaction."""
 
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import IdTaken
 from turnwire.ports.commit import PutTurn
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
@@ -19,7 +19,7 @@ def put_turn(unit: Unit, change: PutTurn) -> None:
     It is looked up first: that costs less than a statement which inserts or updates and tells what was there before.
 
     Raises:
-        StorageError: the id is that of a turn of another session.
+        IdTaken: the id is that of a turn of another session.
     """
     turn = change.turn.outline() if change.keeps_settings else change.turn
     db, session, body = unit.db, unit.session.id, text(turn)
@@ -31,7 +31,7 @@ def put_turn(unit: Unit, change: PutTurn) -> None:
         insert = "INSERT INTO turns (turn_id, session, ended, body, first_sequence) VALUES (?, ?, ?, ?, ?)"
         db.execute(insert, (turn.turn_id, session, has_ended, body, unit.session.head_sequence + 1))
     elif owner != session:
-        raise StorageError(f"turn {turn.turn_id} belongs to another session", {"id": turn.turn_id})
+        raise IdTaken.of("turn", turn.turn_id)
     elif change.keeps_settings:
         (new_size,) = db.execute(_KEEPING_SETTINGS, (has_ended, body, turn.turn_id)).fetchone()
     else:

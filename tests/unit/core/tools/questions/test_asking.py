@@ -39,7 +39,7 @@ class Asker:
         limits = {"limits": Limits(question_timeout_seconds=60.0)}
         self.environment = make_environment(self.store, clock=self.clock, settings=limits)
         message = make_answer("msg_1", ToolUse(name="ask.one", input_json="{}"), ToolUse(name="two", input_json="{}"))
-        self.calls = StoredCalls(self.environment, message)
+        self.calls = StoredCalls(self.environment, "default", message)
         self.questions = Questions(self.environment, make_turn(), self.calls)
 
     async def ask(self, index: int = 0, new: NewQuestion = NEW) -> "asyncio.Task[QuestionReply]":

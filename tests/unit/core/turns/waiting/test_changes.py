@@ -46,10 +46,11 @@ class World:
         self.environment = make_environment(self.store, observer=self.observer)
         self.changes = QueueChanges(
             self.environment,
+            "default",
             "ses_1",
             self.queue,
             lambda policy: "" if policy is BusyPolicy.QUEUE else "trn_1",
-            self._interrupt,
+            interrupt=self._interrupt,
         )
         self.refusal: Exception | None = None
 

@@ -26,7 +26,7 @@ async def test_an_answer_waits_for_its_question() -> None:
     store.sessions_by_id["ses_1"] = make_session()
     environment = make_environment(store)
     message = make_answer("msg_1", ToolUse(name="ask.one", input_json="{}"))
-    asked = Questions(environment, make_turn(), StoredCalls(environment, message))
+    asked = Questions(environment, make_turn(), StoredCalls(environment, "default", message))
     turns = cast(Turns, SimpleNamespace(calls=lambda _: SimpleNamespace(questions=asked)))
     use_case = questions.Questions(environment, turns, NamedRequests(store))
     form = SchemaForm(schema_json='{"type": "object", "properties": {}}')

@@ -19,15 +19,15 @@ class _Store:
         self.dropped: list[str] = []
         self.staging: Staging | None = None
 
-    async def staged_sessions(self) -> tuple[str, ...]:
-        return "stg_1", "stg_2"
+    async def staged_sessions(self) -> tuple[tuple[str, str], ...]:
+        return ("mine", "stg_1"), ("others", "stg_2")
 
-    async def commit(self, staged_id: str, *_: object) -> Committed:
+    async def commit(self, _tenant: str, staged_id: str, *_: object) -> Committed:
         await asyncio.sleep(0)
         self.dropped.append(staged_id)
         assert self.staging is not None
         if len(self.dropped) <= LATER:
-            self.staging.drop(f"stg_later_{len(self.dropped)}")
+            self.staging.drop("mine", f"stg_later_{len(self.dropped)}")
         return Committed(0, 1)
 
 
@@ -49,7 +49,7 @@ async def test_a_stop_that_stores_nothing_more_leaves_the_rest_to_the_next_start
     """It ends without an error, also when there are more leftovers."""
     asked = list[str]()
 
-    async def commit(staged_id: str, *_: object) -> Committed:
+    async def commit(_tenant: str, staged_id: str, *_: object) -> Committed:
         asked.append(staged_id)
         raise ShuttingDown
 

@@ -211,8 +211,8 @@ class ImportedSession(_message.Message):
     source_id: _builtins.str
     """Its id in the archive."""
     session_id: _builtins.str
-    """Its id here: that of the archive where it was free and the format is Turnwire's own, else one that is the same at each
-    import. "" in a dry run for a session that is not there.
+    """Its id here: that of the archive where all ids of the session were free and the format is Turnwire's own, else one that
+    is the same at each import unless somebody has taken it. "" in a dry run for a session that is not there.
     """
     message_count: _builtins.int
     """How many messages it has, hidden ones included."""
@@ -236,7 +236,9 @@ Global___ImportedSession: _TypeAlias = ImportedSession  # noqa: Y015
 
 @_typing.final
 class ImportProblem(_message.Message):
-    """Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED."""
+    """Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
+    the session was left out, and the same import may bring it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

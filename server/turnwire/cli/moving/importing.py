@@ -35,7 +35,9 @@ PAUSE_SECONDS = 1.0
 """Between attempts while no server answers: a restart takes about that long."""
 
 _INTERRUPTED = 130
-_LEFT_OUT = "QUOTA_EXCEEDED"
+_LEFT_OUT = frozenset({"QUOTA_EXCEEDED", "NOT_STORED"})
+_OWN = "turnwire"
+"""The format whose ids stay where they are free."""
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ def run_import(
         facts: What JSON tells of that archive beside the import; none for the import alone.
 
     Returns:
-        The exit code: 0; 1 when it failed or a quota left a session out; 2 for wrong options or a file that cannot be
+        The exit code: 0; 1 when it failed or left a session out; 2 for wrong options or a file that cannot be
         read; 130 when it was interrupted.
     """
     try:
@@ -99,7 +101,7 @@ def run_import(
         print_json({**facts, "import": shown} if facts else shown)
     else:
         _print(told, wanted)
-    return 1 if any(problem.reason == _LEFT_OUT for problem in told.problems) else 0
+    return 1 if any(problem.reason in _LEFT_OUT for problem in told.problems) else 0
 
 
 def _explained(problem: str, wanted: Wanted) -> str:
@@ -224,3 +226,6 @@ def _print(told: _Told, wanted: Wanted) -> None:
     new = told.session_count - existed
     there = f"{existed} {'was' if existed == 1 else 'were'} there already"
     print_line(f"{new} {'session' if new == 1 else 'sessions'} {done}, {there}")
+    renamed = sum(session.session_id not in {"", session.source_id} for session in told.sessions if not session.existed)
+    if renamed and wanted.format in {"", _OWN}:
+        print_line(f"{renamed} with other ids than in the archive, which are taken here")

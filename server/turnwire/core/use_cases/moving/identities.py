@@ -1,40 +1,114 @@
-"""The ids that an imported session gets: its own, or some that are the same at every import."""
+"""The ids that an imported session gets: its own, or some that nobody can know before they are there."""
 
 import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from turnwire.core.intake.languages import language_of
+from turnwire.domain.archive.records import ArchivedMessage, ArchivedTurn, ImportProblem, Record
 from turnwire.domain.conversation.messages import Branch, File, Message, Origin, Part, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
+from turnwire.ports.moving.sessions import SessionNames
+
+DERIVED_IDS = 4
+"""Ids that a session of an archive may get, one after the other. Somebody else can have one only who saw it before, in
+an export for instance, and took it when its session was deleted."""
+
+
+class Source(Struct, frozen=True):
+    """A session of an archive that a tenant imports."""
+
+    tenant: str
+    format: str
+    session_id: str
+    is_own: bool
+    """Whether the archive is one of Turnwire, whose ids may stay, and whose copies say what they are copies of."""
+
+    def kept(self) -> "Identities":
+        """Returns the ids of the archive."""
+        return Identities(self, self.session_id, None)
+
+    def derived(self, key: bytes) -> "Identities":
+        """Returns ids that are the same at every import, and that nobody can compute without a key of the server."""
+        return Identities(self, self.derived_ids(key)[0], key)
+
+    def fresh(self, session_id: str) -> "Identities":
+        """Returns ids that nobody has ever seen, for all that the session has, so that they need not be looked up."""
+        return Identities(self, session_id, secrets.token_bytes(32))
+
+    def derived_ids(self, key: bytes) -> tuple[str, ...]:
+        """Returns ids for the session: the next one is for when the one before is taken."""
+        return tuple(_derived(key, self, "ses", str(attempt)) for attempt in range(DERIVED_IDS))
+
+    def former_id(self) -> str:
+        """Returns the id that earlier versions gave, which anybody could compute. Nothing new gets it."""
+        words = self.tenant, self.format, self.session_id, "ses", self.session_id
+        return f"ses_{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
+
+    def imported_as(self, key: bytes, sessions: Sequence[Session]) -> str:
+        """Returns the id under which the tenant has the session already; "" when it has not.
+
+        Args:
+            key: That of `derived`.
+            sessions: Those of the tenant that have one of `possible_ids`.
+        """
+        found = {session.session_id: session for session in sessions}
+        for one in self.possible_ids(key):
+            # an archive of Turnwire may have had the former id of something else
+            if one in found and (self.is_own or found[one].origin == self.origin):
+                return one
+        return ""
+
+    def possible_ids(self, key: bytes) -> tuple[str, ...]:
+        """Returns all ids that an import can have given, the likeliest first."""
+        return (*((self.session_id,) if self.is_own else ()), *self.derived_ids(key), self.former_id())
+
+    @property
+    def origin(self) -> Origin:
+        """What a session of another system says of itself."""
+        return Origin(system=self.format, session_id=self.session_id)
 
 
 class Identities:
     """Names everything in one session for one tenant. Pure, so that it may run on any thread."""
 
-    def __init__(self, tenant: str, format_name: str, session_id: str, *, keeps: bool, is_own: bool) -> None:
-        """Args:
-        tenant: Who gets the session.
-        format_name: The format of its archive.
-        session_id: The session in the archive.
-        keeps: Whether ids stay.
-        is_own: Whether the archive is one of Turnwire, whose copies say what they are copies of.
-        """
-        self._tenant = tenant
-        self._format = format_name
-        self._source = session_id
-        self._keeps = keeps
-        self._is_own = is_own
-        self.session_id = self._named("ses", session_id)
+    def __init__(self, source: Source, session_id: str, key: bytes | None) -> None:
+        """Use `Source`."""
+        self._source = source
+        self._is_own = source.is_own
+        self._key = key
+        self.session_id = session_id
+        """The one that the session gets."""
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether they are those of the archive."""
+        return self._key is None
+
+    def names(self, records: Iterable[Record | ImportProblem]) -> SessionNames:
+        """Returns the ids that would be stored with some records of the session, and must be free for it."""
+        every = list(records)
+        messages = [one.message for one in every if isinstance(one, ArchivedMessage)]
+        parts = [part for message in messages for part in message.parts if isinstance(part.content, ToolUse)]
+        return SessionNames(
+            self.session_id,
+            turn_ids=tuple(self._named("trn", one.turn.turn_id) for one in every if isinstance(one, ArchivedTurn)),
+            message_ids=tuple(self._named("msg", message.message_id) for message in messages),
+            call_ids=tuple(self._named("prt", part.part_id) for part in parts),
+        )
 
     def session(self, session: Session) -> Session:
         """Returns the session as the tenant gets it."""
-        origin = session.origin if self._is_own else Origin(system=self._format, session_id=self._source)
+        origin = session.origin if self._is_own else self._source.origin
         return msgspec.structs.replace(
             session,
             session_id=self.session_id,
-            tenant=self._tenant,
+            tenant=self._source.tenant,
             revision=1,
             queue_revision=0,
             head_sequence=0,
@@ -47,7 +121,7 @@ class Identities:
             turn,
             turn_id=self._named("trn", turn.turn_id),
             session_id=self.session_id,
-            tenant=self._tenant,
+            tenant=self._source.tenant,
             subject="",
             user_message_id=self._named("msg", turn.user_message_id),
             aimed_at_turn_id=self._named("trn", turn.aimed_at_turn_id),
@@ -96,7 +170,7 @@ class Identities:
             content = _with_language(content)
         elif isinstance(content, ToolUse):
             content = self._call(content, available)
-        copied_id = part.first_id if self._is_own and not self._keeps else part.copied_id
+        copied_id = part.first_id if self._is_own and not self.are_kept else part.copied_id
         return msgspec.structs.replace(
             part, part_id=self._named("prt", part.part_id), copied_id=copied_id, content=content
         )
@@ -111,10 +185,13 @@ class Identities:
         return msgspec.structs.replace(content, files=tuple(map(_with_language, content.files)))
 
     def _named(self, prefix: str, source_id: str) -> str:
-        if self._keeps or not source_id:
-            return source_id
-        words = (self._tenant, self._format, self._source, prefix, source_id)
-        return f"{prefix}_{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
+        return _derived(self._key, self._source, prefix, source_id) if self._key and source_id else source_id
+
+
+def _derived(key: bytes, source: Source, prefix: str, name: str) -> str:
+    # JSON, so that no two lists of words are one text
+    words = msgspec.json.encode(("import", source.tenant, source.format, source.session_id, prefix, name))
+    return f"{prefix}_{hmac.digest(key, words, 'sha256').hex()[:32]}"
 
 
 def _with_language(file: File) -> File:

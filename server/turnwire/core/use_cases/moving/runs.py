@@ -15,7 +15,7 @@ from msgspec import Struct
 from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.use_cases.moving.identities import Identities
+from turnwire.core.use_cases.moving.identities import Identities, Source
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportProgress
 from turnwire.core.use_cases.moving.staging import PART_BYTES, PART_CHANGES, StagedSession, Staging, weight
 from turnwire.core.use_cases.moving.validation import Validation, size_of
@@ -30,15 +30,17 @@ from turnwire.domain.archive.records import (
     SessionEnd,
 )
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
-from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import QuotaExceeded, SessionNotFound
+from turnwire.domain.errors import IdTaken, QuotaExceeded, SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, NewEvent, PutFile, PutMessage, PutTurn
 from turnwire.ports.moving.archives import ArchiveReader, SeenIds
 from turnwire.ports.moving.sessions import SessionNames
 
 Item = Record | ImportProblem
+
+NOT_STORED = "NOT_STORED"
+"""Why a session was left out: something has taken one of its ids meanwhile, or it was deleted at once."""
 
 
 class ImportPlan(Struct, frozen=True, kw_only=True):
@@ -56,8 +58,8 @@ class _Scouted(Struct, frozen=True, kw_only=True):
     session: Session
     messages: int
     stored_bytes: int
-    is_taken: bool
-    """Whether one of its ids belongs to something else."""
+    free: tuple[Identities, ...]
+    """Those of the ids that it may get of which nothing else has any, the best first."""
 
 
 class _Batches:
@@ -68,6 +70,8 @@ class _Batches:
         self._source = source
         self.position = 0
         """How many bytes have been read."""
+        self.is_inside = False
+        """Whether the batch before has not ended its session."""
 
     async def next(self) -> list[Item]:
         """Returns the next items; [] at the end of the archive."""
@@ -82,6 +86,7 @@ class _Batches:
             if isinstance(item, SessionEnd) or len(batch) >= PART_CHANGES or size >= PART_BYTES:
                 break
         self._advanced()
+        self.is_inside = bool(batch) and not isinstance(batch[-1], SessionEnd)
         return batch
 
     def _advanced(self) -> int:
@@ -112,6 +117,7 @@ class ImportRun:
         self._plan = plan
         self._reader = reader
         self._progress = progress
+        self._key = environment.store.token_key
 
     async def validate(self, source: BinaryIO, make_seen: Callable[[], SeenIds]) -> None:
         """Checks the whole archive.
@@ -160,73 +166,83 @@ class ImportRun:
         found = await self._look_ahead(scout)
         if found is None:
             return False
-        identities, existed = await self._identities(found)
-        if not existed and not self._plan.dry_run:
+        session_id = known = await self._known(found)
+        if known or self._plan.dry_run:
+            await self._skip(batches)
+        else:
             try:
-                await self._store(found, identities, batches)
+                session_id = await self._store(found, await self._identities(found), batches)
             except QuotaExceeded as error:
-                self._progress.refused_sessions += 1
-                self._progress.add_problem(
-                    ImportProblem(reason=error.reason, explanation=error.message, source_id=found.session.session_id)
-                )
+                self._leave_out(found, error.reason, error.message)
                 await self._skip(batches)
                 return True
-        else:
-            await self._skip(batches)
-        is_there = existed or not self._plan.dry_run
+            except (IdTaken, SessionNotFound) as error:  # another import was as quick, or it is deleted again
+                self._leave_out(found, NOT_STORED, f"{error.message}; the same import may bring it")
+                if batches.is_inside:
+                    await self._skip(batches)
+                return True
         self._progress.add_session(
             ImportedSession(
                 source_id=found.session.session_id[:500],
-                session_id=identities.session_id if is_there else "",
+                session_id=session_id,
                 message_count=found.messages,
-                existed=existed,
+                existed=bool(known),
             )
         )
         return True
 
+    def _leave_out(self, found: _Scouted, reason: str, explanation: str) -> None:
+        self._progress.refused_sessions += 1
+        self._progress.add_problem(
+            ImportProblem(reason=reason, explanation=explanation, source_id=found.session.session_id)
+        )
+
     async def _look_ahead(self, scout: _Batches) -> _Scouted | None:
         """Reads a session without storing it; None at the end of the archive."""
-        session, messages, size, is_taken = None, 0, 0, False
+        session, messages, size, free = None, 0, 0, list[Identities]()
         store = self._environment.store.of(self._plan.principal.tenant)
         while batch := await scout.next():
-            session = next((one.session for one in batch if isinstance(one, ArchivedSession)), session)
+            begun = next((one.session for one in batch if isinstance(one, ArchivedSession)), None)
+            if begun is not None:
+                session, source = begun, self._source(begun)
+                free = [*([source.kept()] if source.is_own else ()), source.derived(self._key)]
             messages += sum(isinstance(one, ArchivedMessage) for one in batch)
             if self._environment.settings.quotas_of(self._plan.principal.tenant).max_stored_bytes:
                 size += await asyncio.to_thread(_size_of_all, batch)
-            if self._reader.keeps_ids and session is not None and not is_taken:
-                is_taken = await store.is_taken(_names_in(session.session_id, batch))
+            for identities in tuple(free):
+                if await store.is_taken(await asyncio.to_thread(identities.names, batch)):
+                    free.remove(identities)
             if session is not None and isinstance(batch[-1], SessionEnd):
-                return _Scouted(session=session, messages=messages, stored_bytes=size, is_taken=is_taken)
+                return _Scouted(session=session, messages=messages, stored_bytes=size, free=tuple(free))
         return None
 
-    async def _identities(self, found: _Scouted) -> tuple[Identities, bool]:
-        """Returns the ids of a session, and whether it is there already."""
-        keeps = self._reader.keeps_ids
-        kept, derived = self._named(found, keeps=True), self._named(found, keeps=False)
-        for identities in (kept, derived) if keeps else (derived,):
-            if await self._exists(identities.session_id):
-                return identities, True
-        return (kept if keeps and not found.is_taken else derived), False
-
-    def _named(self, found: _Scouted, *, keeps: bool) -> Identities:
+    def _source(self, session: Session) -> Source:
         plan = self._plan
-        return Identities(
-            plan.principal.tenant,
-            plan.format_name,
-            found.session.session_id,
-            keeps=keeps,
-            is_own=self._reader.keeps_ids,
-        )
+        return Source(plan.principal.tenant, plan.format_name, session.session_id, self._reader.keeps_ids)
 
-    async def _exists(self, session_id: str) -> bool:
-        try:
-            await self._environment.store.of(self._plan.principal.tenant).session(session_id)
-        except SessionNotFound:
-            return False
-        return True
+    async def _known(self, found: _Scouted) -> str:
+        """Returns the id of the session if an earlier import has brought it, or the archive came from here; else ""."""
+        source, store = self._source(found.session), self._environment.store.of(self._plan.principal.tenant)
+        return source.imported_as(self._key, await store.known_sessions(source.possible_ids(self._key)))
 
-    async def _store(self, found: _Scouted, identities: Identities, batches: _Batches) -> None:
-        """Stores a session whole. Raises QuotaExceeded before anything of it is read."""
+    async def _identities(self, found: _Scouted) -> Identities:
+        """Returns free ids for a new session. That they still are when it is stored the store makes sure."""
+        if found.free:
+            return found.free[0]
+        source, store = self._source(found.session), self._environment.store.of(self._plan.principal.tenant)
+        for session_id in source.derived_ids(self._key)[1:]:
+            if not await store.is_taken(SessionNames(session_id)):
+                return source.fresh(session_id)
+        return source.fresh(self._environment.new_id("ses"))
+
+    async def _store(self, found: _Scouted, identities: Identities, batches: _Batches) -> str:
+        """Stores a session whole, and returns its id when it is there.
+
+        Raises:
+            QuotaExceeded: nothing of it was read.
+            IdTaken: something else has one of the ids by now.
+            SessionNotFound: it was deleted at once.
+        """
         tenant = self._plan.principal.tenant
         with self._reservations.reserve(tenant, copied_bytes=found.stored_bytes, is_new_session=True) as reserved:
             staged = self._staging.begin(tenant)
@@ -241,6 +257,7 @@ class ImportRun:
             except BaseException:
                 staged.drop()
                 raise
+        return (await self._environment.store.of(tenant).session(identities.session_id)).session_id
 
     async def _stage(self, staged: StagedSession, identities: Identities, batches: _Batches) -> Session:
         """Stores the parts of a session. Returns the session as it is to be."""
@@ -292,18 +309,6 @@ def _changes_of(batch: list[Item], identities: Identities, available: set[str]) 
                 taken_back = hidden and off_path is None
                 changes.append(PutMessage(renamed, indexes, is_hidden=taken_back, branch=off_path))
     return changes
-
-
-def _names_in(session_id: str, batch: list[Item]) -> SessionNames:
-    messages = [one.message for one in batch if isinstance(one, ArchivedMessage)]
-    return SessionNames(
-        session_id,
-        turn_ids=tuple(one.turn.turn_id for one in batch if isinstance(one, ArchivedTurn)),
-        message_ids=tuple(message.message_id for message in messages),
-        call_ids=tuple(
-            part.part_id for message in messages for part in message.parts if isinstance(part.content, ToolUse)
-        ),
-    )
 
 
 def _weight(item: Item) -> int:

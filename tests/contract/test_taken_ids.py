@@ -1,0 +1,421 @@
+"""Another tenant takes ids in advance: every id that a caller or an archive may choose, of every format."""
+
+import asyncio
+import hashlib
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.fakes.domain_values import (
+    NOW,
+    adding,
+    creating,
+    make_answer,
+    make_message,
+    make_part,
+    make_permission,
+    make_question,
+    make_session,
+    make_turn,
+    of_tenant,
+    removing,
+)
+from tests.support.fakes.foreign_archives import EXAMPLES, as_json, as_lines
+from tests.support.fakes.opened_store import events_in, opened_store
+from tests.support.oracles.archives import golden_records
+from tests.support.oracles.golden_history import HISTORY
+from tests.support.servers.moving import MINE, OTHERS, Moving, Outcome, lines, moving, until_clean
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.cli.operator.event_frames import ProtoFrames
+from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ArchivedTurn, Record, SessionEnd
+from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.messages import Text, ToolStatus, ToolUse
+from turnwire.domain.conversation.turns import TurnStatus
+from turnwire.domain.errors import IdTaken, SessionNotFound
+from turnwire.domain.principal import staging_name
+from turnwire.domain.searching.hits import Search
+from turnwire.domain.searching.queries import parse_query
+from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archives import READERS
+from turnwire.ports.commit import (
+    AdoptSession,
+    Commit,
+    DropStaged,
+    NewEvent,
+    PutMessage,
+    PutPermission,
+    PutQuestion,
+    PutSession,
+    PutTurn,
+)
+from turnwire.ports.moving.archives import ArchiveFormat
+from turnwire.ports.pages import Page
+from turnwire.storage.sqlite.care.examination import Examiner
+
+MARK = "squatter"
+"""A word that only the attacker's messages have."""
+
+ROWS = as_lines(
+    {"session_id": 1, "kind": "user", "content": "How deep?", "created_at": "2026-01-01T00:00:00Z"},
+    {
+        "session_id": 1,
+        "kind": "tool_call",
+        "data": {"tool_call_id": "c", "tool_name": "look", "tool_args": "{}"},
+        "created_at": "2026-01-01T00:00:01Z",
+    },
+    {
+        "session_id": 1,
+        "kind": "tool_result",
+        "data": {"tool_call_id": "c", "output": "three", "success": True},
+        "created_at": "2026-01-01T00:00:02Z",
+    },
+    {"session_id": 2, "kind": "user", "content": "And here?", "created_at": "2026-01-01T00:00:03Z"},
+)
+
+ARCHIVES = {
+    "turnwire": lines([*golden_records("a", HISTORY[:9]), *golden_records("b", HISTORY[9:15])]),
+    "ikigai": ROWS,
+    **{name: as_json(example) for name, example in EXAMPLES.items()},
+}
+
+KINDS = ("sessions", "messages", "turns", "calls", "parts")
+COLUMNS = {
+    "sessions": "SELECT session_id FROM sessions ORDER BY id",
+    "messages": "SELECT message_id FROM messages ORDER BY id",
+    "turns": "SELECT turn_id FROM turns ORDER BY id",
+    "calls": "SELECT tool_call_id FROM parts WHERE tool_call_id IS NOT NULL ORDER BY id",
+    "parts": "SELECT json_extract(body, '$.part_id') FROM parts WHERE tool_call_id IS NULL ORDER BY id",
+}
+
+Ids = dict[str, list[str]]
+
+
+def formats() -> dict[str, ArchiveFormat]:
+    """Returns all formats of other systems."""
+    return {name: ArchiveFormat(make(lambda: NOW, Bounds())) for name, make in READERS.items()}
+
+
+def opened(folder: Path) -> Any:
+    """Opens a store whose secret key is always the same, so that its ids are."""
+    return moving(folder, **formats())
+
+
+async def prepared(folder: Path) -> None:
+    """Makes a database with that key."""
+    folder.mkdir()
+    async with opened(folder):
+        pass
+    with sqlite3.connect(folder / "turnwire.db") as db:
+        db.execute("UPDATE log_state SET token_key = ?", (b"k" * 32,))
+
+
+def ids_in(path: Path) -> Ids:
+    """Returns all ids of a database, by kind; those of the attacker are not among the ones that he takes."""
+    with sqlite3.connect(path) as db:
+        return {kind: [one for (one,) in db.execute(query)] for kind, query in COLUMNS.items()}
+
+
+def squatting(ids: Ids) -> Iterator[Record]:
+    """Yields sessions that have these ids and, for the rest, new ones."""
+    fresh = (f"{number:032x}" for number in itertools.count(1))
+    for session_id in ids.get("sessions", []):
+        yield ArchivedSession(make_session(session_id, title=MARK))
+        yield SessionEnd(0)
+    if not any(ids.get(kind) for kind in KINDS[1:]):
+        return
+    session_id, first = f"ses_{next(fresh)}", f"msg_{next(fresh)}"
+    yield ArchivedSession(make_session(session_id, title=MARK))
+    for turn_id in ids.get("turns", []):
+        yield ArchivedTurn(make_turn(turn_id, session_id, user_message_id=first, status=TurnStatus.ENDED, ended_at=NOW))
+    for message_id in (first, *ids.get("messages", [])):
+        part = make_part(0, Text(MARK), part_id=f"prt_{next(fresh)}")
+        yield ArchivedMessage(make_message(message_id, part, session_id=session_id))
+    for part_id in ids.get("calls", []):
+        call = ToolUse(name="look", call_id="c", status=ToolStatus.SUCCESS, output=MARK, input_json="{}")
+        part = make_part(0, call, part_id=part_id)
+        yield ArchivedMessage(
+            make_answer(f"msg_{next(fresh)}", part, session_id=session_id, turn_id="", answers_message_id="")
+        )
+    for part_id in ids.get("parts", []):
+        part = make_part(0, Text(MARK), part_id=part_id)
+        yield ArchivedMessage(make_message(f"msg_{next(fresh)}", part, session_id=session_id))
+    yield SessionEnd(1 + sum(len(ids.get(kind, [])) for kind in ("messages", "calls", "parts")))
+
+
+async def contents(here: Moving, outcome: Outcome) -> list[Any]:
+    """Returns what the sessions of an import show to their tenant, without ids."""
+    store, found = here.store.of("mine"), list[Any]()
+    for one in outcome.sessions:
+        session = await store.session(one.session_id)
+        messages = (await store.messages(one.session_id, Page())).messages
+        turns = (await store.turns(one.session_id, Page(), frozenset(TurnStatus))).turns
+        assert {message.session_id for message in messages} <= {one.session_id}
+        assert {message.turn_id for message in messages} - {""} <= {turn.turn_id for turn in turns}
+        for message in messages:
+            assert (await store.message(one.session_id, message.message_id)).message_id == message.message_id
+        shown = [(m.type, [msgspec.structs.replace(p, part_id="", copied_id="") for p in m.parts]) for m in messages]
+        for _, parts in shown:
+            for index, part in enumerate(parts):
+                if hasattr(part.content, "tool_call_id"):
+                    content = msgspec.structs.replace(part.content, tool_call_id="")
+                    parts[index] = msgspec.structs.replace(part, content=content)
+        found.append((session.title, session.labels, len(turns), shown))
+    return found
+
+
+async def nothing_is_seen(here: Moving) -> None:
+    """Checks that the other tenant has its own alone: in lists, in the log, in searches and exports."""
+    store = here.store.of("others")
+    sessions = (await store.sessions(Page())).sessions
+    assert {session.title for session in sessions} <= {MARK}
+    told = events_in((await store.log_events(0, None)).frames)
+    assert {event.session_id for event in told} <= {session.session_id for session in sessions}
+    with sqlite3.connect(here.path) as db:
+        assert {one for (one,) in db.execute("SELECT DISTINCT tenant FROM events")} <= {"mine", "others"}
+        owners = "SELECT count(*) FROM events JOIN sessions USING (session_id) WHERE events.tenant <> sessions.tenant"
+        assert db.execute(owners).fetchone() == (0,)
+    for word in ("deep", "a"):
+        hits = (await store.search(Search(query=parse_query(word)), b"", 100)).hits
+        assert {hit.session_id for hit in hits} <= {session.session_id for session in sessions}
+
+
+def findings(path: Path) -> set[str]:
+    """Returns what the doctor finds, but for what servers do while they run."""
+    report = Examiner(ProtoCodec(), ProtoFrames()).examine(path)
+    assert report.is_complete
+    return {finding.name for finding in report.findings} - {"search.unfinished"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(ARCHIVES))
+async def test_ids_that_are_taken_in_advance_cost_nobody_a_row(tmp_path: Path, name: str, kind: str) -> None:
+    """Those that an import would get, then those that it would get instead, and so on: all rows come, and stay over a
+    restart; an import again finds them, the attacker sees nothing and keeps what he has.
+    """
+    archive, taken, wanted = ARCHIVES[name], {one: list[str]() for one in KINDS}, None
+    for number in range(3):
+        folder = tmp_path / f"{number}"
+        await prepared(folder)
+        async with opened(folder) as here:
+            if taken[kind]:
+                squatted = await here.bring(lines(squatting({kind: taken[kind]})), OTHERS)
+                assert all(one.session_id == one.source_id for one in squatted.sessions)
+            theirs = await here.archive(OTHERS)
+            before = ids_in(here.path)
+            outcome = await here.bring(archive, format=name)
+            assert not [one for one in outcome.problems if one.reason in {"NOT_STORED", "IDS_TAKEN"}]
+            assert not any(one.existed for one in outcome.sessions)
+            found = await contents(here, outcome)
+            wanted = wanted or found
+            assert found == wanted
+            mine = {one: sorted({*ids} - {*before[one]}) for one, ids in ids_in(here.path).items()}
+            assert kind == "parts" or not {*mine[kind]} & {*taken[kind]}  # by a part's id alone, nothing is found
+            await nothing_is_seen(here)
+        assert findings(here.path) == set()
+        async with opened(folder) as again:
+            assert await contents(again, outcome) == wanted
+            repeated = await again.bring(archive, format=name)
+            assert [(one.session_id, one.existed) for one in repeated.sessions] == [
+                (one.session_id, True) for one in outcome.sessions
+            ]
+            if mine[kind]:  # afterwards, too
+                late = await again.bring(lines(squatting({kind: mine[kind]})), OTHERS)
+                assert not any(one.session_id in mine["sessions"] for one in late.sessions)
+            assert await contents(again, outcome) == wanted
+            assert (await again.archive(OTHERS)).count(b'"kind":"session"') >= theirs.count(b'"kind":"session"')
+            await nothing_is_seen(again)
+        assert findings(here.path) == set()
+        taken = {one: sorted({*taken[one], *mine[one]}) for one in KINDS}
+
+
+async def test_imports_at_once_with_equal_ids_are_both_whole(tmp_path: Path) -> None:
+    """Whoever comes second gets other ids, or is told that a session was left out and brings it later."""
+    archive = ARCHIVES["turnwire"]
+    await prepared(tmp_path / "s")
+    async with opened(tmp_path / "s") as here:
+        mine, theirs = await asyncio.gather(here.bring(archive), here.bring(archive, OTHERS))
+        for principal, outcome in ((MINE, mine), (OTHERS, theirs)):
+            assert outcome.problems == []
+            for one in outcome.sessions:
+                shown = (await here.store.of(principal.tenant).messages(one.session_id, Page())).messages
+                assert shown
+        assert not {one.session_id for one in mine.sessions} & {one.session_id for one in theirs.sessions}
+    assert findings(here.path) == set()
+
+
+@pytest.mark.parametrize("kind", ["sessions", "messages"])
+async def test_ids_that_are_taken_at_the_last_moment_leave_a_session_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nothing says that it was imported, the rest comes, and the same import brings it."""
+    await prepared(tmp_path / "s")
+    async with opened(tmp_path / "s") as here:
+        first = await here.bring(ROWS, format="ikigai")
+        ids = ids_in(here.path)
+    await prepared(tmp_path / "t")
+    async with opened(tmp_path / "t") as here:
+        hostile, real, came = lines(squatting({kind: [ids[kind][0]]})), here.store.commit, False
+        squatter = await here.upload(hostile, OTHERS)
+
+        def commit(unit: Any) -> Any:
+            nonlocal came
+            if came or not unit.session_id.startswith("stg_") or unit.tenant != "mine":
+                return real(unit)
+            came = True
+
+            async def after() -> Any:
+                await here.follow(OTHERS, upload_id=squatter)
+                return await real(unit)
+
+            return asyncio.ensure_future(after())
+
+        monkeypatch.setattr(here.store, "commit", commit)
+        upload_id = await here.upload(ROWS)
+        outcome = await here.follow(MINE, upload_id=upload_id, format="ikigai", request_id="r")
+        assert came
+        assert [(one.reason, one.source_id) for one in outcome.problems] == [("NOT_STORED", "1")]
+        assert [one.source_id for one in outcome.sessions] == ["2"]
+        again = await here.follow(MINE, upload_id=upload_id, format="ikigai", request_id="r")
+        assert [(one.source_id, one.existed) for one in again.sessions] == [("1", False), ("2", True)]
+        assert again.problems == []
+        assert len(await contents(here, again)) == len(first.sessions)
+        await until_clean(here.store)
+    assert findings(here.path) == set()
+
+
+async def test_all_derived_ids_may_be_taken(tmp_path: Path) -> None:
+    """Then a session gets one that was never seen before."""
+    for number in range(6):
+        await prepared(tmp_path / f"{number}")
+    taken: list[str] = []
+    for number in range(6):
+        async with opened(tmp_path / f"{number}") as here:
+            if taken:
+                await here.bring(lines(squatting({"sessions": taken})), OTHERS)
+            outcome = await here.bring(ROWS, format="ikigai")
+            assert len(await contents(here, outcome)) == 2
+            assert not {one.session_id for one in outcome.sessions} & {*taken}
+            taken += [one.session_id for one in outcome.sessions]
+
+
+async def test_nobody_computes_an_id_of_an_import(tmp_path: Path) -> None:
+    """Two servers give one archive of one tenant different ids."""
+    found = list[set[str]]()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        async with opened(tmp_path / name) as here:
+            await here.bring(ROWS, format="ikigai")
+            found.append({one for ids in ids_in(here.path).values() for one in ids})
+    assert not found[0] & found[1]
+
+
+async def test_what_earlier_versions_have_imported_is_found(tmp_path: Path) -> None:
+    """Under the ids that they gave, which anybody could compute; of other formats only with their origin."""
+    await prepared(tmp_path / "s")
+    async with opened(tmp_path / "s") as here:
+        outcome = await here.bring(ROWS, format="ikigai")
+        ikigai = _former("ikigai", "1")
+        with sqlite3.connect(here.path) as db:
+            db.execute(
+                "UPDATE sessions SET session_id = ?1, body = json_set(body, '$.session_id', ?1) WHERE session_id = ?2",
+                (ikigai, outcome.sessions[0].session_id),
+            )
+        again = await here.bring(ROWS, format="ikigai")
+        assert [(one.session_id, one.existed) for one in again.sessions] == [
+            (ikigai, True),
+            (outcome.sessions[1].session_id, True),
+        ]
+        hostile = lines(squatting({"sessions": [_former("chatgpt", "x"), _former("ikigai", "2")]}))
+        await here.bring(hostile)
+        await until_clean(here.store)
+        with sqlite3.connect(here.path) as db:
+            db.execute("DELETE FROM sessions WHERE session_id = ?", (outcome.sessions[1].session_id,))
+        last = await here.bring(ROWS, format="ikigai")
+        assert [one.existed for one in last.sessions] == [True, False]
+
+
+def _former(name: str, session_id: str) -> str:
+    words = ("mine", name, session_id, "ses", session_id)
+    return f"ses_{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
+
+
+COMMITS: dict[str, tuple[Commit, type[Exception]]] = {
+    "create": (creating("ses_theirs"), IdTaken),
+    "adopt": (
+        Commit(session_id="ses_theirs", at=NOW, changes=(AdoptSession(make_session("ses_theirs"), "stg_mine", 1),)),
+        IdTaken,
+    ),
+    "adopt another tenant's": (
+        Commit(session_id="ses_new", at=NOW, changes=(AdoptSession(make_session("ses_new"), "stg_theirs", 1),)),
+        SessionNotFound,
+    ),
+    "create for another tenant": (
+        Commit(session_id="ses_new", at=NOW, changes=(PutSession(make_session("ses_new", tenant="other")),)),
+        SessionNotFound,
+    ),
+    "change": (
+        Commit(session_id="ses_theirs", at=NOW, changes=(PutSession(make_session("ses_theirs", revision=2)),)),
+        SessionNotFound,
+    ),
+    "add": (adding(make_message("msg_new", "x", session_id="ses_theirs")), SessionNotFound),
+    "tell": (Commit(session_id="ses_theirs", at=NOW, events=(NewEvent(QueueChanged(())),)), SessionNotFound),
+    "remove": (removing("ses_theirs"), SessionNotFound),
+    "drop": (Commit(session_id="stg_theirs", at=NOW, changes=(DropStaged(9),)), SessionNotFound),
+    "message": (adding(make_message("msg_theirs", "x", session_id="ses_mine")), IdTaken),
+    "staged message": (adding(make_message("msg_staged", "x", session_id="ses_mine")), IdTaken),
+    "turn": (Commit(session_id="ses_mine", at=NOW, changes=(PutTurn(make_turn("trn_theirs", "ses_mine")),)), IdTaken),
+    "permission": (
+        Commit(session_id="ses_mine", at=NOW, changes=(PutPermission(make_permission("per_theirs", "ses_mine")),)),
+        IdTaken,
+    ),
+    "question": (
+        Commit(session_id="ses_mine", at=NOW, changes=(PutQuestion(make_question("que_theirs", "ses_mine")),)),
+        IdTaken,
+    ),
+}
+"""What a commit of the tenant "default" may try with what another tenant has, and how it fails."""
+
+
+def staging(name: str, tenant: str, message_id: str) -> Commit:
+    """Returns the commit that begins to store a session in parts."""
+    placeholder = make_session(name, tenant=staging_name(name, tenant))
+    changes = (PutSession(placeholder), PutMessage.whole(make_message(message_id, "x", session_id=name)))
+    return Commit(tenant=tenant, session_id=name, at=NOW, changes=changes)
+
+
+def rows_in(path: Path) -> list[str]:
+    """Returns all rows of a database, but for what the server notes by the hour."""
+    with sqlite3.connect(path) as db:
+        return [row for row in db.iterdump() if '"log_hours"' not in row]
+
+
+@pytest.mark.parametrize("name", COMMITS)
+async def test_a_commit_reaches_nothing_of_another_tenant(tmp_path: Path, name: str) -> None:
+    """To it, the session of another tenant is not there, and no id of it is free. What fails changes nothing."""
+    commit, error = COMMITS[name]
+    turn = make_turn("trn_theirs", "ses_theirs", tenant="other")
+    more = (
+        PutTurn(turn),
+        PutPermission(make_permission("per_theirs", "ses_theirs")),
+        PutQuestion(make_question("que_theirs", "ses_theirs")),
+    )
+    theirs = make_session("ses_theirs", tenant="other")
+    async with opened_store(tmp_path) as here:
+        for unit in (
+            creating("ses_mine"),
+            Commit(tenant="other", session_id="ses_theirs", at=NOW, changes=(PutSession(theirs),)),
+            of_tenant("other", adding(make_message("msg_theirs", "x", session_id="ses_theirs"), NOW, (), *more)),
+            staging("stg_mine", "default", "msg_mine"),
+            staging("stg_theirs", "other", "msg_staged"),
+        ):
+            await here.store.commit(unit)
+        before = rows_in(here.path)
+        with pytest.raises(error) as refused:
+            await here.store.commit(commit)
+        assert type(refused.value) is error
+        assert rows_in(here.path) == before

@@ -28,7 +28,7 @@ from turnwire.api.web.http.certificates import WebCertificates
 from turnwire.api.web.server import WebServer, WebSettings
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
-from turnwire.config.addresses import host_and_port, is_open
+from turnwire.config.addresses import host_and_port
 from turnwire.config.auth import missing_protection
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
@@ -110,6 +110,7 @@ class Server:
         """The calls of all listeners."""
         self._turns: Turns | None = None
         self._feed: LiveFeed | None = None
+        self._store: SqliteStore | None = None
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
         self.web_address = ""
@@ -152,6 +153,11 @@ class Server:
     async def _stop_turns(self, turns: Turns) -> None:
         self.left = await turns.aclose()
 
+    def _problem(self) -> str:
+        """Returns why calls cannot be carried out; "" if they can."""
+        is_writable = self._store is not None and self._store.is_writable()
+        return "" if self.failure is None and is_writable else "the database cannot be written"
+
     def _fail(self, error: StorageError) -> None:
         log.error("database_lost", reason=error.reason, message=error.message)
         self.failure = error
@@ -165,7 +171,7 @@ class Server:
         observer = self._start_observing(stack)
         listeners: _Listeners = (listener, *self._bind_web(tracer, observer, stack))
         feed = self._feed = _start_feed(config, codec, observer, stack)
-        store = await self._open_store(codec, feed, observer, stack)
+        store = self._store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
         tools = McpServers(config.mcp, self._environ, in_thread=quietly, limits=config.limits)
         stack.push_async_callback(tools.aclose)
@@ -225,11 +231,19 @@ class Server:
         if not config.listen:
             return ()
         limits = (self._config.server.max_message_bytes, config.max_connections)
-        settings = WebSettings(*limits, config.allowed_origins, is_local=not is_open(config.listen))
+        host, port = host_and_port(config.listen)
+        settings = WebSettings(*limits, config.allowed_origins, (host, *config.allowed_hosts))
         certificates = WebCertificates(tls.cert, tls.key, tls.client_ca) if tls.cert and tls.key else None
-        web = WebServer(settings, self.load.unread, certificates, tracer, observer.handshake_failed)
+        web = WebServer(
+            settings,
+            self.load.unread,
+            certificates,
+            tracer,
+            handshake_failed=observer.handshake_failed,
+            problem=self._problem,
+        )
         stack.push_async_callback(web.stop, timedelta())
-        self.web_address = web.bind(*host_and_port(config.listen))
+        self.web_address = web.bind(host, port)
         return (web,)
 
     async def _listen(

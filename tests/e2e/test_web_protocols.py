@@ -213,6 +213,31 @@ async def test_an_open_address_needs_protection(tmp_path: Path) -> None:
         assert server.web_address
 
 
+async def test_an_open_address_is_called_by_names_that_are_allowed(tmp_path: Path) -> None:
+    """Else a page whose own name resolves to this address would have all that its visitor can reach."""
+    toml = '[web]\nlisten = "0.0.0.0:0"\ninsecure = true\nallowed_hosts = ["turnwire.example"]\n'
+    async with running_server(tmp_path, toml) as server, web_client(server.web_address) as web:
+        found = {
+            host: (await web.json("session.SessionService/ListSessions", {}, host=host)).status
+            for host in ("evil.example", "turnwire.example", "192.0.2.1:8080", "localhost")
+        }
+        refused = await web.json("session.SessionService/ListSessions", {}, host="evil.example")
+    assert found == {"evil.example": 403, "turnwire.example": 200, "192.0.2.1:8080": 200, "localhost": 200}
+    assert (
+        refused.json()["message"] == "this server is not reached as 'evil.example': add the name to web.allowed_hosts"
+    )
+
+
+async def test_health_needs_no_credentials(tmp_path: Path) -> None:
+    """A load balancer asks by any name; methods beside it stay closed."""
+    toml = TOML + '[auth]\nmethods = ["token"]\n'
+    async with running_server(tmp_path, toml) as server, web_client(server.web_address) as web:
+        for path in ("/healthz", "/readyz"):
+            answer = await web.send(path, verb="GET", host="pod-1.internal")
+            assert (answer.status, answer.body, answer.headers["cache-control"]) == (200, b"ok\n", "no-store")
+        assert (await web.json("session.SessionService/ListSessions", {})).status == 401
+
+
 async def test_a_taken_address_stops_the_start(server: Server, tmp_path: Path) -> None:
     """The message names the key to change."""
     address = server.web_address.rpartition("//")[2]

@@ -20,9 +20,11 @@ from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest
 from tests.support.clients.conversation import ask, messages_of, refused, session_of, talk, text, turn_ended
 from tests.support.clients.signed_in import bearer
+from tests.support.clients.web import WebClient, web_client
 from tests.support.disk.failing import ERRORS, Call, Disk
 from tests.support.oracles.ledger import Ledger, problems
 from tests.support.servers.commands import start_command
+from tests.support.servers.mcp import own_port
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import connect
 from turnwire.domain.principal import Principal, Role
@@ -117,6 +119,33 @@ async def test_a_disk_that_takes_nothing_refuses_and_passes(
         assert await server.terminate() == 0
         assert not lines(server, '"turn_not_saved"') + lines(server, "Traceback")
     await check_after(disk, ledger)
+
+
+async def test_readiness_tells_whether_the_disk_takes_anything(disk: Disk) -> None:
+    """From the first call that it refuses until it takes something again, although nobody else calls then."""
+
+    async def asked(web: WebClient) -> tuple[int, bytes]:
+        answer = await web.send("/readyz", verb="GET")
+        return answer.status, answer.body
+
+    with own_port() as port:
+        toml = f'[web]\nlisten = "127.0.0.1:{port}"\n'
+        async with (
+            disk.server(toml) as server,
+            connect(server.address) as client,
+            web_client(f"http://127.0.0.1:{port}") as web,
+        ):
+            session_id = (await talk(client, "hello")).session_id
+            assert await asked(web) == (200, b"ok\n")
+            disk.fail(Call.WRITE, ERRORS["ENOSPC"])
+            await refused(client.messages.AppendMessage(note(session_id)))
+            for _ in range(3):
+                assert await asked(web) == (503, b"the database cannot be written\n")
+            assert (await web.send("/healthz", verb="GET")).status == 200
+            disk.heal()
+            while await asked(web) != (200, b"ok\n"):
+                await asyncio.sleep(0.05)
+            await client.messages.AppendMessage(note(session_id))
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))

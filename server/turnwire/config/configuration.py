@@ -244,6 +244,10 @@ def _web(document: Document) -> WebConfig:
         if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/@?#\s*]+", origin):
             problem = f'{origin!r} is no origin, such as https://app.example without a path, and not "*"'
             raise document.error(f"web.allowed_origins[{index}]", problem)
+    for index, host in enumerate(web.allowed_hosts):
+        if not re.fullmatch(r"\*|[A-Za-z0-9_.-]+", host):
+            problem = f'{host!r} is no name, such as turnwire.example without a port, and not "*"'
+            raise document.error(f"web.allowed_hosts[{index}]", problem)
     return web
 
 

@@ -73,8 +73,12 @@ class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Address to serve on: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no web pages and
     no calls over HTTP."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call beside the console, such as `https://app.example`; `"*"` allows all. A
-    listener on 127.0.0.1 without TLS that is reached by another name, as behind a proxy, needs that name's origin."""
+    """Origins of web pages that may call beside the console, such as `https://app.example`; `"*"` allows all."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names by which a listener without TLS is called, such as `turnwire.example`, without a port: those that a proxy
+    hands on, or of this machine in its network. Addresses, `localhost`, the name in `listen` and those of
+    `allowed_origins` are taken in any case; `"*"` takes all, and then any page may call that has its name resolve to
+    this machine."""
     max_connections: Count = 10_000
     """Connections at a time; further ones are closed at once. At most half of the files that the process may open. One
     with TLS counts from the end of its handshake."""

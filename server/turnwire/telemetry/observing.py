@@ -72,7 +72,7 @@ class Observing:
         instruments = Instruments(by_tenant=config.metrics.by_tenant)
         counting = Counting(instruments, ModelLabels(config.providers, named_models(config)), config.mcp)
         exposition = Exposition(instruments, self._read, asyncio.get_running_loop(), config.storage.path)
-        self._server = MetricsServer(exposition.text, CONTENT_TYPE)
+        self._server = MetricsServer(exposition.text, CONTENT_TYPE, checks_host=not is_open(config.metrics.listen))
         address = self._server.start(*host_and_port(config.metrics.listen))
         self.observer = Observers(lines, counting)
         self._watch_loop(instruments.loop_delay.observe)

@@ -1,7 +1,7 @@
 """The ASGI application: chooses what answers a request."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 from google.rpc import code_pb2
@@ -23,17 +23,29 @@ log = structlog.get_logger()
 _UNARY_TYPES = (*connect_unary.CONTENT_TYPES, *grpc_web.CONTENT_TYPES)
 _STREAM_TYPES = (*connect_stream.CONTENT_TYPES, *grpc_web.CONTENT_TYPES)
 
+_ALIVE_PATH = "/healthz"
+_HEALTH_PATHS = (_ALIVE_PATH, "/readyz")
+
 
 class WebApplication:
-    """Answers HTTP requests: calls of the contract, and files of the console."""
+    """Answers HTTP requests: calls of the contract, files of the console, and whether the server works."""
 
-    def __init__(self, origins: Origins, console: Console, max_message_bytes: int, unread: Unread) -> None:
+    def __init__(
+        self,
+        origins: Origins,
+        console: Console,
+        max_message_bytes: int,
+        unread: Unread,
+        problem: Callable[[], str] = lambda: "",
+    ) -> None:
         """Args:
         origins: Decides which pages may call.
         console: Has the files.
         max_message_bytes: Size of the largest request in bytes.
         unread: Counts answers.
+        problem: Returns why calls cannot be carried out; "" if they can.
         """
+        self._problem = problem
         self._origins = origins
         self._console = console
         self._max_message_bytes = max_message_bytes
@@ -67,6 +79,9 @@ class WebApplication:
                 await exchange.answer(500, [("content-type", "text/plain")], b"internal error\n")
 
     async def _answer(self, exchange: Exchange) -> None:
+        if exchange.path in _HEALTH_PATHS and exchange.method in ("GET", "HEAD"):
+            await self._answer_health(exchange)
+            return
         route = self._routes.get(exchange.path)
         if route is None and not _is_call(exchange):
             await self._answer_file(exchange)
@@ -85,6 +100,22 @@ class WebApplication:
             await _refuse(exchange, code_pb2.UNIMPLEMENTED, f"there is no method {exchange.path:.100}", http_status=404)
         elif not await _call(self._serving, route, exchange):
             self._note("UNIMPLEMENTED", "a verb or content type that the method does not take", exchange)
+
+    async def _answer_health(self, exchange: Exchange) -> None:
+        """Answers a load balancer, by whatever name it calls: a word about the server is no secret to any page."""
+        problem = "" if exchange.path == _ALIVE_PATH else self._not_ready()
+        body = b"" if exchange.method == "HEAD" else f"{problem or 'ok'}\n".encode()
+        headers = [
+            ("content-type", "text/plain; charset=utf-8"),
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+        ]
+        await exchange.answer(503 if problem else 200, headers, body)
+
+    def _not_ready(self) -> str:
+        if self._is_stopping:
+            return "stopping"
+        return "starting" if self._serving is None else self._problem()
 
     def _note(self, code: str, cause: str, exchange: Exchange) -> None:
         if self._serving is not None:

@@ -2,16 +2,18 @@
 
 A browser names the page that calls in `origin`. A page of the listener's own origin may call, and so may those of
 `web.allowed_origins`. A page of elsewhere can have its own name resolve to this machine, and then counts as of the same
-origin: so a listener on the loopback address without TLS also looks at the name that was called (`host`).
+origin: so a listener without TLS also looks at the name that was called (`host`). That holds for every address: also
+one that only machines behind a firewall reach is reached by the browsers there.
 """
 
-import ipaddress
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from turnwire.api.web.exchange import Exchange, Headers
+from turnwire.api.web.hosts import is_of_this_machine, name_of
 
 EVERY_ORIGIN = "*"
+EVERY_HOST = "*"
 
 REQUEST_HEADERS = (
     "accept-encoding",
@@ -55,21 +57,22 @@ _PREFLIGHT_SECONDS = 7200
 class Origins:
     """Decides which pages may call. Keeps no state of a call."""
 
-    def __init__(self, allowed: Collection[str], *, checks_host: bool) -> None:
+    def __init__(self, allowed: Collection[str], hosts: Collection[str] = (), *, checks_host: bool) -> None:
         """Args:
         allowed: Origins such as https://app.example; "*" is all of them.
-        checks_host: Whether the called name must be this machine's or one of an allowed origin.
+        hosts: Names of the listener, such as turnwire.example; "*" is all of them.
+        checks_host: Whether the called name must be an address, `localhost`, or one of `hosts` or of an allowed origin.
         """
         self._allowed = frozenset(origin.lower() for origin in allowed)
         self._allows_all = EVERY_ORIGIN in self._allowed
-        self._checks_host = checks_host and not self._allows_all
-        self._hosts = frozenset(urlsplit(origin).netloc for origin in self._allowed)
+        self._checks_host = checks_host and not self._allows_all and EVERY_HOST not in hosts
+        self._hosts = frozenset((*map(str.lower, hosts), *(urlsplit(origin).hostname for origin in self._allowed)))
 
     def problem(self, exchange: Exchange) -> str:
         """Returns why a page may not call; "" if it may, or if no page calls."""
         host = (exchange.header("host") or exchange.header(":authority") or "").lower()
-        if self._checks_host and host not in self._hosts and not _is_of_this_machine(host):
-            return f"this server is not reached as {host!r:.100}: add its origin to web.allowed_origins"
+        if self._checks_host and (name := name_of(host)) not in self._hosts and not is_of_this_machine(name):
+            return f"this server is not reached as {host!r:.100}: add the name to web.allowed_hosts"
         origin = exchange.header("origin")
         if origin is None and exchange.header("sec-fetch-site") in _ELSEWHERE and not self._allows_all:
             return "pages of other sites may not call this server without telling their origin"
@@ -111,17 +114,3 @@ def _host_of(origin: str) -> str | None:
         return urlsplit(origin.lower()).netloc or None
     except ValueError:  # of no form that a browser writes
         return None
-
-
-def _is_of_this_machine(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True  # no name that somebody else could have resolved to it

@@ -39,8 +39,8 @@ class WebSettings(NamedTuple):
     max_connections: int
     allowed_origins: Collection[str] = ()
     """Origins of pages that may call, beside the listener's own."""
-    is_local: bool = True
-    """Whether only this machine can connect."""
+    hosts: Collection[str] = ()
+    """Names by which the listener is called, beside addresses and `localhost`."""
 
 
 class WebServer:
@@ -52,7 +52,9 @@ class WebServer:
         unread: Unread,
         certificates: WebCertificates | None = None,
         tracer: Tracer = NO_TRACER,
+        *,
         handshake_failed: Callable[[str], None] = lambda _: None,
+        problem: Callable[[], str] = lambda: "",
     ) -> None:
         """Args:
         settings: Bounds, and which pages may call.
@@ -60,13 +62,14 @@ class WebServer:
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one they cost nothing.
         handshake_failed: Called with the problem of each handshake of TLS that fails.
+        problem: Returns why calls cannot be carried out; "" if they can.
         """
         self._tracer = tracer
         self._certificates = certificates
         self._handshake_failed = handshake_failed
         # TLS proves the name that was called; without it, a name that resolves to this machine proves nothing
-        origins = Origins(settings.allowed_origins, checks_host=settings.is_local and certificates is None)
-        self._application = WebApplication(origins, Console(), settings.max_message_bytes, unread)
+        origins = Origins(settings.allowed_origins, settings.hosts, checks_host=certificates is None)
+        self._application = WebApplication(origins, Console(), settings.max_message_bytes, unread, problem)
         self._connections = Connections(settings.max_connections)
         self._state = ServerState()
         self._socket: socket.socket | None = None

@@ -221,6 +221,10 @@ class SqliteStore:
             found["database_has_other_names"] = {"path": str(self._files.beside("")), "names": names}
         return found
 
+    def is_writable(self) -> bool:
+        """Returns whether the last transaction was written. If not, tries once a second, so that later calls know."""
+        return self._writer.is_writable()
+
     def own_files(self) -> frozenset[FileIdentity]:
         """Returns the database and the files beside it."""
         return self._files.identities()

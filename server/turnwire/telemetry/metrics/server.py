@@ -13,6 +13,8 @@ from typing import Any
 
 import structlog
 
+from turnwire.api.web.hosts import is_of_this_machine, name_of
+
 MAX_CONNECTIONS = 16
 """Connections that are answered at the same time; further ones are closed."""
 
@@ -32,11 +34,14 @@ class MetricsServer:
     used on that thread's loop only.
     """
 
-    def __init__(self, text: Callable[[], Awaitable[bytes]], content_type: str) -> None:
+    def __init__(self, text: Callable[[], Awaitable[bytes]], content_type: str, *, checks_host: bool = False) -> None:
         """Args:
         text: Returns the metrics; called on the thread's loop.
         content_type: Its type.
+        checks_host: Whether the called name must be an address or `localhost`. A page of elsewhere can have its own
+            name resolve to this machine, and then its browser shows it what is served there.
         """
+        self._checks_host = checks_host
         self._text = text
         self._content_type = content_type
         self._answering: set[asyncio.Task[Any]] = set()
@@ -122,9 +127,17 @@ class MetricsServer:
             return _http(HTTPStatus.NOT_FOUND, "text/plain", b"metrics are at /metrics\n")
         if method not in (b"GET", b"HEAD"):
             return _http(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"use GET\n", "Allow: GET, HEAD\r\n")
+        if self._checks_host and not all(is_of_this_machine(name_of(host)) for host in _hosts(head)):
+            return _http(HTTPStatus.FORBIDDEN, "text/plain", b"call these metrics by an address or as localhost\n")
         text = await self._text()
         answer = _http(HTTPStatus.OK, self._content_type, text)
         return answer if method == b"GET" else answer[: -len(text)]
+
+
+def _hosts(head: bytes) -> list[str]:
+    """Returns the values of the headers `host`. Browsers send one; other programs may send none."""
+    lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    return [value.decode("latin-1") for name, _, value in lines if name.strip().lower() == b"host"]
 
 
 def _http(status: HTTPStatus, content_type: str, body: bytes, header: str = "") -> bytes:

@@ -54,6 +54,46 @@ async def _status(application: app.WebApplication, is_complete: asyncio.Event) -
     return statuses[0]
 
 
+async def _health(application: app.WebApplication, path: str, verb: str = "GET") -> tuple[int, bytes]:
+    """Asks for the health as a load balancer does, by a name that the server does not know."""
+    events: list[MutableMapping[str, Any]] = []
+
+    async def send(event: MutableMapping[str, Any]) -> None:
+        events.append(event)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    await application({"method": verb, "path": path, "headers": [(b"host", b"10-0-0-1.pods")]}, receive, send)
+    return events[0]["status"], events[1]["body"]
+
+
+async def test_health_tells_the_truth() -> None:
+    """The server is alive all the time; it is ready between its start and its stop, while it can carry out calls."""
+    problems = [""]
+    origins = Origins((), checks_host=True)
+    application = app.WebApplication(origins, Console(), 1, Unread(Resets()), lambda: problems[-1])
+    found = [await _health(application, "/readyz")]
+    gate: Any = _Echo()
+    application.open({}, gate)
+    found.append(await _health(application, "/readyz"))
+    problems.append("the database cannot be written")
+    found.append(await _health(application, "/readyz"))
+    found.append(await _health(application, "/healthz"))
+    application.close()
+    found += [await _health(application, path) for path in ("/readyz", "/healthz")]
+    assert found == [
+        (503, b"starting\n"),
+        (200, b"ok\n"),
+        (503, b"the database cannot be written\n"),
+        (200, b"ok\n"),
+        (503, b"stopping\n"),
+        (200, b"ok\n"),
+    ]
+    assert await _health(application, "/readyz", "HEAD") == (503, b"")
+    assert (await _health(application, "/readyz", "POST"))[0] == 405
+
+
 async def test_two_of_the_largest_requests_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where one is larger than what all bodies have by default; the third one, the newest, is refused."""
     monkeypatch.setattr(exchange, "MAX_BODIES_BYTES", 1)

@@ -31,12 +31,17 @@ def asked(**headers: str) -> Exchange:
         ([], "localhost:8080", "http://localhost:8080", True),
         ([], "a.localhost:8080", None, True),
         ([], "evil.example:8080", None, False),
+        ([], "turnwire.example", None, True),
+        ([], "TURNWIRE.example:8080", "http://turnwire.example:8080", True),
+        ([], "turnwire.example.evil", None, False),
+        ([], "turnwire.example@evil.example", None, False),
         ([], "evil.example:8080", "http://evil.example:8080", False),
         ([], "", None, False),
         ([], "[", None, False),
         ([], "127.0.0.1:8080", "null", False),
         ([], "127.0.0.1:8080", "http://[", False),
         ([APP], "app.example", None, True),
+        ([APP], "app.example:8443", None, True),
         ([APP], "127.0.0.1:8080", APP, True),
         ([APP], "127.0.0.1:8080", "HTTPS://APP.example", True),
         ([APP], "127.0.0.1:8080", "https://app.example.evil", False),
@@ -44,19 +49,26 @@ def asked(**headers: str) -> Exchange:
         (["*"], "evil.example", "http://evil.example", True),
     ],
 )
-def test_a_loopback_listener_looks_at_both_names(
+def test_a_listener_without_tls_looks_at_both_names(
     allowed: Collection[str], host: str, origin: str | None, may_call: bool
 ) -> None:
     """The page's, and the one that it called."""
     headers = {"host": host, **({} if origin is None else {"origin": origin})}
-    assert (Origins(allowed, checks_host=True).problem(asked(**headers)) == "") == may_call
+    assert (Origins(allowed, ["Turnwire.example"], checks_host=True).problem(asked(**headers)) == "") == may_call
 
 
-def test_an_open_listener_has_names_of_its_own() -> None:
+def test_a_listener_with_tls_has_names_of_its_own() -> None:
     """A page of any name of the listener is of its origin; pages of other names are not."""
     origins = Origins([], checks_host=False)
     assert origins.problem(asked(host="chat.example", origin="https://chat.example")) == ""
     assert origins.problem(asked(host="chat.example", origin="https://evil.example")) != ""
+
+
+def test_all_names_can_be_allowed() -> None:
+    """As where a proxy decides which ones there are; pages of other origins may call as little as before."""
+    origins = Origins([], ["*"], checks_host=True)
+    assert origins.problem(asked(host="evil.example")) == ""
+    assert origins.problem(asked(host="evil.example", origin="https://app.example")) != ""
 
 
 def test_only_an_allowed_page_is_named_in_the_answer() -> None:

@@ -13,11 +13,11 @@ from turnwire.telemetry.metrics.server import MAX_CONNECTIONS, MAX_REQUEST_BYTES
 
 
 @contextlib.asynccontextmanager
-async def _serving() -> AsyncIterator[tuple[str, int]]:
+async def _serving(*, checks_host: bool = False) -> AsyncIterator[tuple[str, int]]:
     async def text() -> bytes:
         return b"turnwire_up 1\n"
 
-    metrics = MetricsServer(text, "text/plain; version=1.0.0")
+    metrics = MetricsServer(text, "text/plain; version=1.0.0", checks_host=checks_host)
     host, _, port = metrics.start("127.0.0.1", 0).rpartition(":")
     try:
         yield host, int(port)
@@ -56,6 +56,29 @@ async def test_it_answers_one_path(request_line: str, status: str) -> None:
     assert head.startswith(f"HTTP/1.1 {status}\r\n".encode())
     assert (body == b"turnwire_up 1\n") == (request_line.startswith("GET /metrics"))
     assert b"Connection: close" in head
+
+
+@pytest.mark.parametrize(
+    ("hosts", "is_answered"),
+    [
+        (["127.0.0.1:9464"], True),
+        (["localhost"], True),
+        (["[::1]:9464"], True),
+        ([], True),
+        (["evil.example:9464"], False),
+        (["localhost.evil.example"], False),
+        (["localhost", "evil.example"], False),
+        ([""], False),
+    ],
+)
+async def test_a_page_whose_name_resolves_to_this_machine_reads_nothing(hosts: list[str], is_answered: bool) -> None:
+    """Its browser calls by that name. Programs other than browsers may name none."""
+    head = "".join(f"hOsT: {host}\r\n" for host in hosts)
+    request = f"GET /metrics HTTP/1.1\r\n{head}\r\n".encode()
+    async with _serving(checks_host=True) as address:
+        assert (b"turnwire_up" in await _ask(address, request)) == is_answered
+    async with _serving() as address:  # one that other machines can reach has names of its own
+        assert b"turnwire_up" in await _ask(address, request)
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"x" * (2 * MAX_REQUEST_BYTES), b""])

@@ -51,6 +51,9 @@ LARGE_BYTES = 64 * 1024
 PART_BYTES = 1024
 """What writing a part costs, whatever its text."""
 
+RETRY_SECONDS = 1.0
+"""Between attempts to write something on a disk that refused the last transaction, while somebody asks for it."""
+
 STOP_SECONDS = 4.0
 """How long a stop stores what waits; the next start ends what it leaves, as after a kill. Hundreds of answers that end
 together may have hundreds of thousands of parts."""
@@ -90,6 +93,8 @@ class _Written(NamedTuple):
     deltas: list[Delta]
     leaves_upkeep: bool = False
     """Whether the index of words has something to remove or to add."""
+    is_change: bool = False
+    """Whether anything was written: a transaction without changes passes on a full disk."""
 
 
 class GroupWriter:
@@ -130,6 +135,8 @@ class GroupWriter:
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
         self._told: frozenset[str] = frozenset()  # the sessions of which the current batch has events
         self._closing = self._is_refusing = False
+        self._is_refused = False  # whether the last transaction could not be written
+        self._next_try = 0.0  # by the loop's clock
         self.published_position = 0
         """Position of the newest event that was published; of the newest in the log when none was yet."""
         self._start_position = 0
@@ -159,6 +166,14 @@ class GroupWriter:
         self._waiting.add((unit, future, loop.time()))
         self._wake.set()
         return future
+
+    def is_writable(self) -> bool:
+        """Returns whether the last transaction was written. If not, tries once a second, so that later calls know."""
+        now = asyncio.get_running_loop().time()
+        if self._is_refused and now >= self._next_try and not len(self._waiting):
+            self._next_try = now + RETRY_SECONDS
+            self.carry_out(Other(_rewrite, is_step=True)).add_done_callback(asyncio.Future.exception)
+        return not self._is_refused
 
     def published_of(self, tenant: str) -> int:
         """Returns the position of a tenant's newest event that was published; that of the start when none was yet."""
@@ -241,8 +256,11 @@ class GroupWriter:
         try:
             written = await run(self._connection, self._transact, [unit for unit, *_ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
+            self._is_refused = True
             written = _Written([error] * len(batch), [], [])
-        outcomes, stored, deltas, leaves_upkeep = written
+        outcomes, stored, deltas, leaves_upkeep, is_change = written
+        if is_change:
+            self._is_refused = False
         self._waiting.put_back(batch[len(outcomes) :])  # there was no room for them, or no time
         del batch[len(outcomes) :]
         ended_at = loop.time()
@@ -316,6 +334,7 @@ class GroupWriter:
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         held_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
+        changes = db.total_changes
         db.execute("BEGIN IMMEDIATE")
         try:
             for unit in units:
@@ -339,7 +358,7 @@ class GroupWriter:
                 db.execute("ROLLBACK")
             raise
         self._check_files()  # a commit written to a file that is now gone must not be confirmed
-        return _Written(outcomes, stored, self._changes.deltas, leaves_upkeep)
+        return _Written(outcomes, stored, self._changes.deltas, leaves_upkeep, db.total_changes > changes)
 
     def _check_files(self) -> None:
         self._loss = self._files.loss()
@@ -367,6 +386,12 @@ class GroupWriter:
             return translate(error) if isinstance(error, FAILURES) else error, []
         db.execute("RELEASE unit")
         return result
+
+
+def _rewrite(db: sqlite3.Connection, _deltas: list[Delta]) -> None:
+    """Changes nothing, and has SQLite write a page of the database."""
+    for change in (1, -1):  # SQLite leaves out what changes nothing
+        db.execute("UPDATE log_state SET pruned_through = pruned_through + ?", (change,))
 
 
 def _fail(waiting: list[Waiting], error: Exception) -> None:

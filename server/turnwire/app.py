@@ -30,6 +30,7 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.config.addresses import host_and_port
 from turnwire.config.auth import missing_protection
+from turnwire.config.renewal import renewal
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.once import NamedRequests
@@ -109,6 +110,10 @@ class Server:
         self.load = Load(config.limits, config.server.max_message_bytes)
         """The calls of all listeners."""
         self._turns: Turns | None = None
+        self._environment: Environment | None = None
+        self._rates: RequestRates | None = None
+        self._providers: list[ConfiguredProviders] = []
+        """Those in use, which are the last, and those before them, which running turns may still call."""
         self._feed: LiveFeed | None = None
         self._store: SqliteStore | None = None
         self.address = ""
@@ -150,6 +155,27 @@ class Server:
         load = (self.load.calls, self.load.receiving.slow, self.load.is_memory_short)
         return Readings(turns.running, turns.waiting, turns.queued, watchers, *load)
 
+    def reload(self, config: Config) -> None:
+        """Lets a configuration that was read again take effect for what begins from now on, as far as it can.
+
+        Turns that run keep their settings and providers. The log says what took effect and what needs a restart.
+        """
+        assert self._environment and self._rates and self._providers
+        before, renewed = self._config, renewal(self._config, config)
+        self._config, settings = renewed.config, renewed.config.core_settings()
+        self._environment.settings = settings
+        if (before.quotas, before.tenants) != (config.quotas, config.tenants):
+            self._rates.renew(settings)
+        models = (config.providers, config.provider_sources, config.models)
+        if (before.providers, before.provider_sources, before.models) != models:
+            providers = self._providers[-1].renewed(*models)
+            self._providers.append(providers)
+            self._environment.providers = providers
+            providers.start()
+        log.info("configuration_reloaded", changed=" ".join(renewed.changed))
+        if renewed.needs_restart:
+            log.warning("configuration_needs_restart", keys=" ".join(renewed.needs_restart))
+
     async def _stop_turns(self, turns: Turns) -> None:
         self.left = await turns.aclose()
 
@@ -176,7 +202,7 @@ class Server:
         tools = McpServers(config.mcp, self._environ, in_thread=quietly, limits=config.limits)
         stack.push_async_callback(tools.aclose)
         tools.start()
-        environment = Environment(
+        environment = self._environment = Environment(
             store=store,
             feed=feed,
             providers=providers,
@@ -190,6 +216,7 @@ class Server:
         self.load.can_give_up += (store.forget_kept, environment.kept.clear)
         turns = self._turns = Turns(environment)
         staging, rates = Staging(environment), RequestRates(environment.settings)
+        self._rates = rates
         use_cases = _use_cases(environment, turns, staging=staging, rates=rates, codec=codec, config=config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
         for ending in (use_cases.sessions, use_cases.titles):
@@ -286,7 +313,13 @@ class Server:
         providers = ConfiguredProviders(
             config.providers, *sources, config.models, limits=config.limits, in_thread=quietly
         )
-        stack.push_async_callback(providers.aclose)
+        self._providers.append(providers)
+
+        async def close() -> None:
+            for one in self._providers:
+                await one.aclose()
+
+        stack.push_async_callback(close)
         return providers
 
     def _log_start(self) -> None:

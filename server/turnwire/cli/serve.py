@@ -7,15 +7,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
 
-from turnwire.app import create_server
+from turnwire.app import Server, create_server
 from turnwire.config import Config, ConfigError, load_config
+from turnwire.config.review.secrets import Masking
 from turnwire.domain.errors import DomainError
 from turnwire.event_loop.fair_loop import fair_loop
 from turnwire.telemetry.logs.output import LogOutput
@@ -54,13 +55,13 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
     configure_logging(config.log.level, config.log.format, output)
     try:
         with asyncio.Runner(loop_factory=fair_loop) as runner:
-            return runner.run(_serve(config, environ, output))
+            return runner.run(_serve(config, environ, output, lambda: load_config(path, environ, options)))
     finally:
         output.close()
 
 
-async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) -> int:
-    stop = _stop_signal()
+async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput, read: Callable[[], Config]) -> int:
+    stop, reload = _stop_signal(), _reload_signal()
     widen_shared_threads(asyncio.get_running_loop())
     async with AsyncExitStack() as running:
         try:
@@ -76,8 +77,10 @@ async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput) 
         running.callback(freed_memory.stop)
         _announce(config, server.address, server.web_address, output)
         _notify(environ, "READY=1")
+        reloading = asyncio.create_task(_reload_when_asked(server, reload, read, Masking(environ)), name="reloading")
         ended = asyncio.create_task(server.wait_ended())
         await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
+        reloading.cancel()
         _notify(environ, "STOPPING=1")
         if config.server.shutdown_grace_seconds <= SHORT_GRACE_SECONDS:
             gc.disable()  # what turns leave is freed without it, and it would look at all that comes instead at once
@@ -160,6 +163,31 @@ def _stop_signal() -> asyncio.Future[str]:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
     return stop
+
+
+def _reload_signal() -> asyncio.Event:
+    """Returns an event that SIGHUP sets. On a terminal it ends the server: the terminal is gone."""
+    reload = asyncio.Event()
+    if not sys.stderr.isatty():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
+    return reload
+
+
+async def _reload_when_asked(
+    server: Server, asked: asyncio.Event, read: Callable[[], Config], masking: Masking
+) -> None:
+    """Reads the configuration again each time that it is asked to. A wrong one changes nothing."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        try:
+            config = await asyncio.to_thread(read)
+        except ConfigError as error:
+            log.error("configuration_refused", key=error.key, source=error.source, problem=masking.text(error.problem))
+        except OSError as error:
+            log.error("configuration_refused", key="", source=str(error.filename), problem=str(error.strerror))
+        else:
+            server.reload(config)
 
 
 def _announce(config: Config, address: str, web_address: str, output: LogOutput) -> None:

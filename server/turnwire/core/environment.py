@@ -1,6 +1,7 @@
 """The ports and settings that use cases work with, in one value."""
 
 from asyncio import Future
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -28,9 +29,9 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.ports.tools import NoServerTools, ServerTools
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Environment:
-    """The ports and settings. Made once by the composition root."""
+    """The ports and settings. Made once by the composition root, which alone gives it other settings and providers."""
 
     store: Store
     feed: Feed
@@ -62,6 +63,11 @@ class Environment:
     def waiting_calls(self) -> WaitingCalls:
         """Counts the answers whose tool calls wait."""
         return WaitingCalls(self.settings.limits.max_waiting_calls_bytes)
+
+    def of_now(self) -> "Environment":
+        """Returns one that keeps the present settings and providers, and shares all else: for a turn that begins."""
+        _ = self.prompts, self.beginnings, self.waiting_calls  # shared, so they must be there before the copy
+        return copy(self)
 
     def forget_calls(self, turn_id: str) -> None:
         """Forgets what was counted of the calls of a turn, because none of them waits any more. Idempotent."""

@@ -61,6 +61,17 @@ class ConfiguredProviders:
         self._making: dict[str, asyncio.Task[Provider]] = {}  # two concurrent first uses make one provider
         self._early: asyncio.Task[None] | None = None  # ended by `aclose`
 
+    def renewed(
+        self,
+        settings: Mapping[str, ProviderSettings],
+        sources: Mapping[str, str],
+        models: Mapping[ModelRef, ModelSettings],
+    ) -> "ConfiguredProviders":
+        """Returns other providers with the same environment and the same bounds on calls. Both have to be closed."""
+        other = ConfiguredProviders(settings, self._environ, sources, models, in_thread=self._in_thread)
+        other._shared = self._shared
+        return other
+
     def start(self) -> None:
         """Begins to make the providers that can be used, one after the other; returns at once.
 

@@ -50,6 +50,11 @@ class RequestRates:
         self._seconds = seconds
         self._buckets: dict[str, TokenBucket] = {}
 
+    def renew(self, settings: CoreSettings) -> None:
+        """Takes other settings. Every tenant begins anew."""
+        self._settings = settings
+        self._buckets.clear()
+
     def admit(self, tenant: str) -> None:
         """Counts a request. Raises QuotaExceeded, with the time until the next one, when the rate is used up."""
         limits = self._settings.quotas_of(tenant)

@@ -226,7 +226,7 @@ class SessionTurns:
             self.run.stop(Ending(FinishReason.ABORTED, ended_by_message_id=place.turn.user_message_id))
 
     def _new_run(self, turn: Turn, resume: ResumePoint | None = None) -> TurnRun:
-        return TurnRun(self._environment, turn, resume, self._take_in)
+        return TurnRun(self._environment.of_now(), turn, resume, self._take_in)
 
     def _new_run_of(self, place: Place) -> TurnRun:
         """Returns a run of a place that was taken out of the queue; it keeps what of the turn is small."""

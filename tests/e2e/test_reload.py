@@ -1,0 +1,108 @@
+"""SIGHUP: a running server reads its configuration again."""
+
+import asyncio
+import dataclasses
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+
+from opencode.usage.usage_pb2 import ListQuotasRequest
+from tests.support.clients.conversation import answer_to, ask, model, new_session, refused, talk, turn_ended, words_of
+from tests.support.models.scripts import API_OF_PATH, Say, answer
+from tests.support.servers.process import ServerProcess, server_process
+from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
+from tests.support.servers.running import Client, connect
+
+PATIENCE_SECONDS = 30
+
+
+async def until(found: Callable[[], object]) -> None:
+    """Waits for what a server logs."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not found():
+            await asyncio.sleep(0.02)
+
+
+async def reload(server: ServerProcess, file: Path, toml: str) -> str:
+    """Writes the file, asks the server to read it, and returns what it logs from then on."""
+    file.write_text(toml)
+    seen = len(server.stderr)
+    server.send_signal(signal.SIGHUP)
+    await until(lambda: any("configuration_re" in line for line in server.stderr[seen:]))
+    return "\n".join(server.stderr[seen:])
+
+
+async def max_sessions(client: Client) -> int:
+    """Returns a quota as callers see it."""
+    quotas = (await client.usage.ListQuotas(ListQuotasRequest())).quotas
+    return next(quota.limit for quota in quotas if quota.name == "sessions")
+
+
+async def test_quotas_and_models_change_without_a_restart(tmp_path: Path) -> None:
+    """For what begins from then on; a key that cannot change is named, and keeps what it was."""
+    file = tmp_path / "turnwire.toml"
+    async with server_process(tmp_path, "[quotas]\nmax_sessions = 1") as server, connect(server.address) as client:
+        await new_session(client)
+        assert (await refused(new_session(client))).code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        said = await reload(
+            server, file, "[quotas]\nmax_sessions = 3\n[limits]\nmax_steps = 7\n[web]\nlisten = '[::1]:0'"
+        )
+        assert "changed=quotas" in said
+        await until(lambda: any("configuration_needs_restart" in line for line in server.stderr))
+        assert "web.listen limits.max_steps" in "\n".join(server.stderr)
+        assert await max_sessions(client) == 3
+        await new_session(client)
+        said = await reload(
+            server, file, "[tenants.default.quotas]\nmax_sessions = 9\n[agents.short]\nsystem = 'Be brief.'"
+        )
+        assert "agents" in said
+        assert "tenants" in said
+        assert await max_sessions(client) == 9
+        await talk(client, "hello", agent="short")
+
+
+async def test_a_wrong_file_changes_nothing(tmp_path: Path) -> None:
+    """The log has the key, and no secret; a file that is gone is no other."""
+    file = tmp_path / "turnwire.toml"
+    secret = "sk-proj-abcdefghij123"
+    async with server_process(tmp_path, "[quotas]\nmax_sessions = 5") as server, connect(server.address) as client:
+        for toml, key in (
+            ("[quotas]\nmax_sessions = -1", "key=quotas.max_sessions"),
+            (f"[web]\nallowed_origins = ['{secret}']", "key=web.allowed_origins[0]"),
+            ("[quotas", "not valid TOML"),
+        ):
+            said = await reload(server, file, toml)
+            assert "configuration_refused" in said
+            assert key in said
+            assert secret not in said
+            assert await max_sessions(client) == 5
+        file.unlink()
+        seen = len(server.stderr)
+        server.send_signal(signal.SIGHUP)
+        await until(lambda: any("configuration_refused" in line for line in server.stderr[seen:]))
+        assert await max_sessions(client) == 5
+
+
+async def test_running_turns_keep_their_provider(tmp_path: Path) -> None:
+    """It answers a turn that runs while the configuration loses it; the next message learns that it is gone."""
+    may_answer = asyncio.Event()
+
+    def reply(request: RecordedRequest) -> ScriptedReply:
+        said = answer(API_OF_PATH[request.path], Say("still there"))
+        return dataclasses.replace(said, wait=may_answer)
+
+    async with ProviderServer(reply) as provider:
+        mine = f"[providers.mine]\nkind = 'openai_chat'\nbase_url = '{provider.base_url}'\n"
+        async with server_process(tmp_path, mine) as server, connect(server.address) as client:
+            accepted = await client.messages.SendMessage(ask("hello", model=model("m", "mine")))
+            await until(lambda: provider.requests)
+            assert "providers" in await reload(server, tmp_path / "turnwire.toml", "")
+            may_answer.set()
+            await turn_ended(client, accepted)
+            assert words_of(await answer_to(client, accepted)) == "still there"
+            request = ask("again", model=model("m", "mine"))
+            assert (await refused(client.messages.SendMessage(request))).code == grpc.StatusCode.INVALID_ARGUMENT
+            assert "providers" in await reload(server, tmp_path / "turnwire.toml", mine)
+            await answer_to(client, await talk(client, "and again", model=model("m", "mine")))

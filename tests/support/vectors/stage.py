@@ -72,15 +72,17 @@ def held_commit(kind: type) -> Iterator[HeldCommit]:
     """Lets work that tells an event of a kind wait before it is stored, as on a slow disk, until it is let go."""
     held, commit = HeldCommit(), Environment.commit
 
-    async def later(environment: Environment, session_id: str, work: Work, at: datetime) -> Committed:
+    async def later(environment: Environment, tenant: str, session_id: str, work: Work, at: datetime) -> Committed:
         held.is_there.set()
         await held.goes_on.wait()
-        return await commit(environment, session_id, work, at)
+        return await commit(environment, tenant, session_id, work, at)
 
-    def begin(environment: Environment, session_id: str, work: Work, at: datetime) -> asyncio.Future[Committed]:
+    def begin(
+        environment: Environment, tenant: str, session_id: str, work: Work, at: datetime
+    ) -> asyncio.Future[Committed]:
         if any(isinstance(event.kind, kind) for event in work.events):
-            return asyncio.ensure_future(later(environment, session_id, work, at))
-        return commit(environment, session_id, work, at)
+            return asyncio.ensure_future(later(environment, tenant, session_id, work, at))
+        return commit(environment, tenant, session_id, work, at)
 
     with patch.object(Environment, "commit", begin):
         yield held

@@ -2,11 +2,20 @@
 
 from pathlib import Path
 
-from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_SYSTEM, MESSAGE_TYPE_USER
+from opencode.message.content_pb2 import (
+    FINISH_REASON_TOOL_USE,
+    MESSAGE_TYPE_HOST,
+    MESSAGE_TYPE_SYSTEM,
+    MESSAGE_TYPE_USER,
+    ModelRun,
+    TokenUsage,
+)
 from opencode.message.message_pb2 import AppendMessageRequest
 from opencode.session.session_pb2 import ArchiveSessionRequest, DeleteSessionRequest, UnarchiveSessionRequest
+from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from opencode.turn.turn_service_pb2 import StartTurnRequest
-from tests.support.clients.conversation import ask, change_of, file, model, text
+from tests.support.clients.answers import append_answer, append_user, called, refusal, results_of, thought
+from tests.support.clients.conversation import ask, change_of, file, messages_of, model, text
 from tests.support.models.scripts import API_OF_PATH, Say, Tokens, answer
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.vectors.recording import Recording, Want
@@ -82,4 +91,40 @@ keep = 0.2
             return {"compaction": await tape.recorded("Older messages are summarised while a turn begins.")}
 
 
-SCENES = (settings, notes, compaction)
+async def appended(folder: Path) -> dict[str, Recording]:
+    """An agent of somebody else's stores its answers; the server goes on from them."""
+    async with taped(folder) as tape:
+        client, session_id = tape.client, tape.session_id
+        await append_user(client, session_id, "Look at both.")
+        run = ModelRun(provider_id="theirs", model_requested="m", model_served="m-1", response_id="r")
+        picture = file(data=b"a chart", filename="chart.txt", mime="text/plain")
+        parts = (thought("Two calls."), text("I look."), picture, called("c1"), called("c2"), called("c3", "a dog"))
+        usage = TokenUsage(input_tokens=7, output_tokens=3)
+        answer_id = await append_answer(
+            client,
+            session_id,
+            *parts,
+            model_run=run,
+            usage=usage,
+            cost_pico_usd=9,
+            finish_reason=FINISH_REASON_TOOL_USE,
+        )
+        found = {"appended": await tape.recorded("An answer is stored without a turn: two of its calls are open.")}
+        await client.messages.AppendMessage(results_of(session_id, ("c2", "a bird")))
+        [call_id] = [
+            part.tool_use.id
+            for message in await messages_of(client, session_id)
+            for part in message.parts
+            if part.tool_use.call_id == "c1"
+        ]
+        submitting = SubmitToolResultRequest(session_id=session_id, tool_call_id=call_id, output="gone", is_error=True)
+        await client.tools.SubmitToolResult(submitting)
+        started = await client.turns.StartTurn(StartTurnRequest(session_id=session_id, user_message_id=answer_id))
+        await tape.ended(started.turn.turn_id)
+        await append_answer(client, session_id, refusal("No more."))
+        words = "Results come for calls of a stored answer, and a turn goes on behind them."
+        found["appended-results"] = await tape.recorded(words)
+        return found
+
+
+SCENES = (settings, notes, appended, compaction)

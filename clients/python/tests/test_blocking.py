@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from tests.support.servers.serving import serving
 from turnwire_client import BlockingClient, ClientClosedError, NotFoundError, TurnFailedError, UnavailableError
@@ -45,6 +45,17 @@ def test_a_watch_goes_on_in_a_loop(blocking: BlockingClient) -> None:
             break
     assert len(update.conversation.messages) == 2
     assert blocking.messages(accepted.session_id)[0].message_id == accepted.message_id
+
+
+def test_messages_are_appended_and_answered(blocking: BlockingClient) -> None:
+    """As by the client that it is made of."""
+    session_id = blocking.call(blocking.stub(SessionServiceStub).CreateSession, CreateSessionRequest()).id
+    stored = blocking.append(session_id, "Hello")
+    started = blocking.start(session_id, stored.message_id)
+    for update in blocking.watch(session_id, resume_token=started.resume_token):
+        if update.kind == "turn_ended":
+            break
+    assert [message.turn_id for message in blocking.messages(session_id)] == [started.turn.turn_id] * 2
 
 
 def test_errors_are_those_of_the_client(blocking: BlockingClient) -> None:

@@ -11,8 +11,17 @@ from opencode.message.content_pb2 import (
     FINISH_REASON_ABORTED,
     MESSAGE_STATUS_COMPLETE,
     MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_TOOL_RESULT,
+    ModelRun,
+    TokenUsage,
+    ToolResultContent,
 )
-from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, DISPOSITION_STARTED
+from opencode.message.message_pb2 import (
+    DISPOSITION_DUPLICATE,
+    DISPOSITION_STARTED,
+    AppendedToolCall,
+    MessagePart,
+)
 from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
     CreateSessionRequest,
@@ -154,6 +163,37 @@ async def test_a_watch_goes_on_where_a_conversation_ends(client: Client) -> None
     durable = [update.event.sequence for update in seen if update.event is not None and update.event.sequence]
     assert durable == sorted(set(durable))
     assert held.messages == (await until_idle(client, accepted.session_id)).messages
+
+
+async def test_an_agent_of_ones_own_is_stored_and_gone_on_from(client: Client) -> None:
+    """Its answers, with what it says of them; a result brings the server's turn about."""
+    sessions = client.stub(SessionServiceStub)
+    session_id = (await client.call(sessions.CreateSession, CreateSessionRequest())).id
+    await client.append(session_id, "What is there?", sender="ada", metadata={"n": 1})
+    call = MessagePart(tool_call=AppendedToolCall(name="look", call_id="c1"))
+    known = {"model_run": ModelRun(model_requested="m"), "usage": TokenUsage(output_tokens=3)}
+    stored = await client.append(
+        session_id, ["I look.", call], type=MESSAGE_TYPE_ASSISTANT, request_id=f"{session_id} 1", **known
+    )
+    again = await client.append(
+        session_id, ["I look.", call], type=MESSAGE_TYPE_ASSISTANT, request_id=f"{session_id} 1", **known
+    )
+    assert again.message_id == stored.message_id
+    with pytest.raises(FailedPreconditionError) as caught:
+        await client.start(session_id, stored.message_id)
+    assert caught.value.reason == "TOOL_CALLS_OPEN"
+    result = MessagePart(tool_result=ToolResultContent(call_id="c1", output="a cat"))
+    at = await client.append(session_id, result, type=MESSAGE_TYPE_TOOL_RESULT)
+    started = await client.start(session_id, at.message_id, model="offline/echo", system="be brief")
+    async with client.watch(session_id, resume_token=started.resume_token) as updates:
+        async for update in updates:
+            if update.kind == "turn_ended":
+                break
+    asked, answer, _, reply = await client.messages(session_id)
+    assert (asked.sender, asked.metadata_json) == ("ada", '{"n": 1}')
+    assert (answer.model_run.is_reported, answer.usage.output_tokens) == (True, 3)
+    assert answer.parts[1].tool_use.output == "a cat"
+    assert (reply.turn_id, reply.model_run.is_reported) == (started.turn.turn_id, False)
 
 
 async def test_long_conversations_are_read_in_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,27 @@ import type { CommonOptions, Connection } from "./connection.js";
 import { TurnwireError } from "./errors.js";
 import { FollowedConversation, type LiveConversation } from "./follow.js";
 import { FollowedSessions, type LiveSessions, type SessionsOptions } from "./follow-sessions.js";
-import { type AbortSessionResponse, MessageService, type SendMessageResponse } from "./gen/opencode/message/message_pb.js";
+import {
+  type AbortSessionResponse,
+  type AppendMessageResponse,
+  MessageService,
+  type SendMessageResponse,
+} from "./gen/opencode/message/message_pb.js";
 import { type Question, QuestionAction, QuestionService } from "./gen/opencode/question/question_pb.js";
 import { type GetServerInfoResponse, ServerService } from "./gen/opencode/server/server_pb.js";
 import { type CreateSessionRequestSchema, type SessionInfo, SessionService } from "./gen/opencode/session/session_pb.js";
 import { type PermissionRequest, PermissionService } from "./gen/opencode/tool/tool_pb.js";
-import { TurnService } from "./gen/opencode/turn/turn_service_pb.js";
+import { type StartTurnResponse, TurnService } from "./gen/opencode/turn/turn_service_pb.js";
 import { Listeners } from "./listeners.js";
 import type { WatchState } from "./resume.js";
-import { type OutgoingMessage, sendRequest } from "./send.js";
+import {
+  type AnswerSettings,
+  type AppendedMessage,
+  type OutgoingMessage,
+  appendRequest,
+  sendRequest,
+  turnSettings,
+} from "./send.js";
 import { linked } from "./signals.js";
 import type { Tool } from "./tool.js";
 import { type LeaseOptions, ToolRunner } from "./tool-runner.js";
@@ -82,6 +94,28 @@ export class Client {
    */
   send(message: string | OutgoingMessage, options: CallOptions = {}): Promise<SendMessageResponse> {
     return this.service(MessageService).sendMessage(sendRequest(message), this.#call(options));
+  }
+
+  /**
+   * Stores a message without a turn: of a user, of a model that the program asked itself (`type` ASSISTANT), or the result of
+   * a call. Returns when it is stored.
+   */
+  append(message: AppendedMessage, options: CallOptions = {}): Promise<AppendMessageResponse> {
+    return this.service(MessageService).appendMessage(appendRequest(message), this.#call(options));
+  }
+
+  /**
+   * Lets a model answer a stored message of the user, or go on behind the results of tool calls with which the conversation
+   * ends: then the message is the one that has them. Watch from the `resumeToken` of the answer.
+   */
+  startTurn(
+    sessionId: string,
+    messageId: string,
+    settings: AnswerSettings = {},
+    options: CallOptions = {},
+  ): Promise<StartTurnResponse> {
+    const request = { sessionId, userMessageId: messageId, settings: turnSettings(settings) };
+    return this.service(TurnService).startTurn(request, this.#call(options));
   }
 
   /**

@@ -9,7 +9,7 @@ export type { LiveConversation } from "./follow.js";
 export type { LiveSessions, SessionsOptions } from "./follow-sessions.js";
 export type { Change } from "./notices.js";
 export type { WatchState } from "./resume.js";
-export type { OutgoingMessage } from "./send.js";
+export type { AnswerSettings, AppendedMessage, OutgoingMessage } from "./send.js";
 export { SessionList, type SessionsChange } from "./session-list.js";
 export { type SharedWatch, type SharedWatchOptions, sharedWatch } from "./shared/shared-watch.js";
 export { type JsonSchema, type Tool, type ToolContext, ToolOutput, tool } from "./tool.js";

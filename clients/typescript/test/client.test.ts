@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 
 import { type Client, TurnFailedError, TurnwireError, connect, tool } from "../src/node.js";
 import { connect as connectAsPage } from "../src/index.js";
-import { FinishReason, MessageService, SessionService, SessionStatus } from "../src/proto.js";
+import { FinishReason, MessageService, MessageType, SessionService, SessionStatus } from "../src/proto.js";
 import { Proxy } from "./proxy.js";
 import { ADDRESS, PYTHON, Server, WEB } from "./server.js";
 import { textOf, until, untilHeld } from "./waiting.js";
@@ -106,6 +106,32 @@ for (const [name, isThere, connected] of transports) {
     test("a call that its signal gives up throws canceled", LIMIT, async () => {
       const client = connected();
       await assert.rejects(client.send("Hello", { signal: AbortSignal.abort() }), { code: "canceled" });
+      client.close();
+    });
+
+    test("what an agent of one's own stores is shown, and gone on from", LIMIT, async () => {
+      const client = connected();
+      const { id: sessionId } = await client.createSession();
+      await client.append({ sessionId, type: MessageType.USER, text: "What is there?" });
+      const call = { case: "toolCall", value: { name: "look", callId: "c1" } } as const;
+      const answer = await client.append({
+        sessionId,
+        type: MessageType.ASSISTANT,
+        text: "I look.",
+        parts: [{ content: call }],
+        modelRun: { modelRequested: "m" },
+      });
+      await assert.rejects(client.startTurn(sessionId, answer.messageId), { reason: "TOOL_CALLS_OPEN" });
+      const result = { case: "toolResult", value: { callId: "c1", output: "a cat" } } as const;
+      const at = await client.append({ sessionId, type: MessageType.TOOL_RESULT, parts: [{ content: result }] });
+      const started = await client.startTurn(sessionId, at.messageId, { model: "offline/echo", system: "be brief" });
+      for await (const { event } of client.watch(sessionId, { resumeToken: started.resumeToken })) {
+        if (event.kind.case === "turnEnded") break;
+      }
+      const { messages } = await client.service(MessageService).listMessages({ sessionId });
+      assert.equal(messages.length, 4);
+      assert.equal(messages[1]?.parts[1]?.content.case === "toolUse" && messages[1].parts[1].content.value.output, "a cat");
+      assert.deepEqual([messages[1]?.modelRun?.isReported, messages[3]?.modelRun?.isReported], [true, false]);
       client.close();
     });
 

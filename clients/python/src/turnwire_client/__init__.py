@@ -6,7 +6,7 @@ neither. The messages themselves are those of the contract, in the package `open
 
 from turnwire_client.answers import Answer
 from turnwire_client.blocking import BlockingAnswer, BlockingClient, BlockingWatch
-from turnwire_client.client import Client, Settings
+from turnwire_client.client import Appending, Client, Settings
 from turnwire_client.connection import Tls
 from turnwire_client.conversation import Conversation
 from turnwire_client.errors import (
@@ -37,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AbortedError",
     "Answer",
+    "Appending",
     "BlockingAnswer",
     "BlockingClient",
     "BlockingWatch",

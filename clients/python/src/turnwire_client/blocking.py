@@ -13,17 +13,19 @@ from google.protobuf.message import Message
 
 from opencode.event.session_event_pb2 import EventKind
 from opencode.message.content_pb2 import SessionMessage
-from opencode.message.message_pb2 import AbortSessionResponse, SendMessageResponse
+from opencode.message.message_pb2 import AbortSessionResponse, AppendMessageResponse, SendMessageResponse
 from opencode.question.question_pb2 import Question
 from opencode.server.server_pb2 import GetServerInfoResponse
 from opencode.tool.tool_pb2 import PermissionRequest
 from opencode.turn.turn_pb2 import Turn
+from opencode.turn.turn_service_pb2 import StartTurnResponse
 from turnwire_client.answers import Answer
 from turnwire_client.client import (
     CONNECT_SECONDS,
     DEFAULT_ADDRESS,
     RETRY_SECONDS,
     TIMEOUT_SECONDS,
+    Appending,
     Client,
     Content,
     Settings,
@@ -335,6 +337,14 @@ class BlockingClient:
     def cancel(self, question: Question) -> None:
         """Puts a question of a tool away. As `Client.cancel`."""
         self._thread.run(self._client.cancel(question))
+
+    def append(self, session_id: str, content: Content, **known: Unpack[Appending]) -> AppendMessageResponse:
+        """Stores a message without a turn. As `Client.append`."""
+        return self._thread.run(self._client.append(session_id, content, **known))
+
+    def start(self, session_id: str, message_id: str, **settings: Unpack[Settings]) -> StartTurnResponse:
+        """Lets a model answer what is stored. As `Client.start`."""
+        return self._thread.run(self._client.start(session_id, message_id, **settings))
 
     def abort(self, session_id: str, turn_id: str = "", *, keep_queue: bool = False) -> AbortSessionResponse:
         """Ends the running turn. As `Client.abort`."""

@@ -11,16 +11,26 @@ import grpc
 from google.protobuf.message import Message
 
 from opencode.event.session_event_pb2 import EventKind
-from opencode.message.content_pb2 import SessionMessage
+from opencode.message.content_pb2 import (
+    MESSAGE_TYPE_USER,
+    FinishReason,
+    MessageType,
+    ModelRun,
+    SessionMessage,
+    TokenUsage,
+)
 from opencode.message.message_pb2 import (
     AbortSessionRequest,
     AbortSessionResponse,
+    AppendMessageRequest,
+    AppendMessageResponse,
     MessagePart,
     SendMessageRequest,
     SendMessageResponse,
     TextPart,
 )
 from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.model.model_pb2 import ModelName
 from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.question.question_pb2 import (
@@ -36,8 +46,8 @@ from opencode.server.server_pb2 import GetServerInfoRequest, GetServerInfoRespon
 from opencode.server.server_pb2_grpc import ServerServiceStub
 from opencode.tool.tool_pb2 import PermissionRequest, PermissionResponse
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub
-from opencode.turn.turn_pb2 import BUSY_POLICY_UNSPECIFIED, BusyPolicy, GenerationOptions, Turn
-from opencode.turn.turn_service_pb2 import GetTurnRequest
+from opencode.turn.turn_pb2 import BUSY_POLICY_UNSPECIFIED, BusyPolicy, GenerationOptions, Turn, TurnSettings
+from opencode.turn.turn_service_pb2 import GetTurnRequest, StartTurnRequest, StartTurnResponse
 from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
 from turnwire_client.answers import Answer
 from turnwire_client.calls import Caller
@@ -83,6 +93,24 @@ class Settings(TypedDict, total=False):
     sender_name: str
     request_id: str
     """A name of the caller's choice: the same one sends the message once, also from another process."""
+
+
+class Appending(TypedDict, total=False):
+    """What is known of a message that is appended. The fields of answers are for type ASSISTANT only."""
+
+    type: "MessageType.ValueType"
+    """Who speaks; left out, a user."""
+    metadata: Mapping[str, Any]
+    """The client's own facts about the message, kept with it."""
+    sender: str
+    sender_name: str
+    request_id: str
+    """A name of the caller's choice: the same one stores the message once, also from another process."""
+    model_run: ModelRun
+    """Which model answered."""
+    finish_reason: "FinishReason.ValueType"
+    usage: TokenUsage
+    cost_pico_usd: int
 
 
 class Client:
@@ -237,6 +265,50 @@ class Client:
         """
         request = _send_request(content, session_id, settings, self._tools.values())
         return await self._caller.call(self.stub(MessageServiceStub).SendMessage, request)
+
+    async def append(self, session_id: str, content: Content, **known: Unpack[Appending]) -> AppendMessageResponse:
+        """Stores a message, once, and starts no turn: of a user, of a model that the caller asked itself, a result.
+
+            call = MessagePart(tool_call=AppendedToolCall(name="look", call_id="c1"))
+            await client.append(session_id, ["I look.", call], type=MESSAGE_TYPE_ASSISTANT)
+
+        Args:
+            session_id: The session.
+            content: What it says.
+            **known: See `Appending`.
+        """
+        facts: dict[str, Any] = {"type": MESSAGE_TYPE_USER, **known}
+        if (metadata := facts.pop("metadata", None)) is not None:
+            facts["metadata_json"] = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
+        request = AppendMessageRequest(session_id=session_id, parts=_parts(content), **facts)
+        return await self._caller.call(self.stub(MessageServiceStub).AppendMessage, request)
+
+    async def start(self, session_id: str, message_id: str, **settings: Unpack[Settings]) -> StartTurnResponse:
+        """Lets a model answer a stored user message, or go on behind the results with which the conversation ends.
+
+        Args:
+            session_id: The session.
+            message_id: The user message, or the message that has the results.
+            **settings: See `Settings`; those of messages are not for a stored one.
+
+        Returns:
+            The turn, as soon as it is stored. `watch` goes on at its `resume_token`.
+        """
+        model = _named(settings["model"]) if settings.get("model") else None
+        request = StartTurnRequest(
+            session_id=session_id,
+            user_message_id=message_id,
+            settings=TurnSettings(
+                model=model and ModelName(provider_id=model[0], model_id=model[1]),
+                agent=settings.get("agent"),
+                system=settings.get("system"),
+                options=settings.get("options"),
+                tools=[tool.definition for tool in settings.get("tools", self._tools.values())],
+            ),
+            busy_policy=settings.get("busy_policy", BUSY_POLICY_UNSPECIFIED),
+            request_id=settings.get("request_id", ""),
+        )
+        return await self._caller.call(self.stub(TurnServiceStub).StartTurn, request)
 
     def ask(
         self,
@@ -465,13 +537,18 @@ def _send_request(content: Content, session_id: str, settings: Settings, tools: 
         request_id=settings.get("request_id", ""),
     )
     if model := settings.get("model"):
-        provider, slash, name = model.partition("/")
-        if not slash:
-            raise ValueError(f"a model is PROVIDER/MODEL, not {model!r}")
+        provider, name = _named(model)
         request.model.CopyFrom(ModelSelection(provider=ProviderInfo(id=provider), model_id=name))
     if "metadata" in settings:
         request.metadata_json = json.dumps(settings["metadata"], ensure_ascii=False, allow_nan=False)
     return request
+
+
+def _named(model: str) -> tuple[str, str]:
+    provider, slash, name = model.partition("/")
+    if not slash:
+        raise ValueError(f"a model is PROVIDER/MODEL, not {model!r}")
+    return provider, name
 
 
 def _parts(content: Content) -> list[MessagePart]:

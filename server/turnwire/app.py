@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 
@@ -24,8 +24,6 @@ from turnwire.api.grpc.server import GrpcLimits, GrpcServer
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.unix_socket import SocketAccess
 from turnwire.api.registry import Service, all_services
-from turnwire.api.web.http.certificates import WebCertificates
-from turnwire.api.web.server import WebServer, WebSettings
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.config.addresses import host_and_port
@@ -92,9 +90,12 @@ from turnwire.telemetry.quiet_thread import quietly
 from turnwire.telemetry.readings import Readings
 from turnwire.tools.mcp.servers import McpServers
 
+if TYPE_CHECKING:
+    from turnwire.api.web.server import WebServer
+
 log = structlog.get_logger()
 
-_Listeners = tuple[GrpcServer | WebServer, ...]
+_Listeners = tuple["GrpcServer | WebServer", ...]
 
 
 class Server:
@@ -252,11 +253,15 @@ class Server:
         self.address = listener.bind(config.server.listen, access)
         return listener
 
-    def _bind_web(self, tracer: Tracer, observer: Observer, stack: AsyncExitStack) -> tuple[WebServer, ...]:
+    def _bind_web(self, tracer: Tracer, observer: Observer, stack: AsyncExitStack) -> tuple["WebServer", ...]:
         """Takes the address of the web listener, if there is one. Calls wait until it starts."""
         config, tls = self._config.web, self._config.tls
         if not config.listen:
             return ()
+        # a seventh of what a server imports, and needless without the listener
+        from turnwire.api.web.http.certificates import WebCertificates  # noqa: PLC0415
+        from turnwire.api.web.server import WebServer, WebSettings  # noqa: PLC0415
+
         limits = (self._config.server.max_message_bytes, config.max_connections)
         host, port = host_and_port(config.listen)
         settings = WebSettings(*limits, config.allowed_origins, (host, *config.allowed_hosts))

@@ -74,8 +74,8 @@ async def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite_store.SqliteSto
     stores: list[sqlite_store.SqliteStore] = []
     original = sqlite_store.SqliteStore.open.__func__
 
-    async def remember(cls: type, *arguments: object) -> sqlite_store.SqliteStore:
-        stores.append(await original(cls, *arguments))
+    async def remember(cls: type, *arguments: object, **named: object) -> sqlite_store.SqliteStore:
+        stores.append(await original(cls, *arguments, **named))
         return stores[-1]
 
     monkeypatch.setattr(sqlite_store.SqliteStore, "open", classmethod(remember))

@@ -20,9 +20,10 @@ const (
 	openLines = 400
 )
 
-// call lays out a tool call: name and state, arguments, log, result.
-func call(state *pb.ToolCallState, columns int, open bool) []string {
-	word, style := callState(state)
+// call lays out a tool call: name and state, arguments, log, result. The model is writing the answer that has it, or has
+// written it.
+func call(state *pb.ToolCallState, columns int, open, writing bool) []string {
+	word, style := callState(state, writing)
 	name := text.Line(state.GetName())
 	head := []text.Span{{Text: "⚙ " + name, Style: text.Magenta.And(text.Bold)}, {Text: " " + word, Style: style}}
 	if !open {
@@ -53,14 +54,16 @@ func call(state *pb.ToolCallState, columns int, open bool) []string {
 }
 
 // callState says how far a call is.
-func callState(state *pb.ToolCallState) (string, text.Style) {
+func callState(state *pb.ToolCallState, writing bool) (string, text.Style) {
 	switch status := state.GetStatus(); {
 	case status == "pending" && state.PermissionId != nil:
 		return "waits for you", text.Yellow
 	case status == "pending" && state.GetLease() != nil:
 		return "run by " + text.Line(state.GetLease().GetHolder()), text.Cyan
-	case status == "pending" && state.StartedAt == nil:
+	case status == "pending" && state.StartedAt == nil && writing:
 		return "is written", text.Faint
+	case status == "pending" && state.StartedAt == nil: // of an appended answer
+		return "waits for its result", text.Yellow
 	case status == "pending":
 		return "waits for the client that runs it", text.Yellow
 	case status == "running":

@@ -155,7 +155,7 @@ func (i *item) part(part *pb.Part, columns int) []string {
 	case *pb.Part_Reasoning:
 		return i.reasoning(part, content.Reasoning.GetText(), columns)
 	case *pb.Part_ToolUse:
-		return call(content.ToolUse, columns, i.open)
+		return call(content.ToolUse, columns, i.open, i.message.GetStatus() == pb.MessageStatus_MESSAGE_STATUS_STREAMING)
 	case *pb.Part_ToolResult:
 		return result(content.ToolResult, columns, i.open)
 	case *pb.Part_Refusal:

@@ -224,9 +224,13 @@ func TestStates(t *testing.T) {
 		"something new": {Status: "something new"},
 	}
 	for want, state := range cases {
-		if got := strings.Join(call(state, 60, false), "\n"); !strings.Contains(got, want) {
+		if got := strings.Join(call(state, 60, false, true), "\n"); !strings.Contains(got, want) {
 			t.Errorf("%q is not in %q", want, got)
 		}
+	}
+	appended := &pb.ToolCallState{Status: "pending"}
+	if got := strings.Join(call(appended, 60, false, false), "\n"); !strings.Contains(got, "waits for its result") {
+		t.Error(got)
 	}
 }
 

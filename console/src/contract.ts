@@ -15,6 +15,7 @@ export {
 export {
   BusyPolicy,
   type ExplainContextResponse,
+  FileForm,
   type FileRef,
   FinishReason,
   type GetSessionResponse,

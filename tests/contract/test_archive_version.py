@@ -14,7 +14,7 @@ FIELDS = {
     "Compaction": "through_message_id message_count tokens_before tokens_after",
     "Estimate": "usage cost_pico_usd",
     "Failure": "reason message metadata retry_after",
-    "File": "sha256 size_bytes mime filename path language",
+    "File": "sha256 size_bytes mime filename path language form",
     "FileLine": "sha256 content",
     "GenerationOptions": (
         "temperature top_p max_output_tokens stop_sequences reasoning_effort max_steps max_turn_tokens "

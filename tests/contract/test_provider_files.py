@@ -60,6 +60,16 @@ def test_files() -> None:
 
 
 @pytest.mark.parametrize("write", [anthropic, chat, responses])
+@pytest.mark.parametrize("mime", ["application/octet-stream", "application/x-unheard-of"])
+def test_text_is_sent_whatever_its_type(write: Callable[..., dict[str, Any]], mime: str) -> None:
+    """UTF-8 without NUL; what has one is named, and text that claims to be a picture too."""
+    said = message("user", file(mime, "a.mbt"), file(mime, "b.mbt"), file("image/png", "c.png"))
+    sent = json.dumps(write(said, files={"a.mbt": b"fn main", "b.mbt": b"a\0b", "c.png": b"abc"}))
+    assert "fn main" in sent
+    assert [f"[file b.mbt ({mime}, 4 bytes): cannot be shown" in sent, "abc" in sent] == [True, False]
+
+
+@pytest.mark.parametrize("write", [anthropic, chat, responses])
 def test_files_go_to_models_that_can_see_them(write: Callable[..., dict[str, Any]]) -> None:
     """As far as the configuration says what they can; a line stands for the others."""
     png, pdf = encoded(PNG), encoded(b"%PDF")

@@ -23,6 +23,67 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Names the form in which models get a file. Values may be added.
+type FileForm int32
+
+const (
+	// Not known before a model is asked: an upload, or stored by an older server.
+	FileForm_FILE_FORM_UNSPECIFIED FileForm = 0
+	// Its text: the bytes are UTF-8, and either have no NUL or a type or name of text.
+	FileForm_FILE_FORM_TEXT FileForm = 1
+	// A picture.
+	FileForm_FILE_FORM_IMAGE FileForm = 2
+	// A PDF document.
+	FileForm_FILE_FORM_DOCUMENT FileForm = 3
+	// Nothing of its content: a line with its name, type and size. Tell the person who attached it.
+	FileForm_FILE_FORM_NAME_ONLY FileForm = 4
+)
+
+// Enum value maps for FileForm.
+var (
+	FileForm_name = map[int32]string{
+		0: "FILE_FORM_UNSPECIFIED",
+		1: "FILE_FORM_TEXT",
+		2: "FILE_FORM_IMAGE",
+		3: "FILE_FORM_DOCUMENT",
+		4: "FILE_FORM_NAME_ONLY",
+	}
+	FileForm_value = map[string]int32{
+		"FILE_FORM_UNSPECIFIED": 0,
+		"FILE_FORM_TEXT":        1,
+		"FILE_FORM_IMAGE":       2,
+		"FILE_FORM_DOCUMENT":    3,
+		"FILE_FORM_NAME_ONLY":   4,
+	}
+)
+
+func (x FileForm) Enum() *FileForm {
+	p := new(FileForm)
+	*p = x
+	return p
+}
+
+func (x FileForm) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FileForm) Descriptor() protoreflect.EnumDescriptor {
+	return file_opencode_file_file_proto_enumTypes[0].Descriptor()
+}
+
+func (FileForm) Type() protoreflect.EnumType {
+	return &file_opencode_file_file_proto_enumTypes[0]
+}
+
+func (x FileForm) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FileForm.Descriptor instead.
+func (FileForm) EnumDescriptor() ([]byte, []int) {
+	return file_opencode_file_file_proto_rawDescGZIP(), []int{0}
+}
+
 // Refers to a stored file of a message or of a tool result. The bytes are stored once, by their hash;
 // FileService.DownloadFile reads them.
 type FileRef struct {
@@ -38,7 +99,9 @@ type FileRef struct {
 	// Path as the client gave it; "" for bytes that were sent or that a tool made.
 	Path string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
 	// Programming or markup language by the file name, such as "python"; "" when unknown.
-	Language      string `protobuf:"bytes,6,opt,name=language,proto3" json:"language,omitempty"`
+	Language string `protobuf:"bytes,6,opt,name=language,proto3" json:"language,omitempty"`
+	// What models get of it. A model that cannot take the form gets the name; ExplainContext tells that of each model.
+	Form          FileForm `protobuf:"varint,7,opt,name=form,proto3,enum=opencode.file.FileForm" json:"form,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -113,6 +176,13 @@ func (x *FileRef) GetLanguage() string {
 		return x.Language
 	}
 	return ""
+}
+
+func (x *FileRef) GetForm() FileForm {
+	if x != nil {
+		return x.Form
+	}
+	return FileForm_FILE_FORM_UNSPECIFIED
 }
 
 // Asks for a file.
@@ -229,7 +299,7 @@ var File_opencode_file_file_proto protoreflect.FileDescriptor
 
 const file_opencode_file_file_proto_rawDesc = "" +
 	"\n" +
-	"\x18opencode/file/file.proto\x12\ropencode.file\"\xa0\x01\n" +
+	"\x18opencode/file/file.proto\x12\ropencode.file\"\xcd\x01\n" +
 	"\aFileRef\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\tR\x06sha256\x12\x1d\n" +
 	"\n" +
@@ -237,7 +307,8 @@ const file_opencode_file_file_proto_rawDesc = "" +
 	"\x04mime\x18\x03 \x01(\tR\x04mime\x12\x1a\n" +
 	"\bfilename\x18\x04 \x01(\tR\bfilename\x12\x12\n" +
 	"\x04path\x18\x05 \x01(\tR\x04path\x12\x1a\n" +
-	"\blanguage\x18\x06 \x01(\tR\blanguage\"L\n" +
+	"\blanguage\x18\x06 \x01(\tR\blanguage\x12+\n" +
+	"\x04form\x18\a \x01(\x0e2\x17.opencode.file.FileFormR\x04form\"L\n" +
 	"\x13DownloadFileRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x16\n" +
@@ -246,7 +317,13 @@ const file_opencode_file_file_proto_rawDesc = "" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\"\n" +
 	"\n" +
 	"size_bytes\x18\x02 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01B\r\n" +
-	"\v_size_bytes2m\n" +
+	"\v_size_bytes*\x7f\n" +
+	"\bFileForm\x12\x19\n" +
+	"\x15FILE_FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eFILE_FORM_TEXT\x10\x01\x12\x13\n" +
+	"\x0fFILE_FORM_IMAGE\x10\x02\x12\x16\n" +
+	"\x12FILE_FORM_DOCUMENT\x10\x03\x12\x17\n" +
+	"\x13FILE_FORM_NAME_ONLY\x10\x042m\n" +
 	"\vFileService\x12^\n" +
 	"\fDownloadFile\x12\".opencode.file.DownloadFileRequest\x1a#.opencode.file.DownloadFileResponse\"\x03\x90\x02\x010\x01B\x84\x01\n" +
 	" io.github.turnwire.opencode.fileB\tFileProtoP\x01Z9github.com/turnwire/turnwire/clients/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3"
@@ -263,20 +340,23 @@ func file_opencode_file_file_proto_rawDescGZIP() []byte {
 	return file_opencode_file_file_proto_rawDescData
 }
 
+var file_opencode_file_file_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_opencode_file_file_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_opencode_file_file_proto_goTypes = []any{
-	(*FileRef)(nil),              // 0: opencode.file.FileRef
-	(*DownloadFileRequest)(nil),  // 1: opencode.file.DownloadFileRequest
-	(*DownloadFileResponse)(nil), // 2: opencode.file.DownloadFileResponse
+	(FileForm)(0),                // 0: opencode.file.FileForm
+	(*FileRef)(nil),              // 1: opencode.file.FileRef
+	(*DownloadFileRequest)(nil),  // 2: opencode.file.DownloadFileRequest
+	(*DownloadFileResponse)(nil), // 3: opencode.file.DownloadFileResponse
 }
 var file_opencode_file_file_proto_depIdxs = []int32{
-	1, // 0: opencode.file.FileService.DownloadFile:input_type -> opencode.file.DownloadFileRequest
-	2, // 1: opencode.file.FileService.DownloadFile:output_type -> opencode.file.DownloadFileResponse
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	0, // 0: opencode.file.FileRef.form:type_name -> opencode.file.FileForm
+	2, // 1: opencode.file.FileService.DownloadFile:input_type -> opencode.file.DownloadFileRequest
+	3, // 2: opencode.file.FileService.DownloadFile:output_type -> opencode.file.DownloadFileResponse
+	2, // [2:3] is the sub-list for method output_type
+	1, // [1:2] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_opencode_file_file_proto_init() }
@@ -290,13 +370,14 @@ func file_opencode_file_file_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_opencode_file_file_proto_rawDesc), len(file_opencode_file_file_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_opencode_file_file_proto_goTypes,
 		DependencyIndexes: file_opencode_file_file_proto_depIdxs,
+		EnumInfos:         file_opencode_file_file_proto_enumTypes,
 		MessageInfos:      file_opencode_file_file_proto_msgTypes,
 	}.Build()
 	File_opencode_file_file_proto = out.File

@@ -872,7 +872,7 @@ func (x *TextPart) GetText() string {
 // Holds a file to send: exactly one of url, path, data and upload_id.
 type FilePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests.
+	// Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests, or text/plain for text.
 	Mime string `protobuf:"bytes,1,opt,name=mime,proto3" json:"mime,omitempty"`
 	// File name to show to people, without folders.
 	Filename *string `protobuf:"bytes,2,opt,name=filename,proto3,oneof" json:"filename,omitempty"`

@@ -1,7 +1,7 @@
 // Files of a message: pictures shown, everything else offered.
 import { useEffect, useState } from "preact/hooks";
 
-import type { FileRef } from "../contract.js";
+import { FileForm, type FileRef } from "../contract.js";
 import { attempt } from "../state/app.js";
 import { isPicture, pictureAddress, saveFile } from "../state/files.js";
 import { size } from "../state/words.js";
@@ -21,6 +21,7 @@ function Chip({ sessionId, file }: { sessionId: string; file: FileRef }) {
     <button type="button" class="file" title={`Save ${name}`} onClick={() => void attempt(() => saveFile(sessionId, file))}>
       <span class="one-line" dir="auto">{name}</span>
       <span class="soft">{size(file.sizeBytes)}</span>
+      {file.form === FileForm.NAME_ONLY && <span class="small wrong">models see its name alone</span>}
     </button>
   );
 }

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from turnwire.domain.conversation.file_forms import is_text
 from turnwire.domain.conversation.messages import (
     File,
     Message,
@@ -58,7 +59,6 @@ _ASCII = bytes(range(0x80))
 _NOT_ASCII = bytes(range(0x80, 0x100))
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
 _EMOJI = re.compile("[\u2190-\u2bff\ufe00-\ufe0f\U00010000-\U0001ffff]+")
-_TEXT_TYPE = re.compile(r"text/|.*(json|xml|yaml|toml|javascript|typescript|x-sh|sql|csv|x-httpd-php)$")
 
 
 def estimate_tokens(request: ProviderRequest) -> int:
@@ -143,11 +143,6 @@ def _tokens_of(text: str) -> int:
     other = _EMOJI.sub("", not_wide)
     wide, emoji = len(rest) - len(not_wide), len(not_wide) - len(other)
     return math.ceil(_ascii_tokens(data.translate(None, _NOT_ASCII)) + wide + 2 * emoji + len(other) / 2)
-
-
-def is_text(file: File) -> bool:
-    """Returns whether models are sent the file's content as text."""
-    return bool(file.language) or _TEXT_TYPE.match(file.mime) is not None
 
 
 def _ascii_tokens(text: bytes) -> float:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/file/file.proto\x12\ropencode.file\"m\n\x07\x46ileRef\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04mime\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x10\n\x08language\x18\x06 \x01(\t\"9\n\x13\x44ownloadFileRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"L\n\x14\x44ownloadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x17\n\nsize_bytes\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_size_bytes2m\n\x0b\x46ileService\x12^\n\x0c\x44ownloadFile\x12\".opencode.file.DownloadFileRequest\x1a#.opencode.file.DownloadFileResponse\"\x03\x90\x02\x01\x30\x01\x42\x86\x01\n io.github.turnwire.opencode.fileB\tFileProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18opencode/file/file.proto\x12\ropencode.file\"\x94\x01\n\x07\x46ileRef\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04mime\x18\x03 \x01(\t\x12\x10\n\x08\x66ilename\x18\x04 \x01(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x10\n\x08language\x18\x06 \x01(\t\x12%\n\x04\x66orm\x18\x07 \x01(\x0e\x32\x17.opencode.file.FileForm\"9\n\x13\x44ownloadFileRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"L\n\x14\x44ownloadFileResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x17\n\nsize_bytes\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_size_bytes*\x7f\n\x08\x46ileForm\x12\x19\n\x15\x46ILE_FORM_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ILE_FORM_TEXT\x10\x01\x12\x13\n\x0f\x46ILE_FORM_IMAGE\x10\x02\x12\x16\n\x12\x46ILE_FORM_DOCUMENT\x10\x03\x12\x17\n\x13\x46ILE_FORM_NAME_ONLY\x10\x04\x32m\n\x0b\x46ileService\x12^\n\x0c\x44ownloadFile\x12\".opencode.file.DownloadFileRequest\x1a#.opencode.file.DownloadFileResponse\"\x03\x90\x02\x01\x30\x01\x42\x86\x01\n io.github.turnwire.opencode.fileB\tFileProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,12 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n io.github.turnwire.opencode.fileB\tFileProtoP\001Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\242\002\003TWR\252\002\021Turnwire.Opencode'
   _globals['_FILESERVICE'].methods_by_name['DownloadFile']._loaded_options = None
   _globals['_FILESERVICE'].methods_by_name['DownloadFile']._serialized_options = b'\220\002\001'
-  _globals['_FILEREF']._serialized_start=43
-  _globals['_FILEREF']._serialized_end=152
-  _globals['_DOWNLOADFILEREQUEST']._serialized_start=154
-  _globals['_DOWNLOADFILEREQUEST']._serialized_end=211
-  _globals['_DOWNLOADFILERESPONSE']._serialized_start=213
-  _globals['_DOWNLOADFILERESPONSE']._serialized_end=289
-  _globals['_FILESERVICE']._serialized_start=291
-  _globals['_FILESERVICE']._serialized_end=400
+  _globals['_FILEFORM']._serialized_start=331
+  _globals['_FILEFORM']._serialized_end=458
+  _globals['_FILEREF']._serialized_start=44
+  _globals['_FILEREF']._serialized_end=192
+  _globals['_DOWNLOADFILEREQUEST']._serialized_start=194
+  _globals['_DOWNLOADFILEREQUEST']._serialized_end=251
+  _globals['_DOWNLOADFILERESPONSE']._serialized_start=253
+  _globals['_DOWNLOADFILERESPONSE']._serialized_end=329
+  _globals['_FILESERVICE']._serialized_start=460
+  _globals['_FILESERVICE']._serialized_end=569
 # @@protoc_insertion_point(module_scope)

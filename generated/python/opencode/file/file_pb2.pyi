@@ -5,6 +5,7 @@ Files: the bytes behind the references that messages carry."""
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -15,6 +16,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _FileForm:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FileFormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileForm.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FILE_FORM_UNSPECIFIED: _FileForm.ValueType  # 0
+    """Not known before a model is asked: an upload, or stored by an older server."""
+    FILE_FORM_TEXT: _FileForm.ValueType  # 1
+    """Its text: the bytes are UTF-8, and either have no NUL or a type or name of text."""
+    FILE_FORM_IMAGE: _FileForm.ValueType  # 2
+    """A picture."""
+    FILE_FORM_DOCUMENT: _FileForm.ValueType  # 3
+    """A PDF document."""
+    FILE_FORM_NAME_ONLY: _FileForm.ValueType  # 4
+    """Nothing of its content: a line with its name, type and size. Tell the person who attached it."""
+
+class FileForm(_FileForm, metaclass=_FileFormEnumTypeWrapper):
+    """Names the form in which models get a file. Values may be added."""
+
+FILE_FORM_UNSPECIFIED: FileForm.ValueType  # 0
+"""Not known before a model is asked: an upload, or stored by an older server."""
+FILE_FORM_TEXT: FileForm.ValueType  # 1
+"""Its text: the bytes are UTF-8, and either have no NUL or a type or name of text."""
+FILE_FORM_IMAGE: FileForm.ValueType  # 2
+"""A picture."""
+FILE_FORM_DOCUMENT: FileForm.ValueType  # 3
+"""A PDF document."""
+FILE_FORM_NAME_ONLY: FileForm.ValueType  # 4
+"""Nothing of its content: a line with its name, type and size. Tell the person who attached it."""
+Global___FileForm: _TypeAlias = FileForm  # noqa: Y015
 
 @_typing.final
 class FileRef(_message.Message):
@@ -30,6 +63,7 @@ class FileRef(_message.Message):
     FILENAME_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     LANGUAGE_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
     sha256: _builtins.str
     """Lower-case hexadecimal SHA-256 of the bytes."""
     size_bytes: _builtins.int
@@ -42,6 +76,8 @@ class FileRef(_message.Message):
     """Path as the client gave it; "" for bytes that were sent or that a tool made."""
     language: _builtins.str
     """Programming or markup language by the file name, such as "python"; "" when unknown."""
+    form: Global___FileForm.ValueType
+    """What models get of it. A model that cannot take the form gets the name; ExplainContext tells that of each model."""
     def __init__(
         self,
         *,
@@ -51,10 +87,11 @@ class FileRef(_message.Message):
         filename: _builtins.str = ...,
         path: _builtins.str = ...,
         language: _builtins.str = ...,
+        form: Global___FileForm.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "language", b"language", "mime", b"mime", "path", b"path", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filename", b"filename", "form", b"form", "language", b"language", "mime", b"mime", "path", b"path", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

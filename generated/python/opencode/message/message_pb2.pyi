@@ -462,7 +462,7 @@ class FilePart(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     UPLOAD_ID_FIELD_NUMBER: _builtins.int
     mime: _builtins.str
-    """Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests."""
+    """Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests, or text/plain for text."""
     filename: _builtins.str
     """File name to show to people, without folders."""
     url: _builtins.str

@@ -198,6 +198,14 @@ def _lease(sent: tool_pb2.ToolCallLease) -> m.Lease:
     return m.Lease(lease_id=sent.lease_id, holder=sent.holder, expires_at=_moment(sent.expire_time))
 
 
+_FILE_FORMS = {
+    file_pb2.FILE_FORM_TEXT: m.FileForm.TEXT,
+    file_pb2.FILE_FORM_IMAGE: m.FileForm.IMAGE,
+    file_pb2.FILE_FORM_DOCUMENT: m.FileForm.DOCUMENT,
+    file_pb2.FILE_FORM_NAME_ONLY: m.FileForm.NAME_ONLY,
+}
+
+
 def _file(sent: file_pb2.FileRef) -> m.File:
     return m.File(
         sha256=sent.sha256,
@@ -206,6 +214,7 @@ def _file(sent: file_pb2.FileRef) -> m.File:
         filename=sent.filename,
         path=sent.path,
         language=sent.language,
+        form=_FILE_FORMS.get(sent.form, m.FileForm.UNKNOWN),
     )
 
 

@@ -28,9 +28,9 @@ from opencode.session.session_pb2 import (
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire.cli.connection import Connection
+from turnwire.cli.notes import result_outcome, unseen_note
 from turnwire.cli.operator.calls import TIMEOUT_SECONDS, connected, paged, print_lines, word
 from turnwire.cli.operator.output import one_line, print_error, print_json, print_line, print_marked, print_table
-from turnwire.cli.tool_outcome import result_outcome
 
 _COLUMNS = (
     Column("session", width=36),
@@ -250,7 +250,7 @@ def _text(part: Part) -> str:
         "refusal": f"(refusal) {part.refusal.text}",
         "tool_use": f"(call) {call.name} {call.input_json} -> {failed or call.output or call.status}",
         "tool_result": f"(result{outcome and ': '}{outcome}) {result.output}",
-        "file": f"(file) {file.filename or file.sha256} {file.mime}",
+        "file": f"(file) {file.filename or file.sha256} {file.mime}{unseen_note(file)}",
     }
     return texts.get(kind, f"({kind or 'unknown'})")
 

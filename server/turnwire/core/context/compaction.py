@@ -20,9 +20,9 @@ from turnwire.core.context.summaries import Summariser
 from turnwire.core.ending.host_messages import note
 from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment
-from turnwire.core.token_estimate import is_text
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded
+from turnwire.domain.conversation.file_forms import is_text
 from turnwire.domain.conversation.messages import Compaction, Message, MessageStatus, MessageType, Part, Text
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, UnknownModel

@@ -6,7 +6,8 @@ most of a context and are rarely needed again. Reasoning is left out.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from turnwire.core.token_estimate import is_text, text_tokens
+from turnwire.core.token_estimate import text_tokens
+from turnwire.domain.conversation.file_forms import is_text
 from turnwire.domain.conversation.messages import (
     File,
     Message,

@@ -18,8 +18,9 @@ from msgspec import Struct
 from turnwire.core.disk.threads import on_file_thread
 from turnwire.core.intake.languages import language_of
 from turnwire.core.intake.readable_files import ReadableFiles, too_large
+from turnwire.domain.conversation.file_forms import PLAIN_TEXT, file_form, is_text_type, text_in
 from turnwire.domain.conversation.limits import MIME
-from turnwire.domain.conversation.messages import File
+from turnwire.domain.conversation.messages import File, FileForm
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.text import decoded_base64
 from turnwire.ports.commit import FileChange, PutFile, UseUpload
@@ -104,8 +105,7 @@ async def load_file(new: NewFile, field: str, readable: ReadableFiles) -> Loaded
         content = await on_file_thread(readable.read, new.path, f"{field}.path")
         mime, name = "", new.filename or PurePosixPath(new.path).name
     name = _shown_name(name)
-    mime = new.mime or mime or mimetypes.guess_type(name)[0] or UNKNOWN_MIME
-    refer = partial(reference_to, content, mime, name)
+    refer = partial(reference_to, content, new.mime or mime, name)
     reference = await asyncio.to_thread(refer) if len(content) > LARGE_BYTES else refer()
     return LoadedFile(msgspec.structs.replace(reference, path=new.path), content)
 
@@ -133,14 +133,30 @@ def _shown_name(name: str) -> str:
 
 
 def reference_to(content: bytes, mime: str, filename: str) -> File:
-    """Returns a reference to the bytes, for use in a message."""
+    """Returns a reference to the bytes, for use in a message.
+
+    Args:
+        content: The bytes.
+        mime: The type that somebody gave; "" for the one that the name or the bytes suggest.
+        filename: The name without folders.
+    """
+    language = language_of(filename)
+    mime = mime or _guessed_type(content, filename, language)
     return File(
         sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
         mime=mime,
         filename=filename,
-        language=language_of(filename),
+        language=language,
+        form=file_form(content, mime, language),
     )
+
+
+def _guessed_type(content: bytes, filename: str, language: str) -> str:
+    """Returns the type that the name suggests. Text under a name of something else, such as go.mod, is plain text."""
+    by_name = mimetypes.guess_type(filename)[0] or UNKNOWN_MIME
+    is_right = is_text_type(by_name) or file_form(content, by_name, "") in (FileForm.IMAGE, FileForm.DOCUMENT)
+    return by_name if is_right or text_in(content, UNKNOWN_MIME, language) is None else PLAIN_TEXT
 
 
 def decode_data_uri(url: str, field: str, max_bytes: int) -> tuple[str, bytes]:

@@ -9,7 +9,7 @@ import structlog
 
 from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
-from turnwire.core.intake.attachments import UNKNOWN_MIME, reference_to
+from turnwire.core.intake.attachments import reference_to
 from turnwire.core.spans.tools import note_outcome, server_tool_span
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.questions.asking import Questions
@@ -76,7 +76,7 @@ def cut_to_bytes(text: str, max_bytes: int) -> str:
 
 def _reference(content: bytes, mime: str, filename: str) -> File:
     name = join_surrogates(filename).replace("\0", "")[:MAX_NAME_CHARS]
-    return reference_to(content, join_surrogates(mime) or UNKNOWN_MIME, name)
+    return reference_to(content, join_surrogates(mime), name)
 
 
 class ServerCalls:

@@ -81,6 +81,18 @@ class ToolStatus(StrEnum):
         return self in (ToolStatus.SUCCESS, ToolStatus.ERROR, ToolStatus.CANCELLED)
 
 
+class FileForm(StrEnum):
+    """The form in which models get a file, by its bytes. A model may lack a form: then it gets the name alone."""
+
+    UNKNOWN = "unknown"
+    """Nobody looked at the bytes: files of older versions, and uploads."""
+    TEXT = "text"
+    IMAGE = "image"
+    DOCUMENT = "document"
+    NAME_ONLY = "name_only"
+    """A line with name, type and size."""
+
+
 class Text(Struct, frozen=True, gc=False, tag="text"):
     """Text by any speaker."""
 
@@ -112,6 +124,7 @@ class File(Struct, frozen=True, gc=False, tag="file", kw_only=True):
     """As given by the client; "" for uploaded bytes."""
     language: str = ""
     """Programming language according to the file name, such as "python"; "" when unknown."""
+    form: FileForm = FileForm.UNKNOWN
 
 
 class Lease(Struct, frozen=True, gc=False, kw_only=True):

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
+from turnwire.domain.conversation.file_forms import file_form
 from turnwire.domain.conversation.messages import File
 from turnwire.domain.text import one_line
 
@@ -52,11 +53,13 @@ def reference(attachment: Attachment, content: bytes) -> File:
     name = PurePosixPath(attachment.filename.replace("\\", "/")).name
     name = "" if name == ".." else one_line(name, 255)
     mime = attachment.mime if len(attachment.mime) <= 255 and _MIME.fullmatch(attachment.mime) else ""
+    mime = mime or _BY_SUFFIX.get(PurePosixPath(name).suffix.lower().removeprefix(".")) or _type_of(content)
     return File(
         sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
-        mime=mime or _BY_SUFFIX.get(PurePosixPath(name).suffix.lower().removeprefix(".")) or _type_of(content),
+        mime=mime,
         filename=name,
+        form=file_form(content, mime, ""),
     )
 
 

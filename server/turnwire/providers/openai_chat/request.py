@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from turnwire.domain.conversation.file_forms import PDF_TYPE
 from turnwire.domain.conversation.messages import (
     File,
     Message,
@@ -21,7 +22,7 @@ from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_chat.stream import API
-from turnwire.providers.request.content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request.content import data_url, join_text
 from turnwire.providers.request.encoding import encoded, encoded_in_pieces
 from turnwire.providers.request.history import HistoryWriter, Members, Pieces
 from turnwire.providers.request.reader import (

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from turnwire.domain.conversation.file_forms import PDF_TYPE
 from turnwire.domain.conversation.messages import (
     File,
     Message,
@@ -23,7 +24,7 @@ from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_responses.stream import API
-from turnwire.providers.request.content import PDF_TYPE, data_url, join_text
+from turnwire.providers.request.content import data_url, join_text
 from turnwire.providers.request.encoding import encoded_in_pieces
 from turnwire.providers.request.history import HistoryWriter, Members, Pieces
 from turnwire.providers.request.reader import GO_ON, NO_OUTPUT, RequestReader, SentCall, ShownFile, ToldResult

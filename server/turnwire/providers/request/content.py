@@ -5,15 +5,12 @@ import math
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from turnwire.domain.conversation.file_forms import text_in
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.providers.request.encoding import Base64File
 
-PDF_TYPE = "application/pdf"
-
 _MAX_NESTING = 200
 """Deepest JSON that is decoded and sent again: far more than needed, far below the encoders' recursion limit."""
-
-_TEXT_TYPES = ("json", "xml", "yaml", "toml", "javascript", "typescript", "x-sh", "sql", "csv", "x-httpd-php")
 
 
 def said_of_result(call: ToolUse) -> str:
@@ -59,36 +56,10 @@ def _nesting(value: object) -> int:
     return max(map(_nesting, inner), default=0) + 1
 
 
-def image_type(file: File, data: bytes) -> str:
-    """Returns the media type of an image that all three APIs accept, by its first bytes; "" for anything else.
-
-    The APIs check too: an image that is empty, broken or of another type than declared fails every later request.
-    """
-    if not data or not file.mime.lower().startswith("image/"):
-        return ""
-    if data.startswith(b"\x89PNG"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    return "image/webp" if data.startswith(b"RIFF") and data[8:12] == b"WEBP" else ""
-
-
-def is_pdf(file: File, data: bytes) -> bool:
-    """Returns whether this is a PDF document, by its type and by its first bytes."""
-    return file.mime == PDF_TYPE and b"%PDF" in data[:1024]
-
-
 def file_text(file: File, data: bytes) -> str | None:
     """Returns the content of a text file with its name; None for anything else."""
-    if not (file.language or file.mime.startswith("text/") or file.mime.endswith(_TEXT_TYPES)):
-        return None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return None
-    return f"<file name={json.dumps(_name(file), ensure_ascii=False)}>\n{text}\n</file>"
+    text = text_in(data, file.mime, file.language)
+    return None if text is None else f"<file name={json.dumps(_name(file), ensure_ascii=False)}>\n{text}\n</file>"
 
 
 def file_line(file: File, why: str) -> str:

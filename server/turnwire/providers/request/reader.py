@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from turnwire.domain.conversation.file_forms import PDF_TYPE, image_type, is_pdf
 from turnwire.domain.conversation.messages import (
     File,
     Message,
@@ -27,11 +28,8 @@ from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.request.content import (
-    PDF_TYPE,
     file_line,
     file_text,
-    image_type,
-    is_pdf,
     join_text,
     said_of_result,
     strict_object,
@@ -229,13 +227,13 @@ class RequestReader:
             self.absent.setdefault(file.sha256, self._places)
             self.repairs.replaced(RepairReason.FILE_NOT_AVAILABLE, message, part)
             return ShownFile(kind="text", text=file_line(file, "not available"))
-        mime = image_type(file, data) if self._can("images") else ""
+        mime = image_type(file.mime, data) if self._can("images") else ""
         if mime and not self._images.allow(data):
             self.repairs.replaced(RepairReason.FILE_NOT_SHOWN, message, part, mime=f"a {mime} of this size")
             return ShownFile(kind="text", text=file_line(file, "too large to be shown to this model"))
         if mime:
             return ShownFile(kind="image", mime=mime, data=data, name=file.filename.strip())
-        if is_pdf(file, data) and self._can("documents"):
+        if is_pdf(file.mime, data) and self._can("documents"):
             return ShownFile(kind="pdf", mime=PDF_TYPE, data=data, name=file.filename.strip())
         text = file_text(file, data)
         if text is None:

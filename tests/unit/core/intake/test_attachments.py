@@ -15,11 +15,21 @@ from turnwire.core.intake import attachments
 from turnwire.core.intake.attachments import LARGE_BYTES, LoadedFile, NewFile, decode_data_uri, load_file
 from turnwire.core.intake.languages import language_of
 from turnwire.core.intake.readable_files import ReadableFiles
-from turnwire.domain.conversation.messages import File
+from turnwire.domain.conversation.file_forms import is_text
+from turnwire.domain.conversation.messages import File, FileForm
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge
 
 FIELD = "parts[2].file"
 DESCRIPTORS = Path("/proc/self/fd")
+
+
+TEXT_NAMES = (
+    "main.mbt", "build.zig.zon", "LICENSE", "go.mod", "go.sum", "server.log", ".env", ".gitignore", "Makefile.am",
+    "Procfile", "Justfile", "schema.prisma", "query.edgeql", "app.ex.eex", "main.v", "lib.gleam", "a.cue", "a.rego",
+    "poetry.lock", "setup.cfg", "nginx.conf", "unit.service", "a.properties", "notes.org", "a.srt", "a.ts",
+    "CODEOWNERS", "",
+)  # fmt: skip
+"""Names that projects have; most say nothing of what they are, and some lie."""
 
 
 def _load(new: NewFile, directory: str = "", roots: tuple[Path, ...] = ()) -> LoadedFile:
@@ -59,6 +69,7 @@ def test_an_uploaded_file_is_decoded_and_described() -> None:
             mime="text/x-python",
             filename="main.py",
             language="python",
+            form=FileForm.TEXT,
         ),
         b"hello",
     )
@@ -74,6 +85,7 @@ def test_a_file_by_path_is_read_and_described(folder: Path) -> None:
             filename="main.py",
             path="./main.py",
             language="python",
+            form=FileForm.TEXT,
         ),
         b"print(1)",
     )
@@ -85,16 +97,46 @@ def test_a_file_by_path_is_read_and_described(folder: Path) -> None:
         (NewFile(url=_uri(b"x", "image/png"), mime="image/webp", filename="a.txt"), "image/webp"),
         (NewFile(url=_uri(b"x", "image/png"), filename="a.txt"), "image/png"),
         (NewFile(url=_uri(b"x", ""), filename="a.txt"), "text/plain"),
-        (NewFile(url=_uri(b"x", "")), "application/octet-stream"),
-        (NewFile(url=_uri(b"x", ""), filename="a.unknown-suffix"), "application/octet-stream"),
+        (NewFile(url=_uri(b"x", "")), "text/plain"),
+        (NewFile(url=_uri(b"x", ""), filename="a.unknown-suffix"), "text/plain"),
+        (NewFile(url=_uri(b"\xff", ""), filename="a.unknown-suffix"), "application/octet-stream"),
         (NewFile(data=b"x", mime="image/webp", filename="a.txt"), "image/webp"),
         (NewFile(data=b"x", filename="a.txt"), "text/plain"),
-        (NewFile(data=b""), "application/octet-stream"),
+        (NewFile(data=b""), "text/plain"),
     ],
 )
 def test_the_type_said_wins_over_the_uri_and_the_name(new: NewFile, mime: str) -> None:
-    """Said, in the URI, by the name, unknown: the first that is there."""
+    """Said, in the URI, by the name, by the bytes: the first that is there."""
     assert _load(new).reference.mime == mime
+
+
+@pytest.mark.parametrize("mime", ["", "application/octet-stream", "application/x-unheard-of"])
+@pytest.mark.parametrize("name", TEXT_NAMES)
+def test_text_is_text_whatever_its_name(name: str, mime: str) -> None:
+    """Also when the name, or who sends it, gives it a type that nobody knows."""
+    found = _load(NewFile(data="größer\n".encode(), filename=name, mime=mime)).reference
+    assert (found.form, is_text(found)) == (FileForm.TEXT, True)
+    assert found.mime == mime or found.mime.startswith(("text/", "application/"))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "form"),
+    [
+        *((name, b"\x7fELF\0\1", FileForm.NAME_ONLY) for name in ("program", "a.wasm", "a.zip", "a.sqlite", "a.mbt")),
+        ("latin.cfg", "größer".encode("latin-1"), FileForm.NAME_ONLY),
+        ("wide.txt", "größer".encode("utf-16"), FileForm.NAME_ONLY),
+        ("a.mp3", b"ID3\4\0", FileForm.NAME_ONLY),
+        ("a.png", b"\x89PNG\r\n", FileForm.IMAGE),
+        ("broken.png", b"\xff", FileForm.NAME_ONLY),
+        ("a.svg", b"<svg/>", FileForm.TEXT),
+        ("a.pdf", b"%PDF-1.7", FileForm.DOCUMENT),
+        ("a.json", b'"\0"', FileForm.TEXT),
+    ],
+)
+def test_the_form_is_that_of_the_bytes(name: str, data: bytes, form: FileForm) -> None:
+    """What no model can read is known when it is attached."""
+    found = _load(NewFile(data=data, filename=name)).reference
+    assert (found.form, is_text(found)) == (form, form is FileForm.TEXT)
 
 
 @pytest.mark.parametrize(

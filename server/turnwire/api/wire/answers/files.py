@@ -5,6 +5,14 @@ from turnwire.api.wire.answers.times import timestamp
 from turnwire.domain.conversation import messages as m
 from turnwire.ports.moving.uploads import Upload
 
+_FORMS = {
+    m.FileForm.UNKNOWN: file_pb2.FILE_FORM_UNSPECIFIED,
+    m.FileForm.TEXT: file_pb2.FILE_FORM_TEXT,
+    m.FileForm.IMAGE: file_pb2.FILE_FORM_IMAGE,
+    m.FileForm.DOCUMENT: file_pb2.FILE_FORM_DOCUMENT,
+    m.FileForm.NAME_ONLY: file_pb2.FILE_FORM_NAME_ONLY,
+}
+
 
 def file(value: m.File) -> file_pb2.FileRef:
     """Returns a reference to a file of a message or of a tool result."""
@@ -15,6 +23,7 @@ def file(value: m.File) -> file_pb2.FileRef:
         filename=value.filename,
         path=value.path,
         language=value.language,
+        form=_FORMS[value.form],
     )
 
 

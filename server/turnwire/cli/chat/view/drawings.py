@@ -20,7 +20,7 @@ from turnwire.cli.chat.asking.filling import Filling
 from turnwire.cli.chat.asking.forms import Field
 from turnwire.cli.chat.plain.turn_printer import finish_reason_name
 from turnwire.cli.chat.view.markdown_blocks import Block
-from turnwire.cli.tool_outcome import result_outcome
+from turnwire.cli.notes import result_outcome, unseen_note
 from turnwire.cli.visible_text import visible
 
 MAX_ARGUMENTS_CHARS = 200
@@ -237,7 +237,7 @@ def recalled(message: SessionMessage) -> list[RenderableType]:
             case "tool_result":
                 drawn.append(result(part.tool_result))
             case "file":
-                drawn.append(note(f"[{_line(part.file.filename)}]"))
+                drawn.append(note(f"[{_line(part.file.filename)}{unseen_note(part.file)}]"))
     return drawn
 
 

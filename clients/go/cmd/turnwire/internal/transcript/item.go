@@ -208,7 +208,11 @@ func file(ref *pb.FileRef) string {
 	if name == "" {
 		name = "file"
 	}
-	return fmt.Sprintf("▣ %s (%s, %s)", name, text.Line(ref.GetMime()), Bytes(ref.GetSizeBytes()))
+	unseen := ""
+	if ref.GetForm() == pb.FileForm_FILE_FORM_NAME_ONLY {
+		unseen = ", models see its name alone"
+	}
+	return fmt.Sprintf("▣ %s (%s, %s%s)", name, text.Line(ref.GetMime()), Bytes(ref.GetSizeBytes()), unseen)
 }
 
 // Bytes writes a size for people.

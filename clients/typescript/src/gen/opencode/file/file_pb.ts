@@ -4,15 +4,15 @@
 
 // Files: the bytes behind the references that messages carry.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file opencode/file/file.proto.
  */
 export const file_opencode_file_file: GenFile = /*@__PURE__*/
-  fileDesc("ChhvcGVuY29kZS9maWxlL2ZpbGUucHJvdG8SDW9wZW5jb2RlLmZpbGUibQoHRmlsZVJlZhIOCgZzaGEyNTYYASABKAkSEgoKc2l6ZV9ieXRlcxgCIAEoBBIMCgRtaW1lGAMgASgJEhAKCGZpbGVuYW1lGAQgASgJEgwKBHBhdGgYBSABKAkSEAoIbGFuZ3VhZ2UYBiABKAkiOQoTRG93bmxvYWRGaWxlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnNoYTI1NhgCIAEoCSJMChREb3dubG9hZEZpbGVSZXNwb25zZRIMCgRkYXRhGAEgASgMEhcKCnNpemVfYnl0ZXMYAiABKARIAIgBAUINCgtfc2l6ZV9ieXRlczJtCgtGaWxlU2VydmljZRJeCgxEb3dubG9hZEZpbGUSIi5vcGVuY29kZS5maWxlLkRvd25sb2FkRmlsZVJlcXVlc3QaIy5vcGVuY29kZS5maWxlLkRvd25sb2FkRmlsZVJlc3BvbnNlIgOQAgEwAUKGAQogaW8uZ2l0aHViLnR1cm53aXJlLm9wZW5jb2RlLmZpbGVCCUZpbGVQcm90b1ABWjtnaXRodWIuY29tL3R1cm53aXJlL3R1cm53aXJlL2dlbmVyYXRlZC9nby9vcGVuY29kZTtvcGVuY29kZaICA1RXUqoCEVR1cm53aXJlLk9wZW5jb2RlYgZwcm90bzM");
+  fileDesc("ChhvcGVuY29kZS9maWxlL2ZpbGUucHJvdG8SDW9wZW5jb2RlLmZpbGUilAEKB0ZpbGVSZWYSDgoGc2hhMjU2GAEgASgJEhIKCnNpemVfYnl0ZXMYAiABKAQSDAoEbWltZRgDIAEoCRIQCghmaWxlbmFtZRgEIAEoCRIMCgRwYXRoGAUgASgJEhAKCGxhbmd1YWdlGAYgASgJEiUKBGZvcm0YByABKA4yFy5vcGVuY29kZS5maWxlLkZpbGVGb3JtIjkKE0Rvd25sb2FkRmlsZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZzaGEyNTYYAiABKAkiTAoURG93bmxvYWRGaWxlUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIXCgpzaXplX2J5dGVzGAIgASgESACIAQFCDQoLX3NpemVfYnl0ZXMqfwoIRmlsZUZvcm0SGQoVRklMRV9GT1JNX1VOU1BFQ0lGSUVEEAASEgoORklMRV9GT1JNX1RFWFQQARITCg9GSUxFX0ZPUk1fSU1BR0UQAhIWChJGSUxFX0ZPUk1fRE9DVU1FTlQQAxIXChNGSUxFX0ZPUk1fTkFNRV9PTkxZEAQybQoLRmlsZVNlcnZpY2USXgoMRG93bmxvYWRGaWxlEiIub3BlbmNvZGUuZmlsZS5Eb3dubG9hZEZpbGVSZXF1ZXN0GiMub3BlbmNvZGUuZmlsZS5Eb3dubG9hZEZpbGVSZXNwb25zZSIDkAIBMAFChgEKIGlvLmdpdGh1Yi50dXJud2lyZS5vcGVuY29kZS5maWxlQglGaWxlUHJvdG9QAVo7Z2l0aHViLmNvbS90dXJud2lyZS90dXJud2lyZS9nZW5lcmF0ZWQvZ28vb3BlbmNvZGU7b3BlbmNvZGWiAgNUV1KqAhFUdXJud2lyZS5PcGVuY29kZWIGcHJvdG8z");
 
 /**
  * Refers to a stored file of a message or of a tool result. The bytes are stored once, by their hash;
@@ -62,6 +62,13 @@ export type FileRef = Message<"opencode.file.FileRef"> & {
    * @generated from field: string language = 6;
    */
   language: string;
+
+  /**
+   * What models get of it. A model that cannot take the form gets the name; ExplainContext tells that of each model.
+   *
+   * @generated from field: opencode.file.FileForm form = 7;
+   */
+  form: FileForm;
 };
 
 /**
@@ -126,6 +133,54 @@ export type DownloadFileResponse = Message<"opencode.file.DownloadFileResponse">
  */
 export const DownloadFileResponseSchema: GenMessage<DownloadFileResponse> = /*@__PURE__*/
   messageDesc(file_opencode_file_file, 2);
+
+/**
+ * Names the form in which models get a file. Values may be added.
+ *
+ * @generated from enum opencode.file.FileForm
+ */
+export enum FileForm {
+  /**
+   * Not known before a model is asked: an upload, or stored by an older server.
+   *
+   * @generated from enum value: FILE_FORM_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Its text: the bytes are UTF-8, and either have no NUL or a type or name of text.
+   *
+   * @generated from enum value: FILE_FORM_TEXT = 1;
+   */
+  TEXT = 1,
+
+  /**
+   * A picture.
+   *
+   * @generated from enum value: FILE_FORM_IMAGE = 2;
+   */
+  IMAGE = 2,
+
+  /**
+   * A PDF document.
+   *
+   * @generated from enum value: FILE_FORM_DOCUMENT = 3;
+   */
+  DOCUMENT = 3,
+
+  /**
+   * Nothing of its content: a line with its name, type and size. Tell the person who attached it.
+   *
+   * @generated from enum value: FILE_FORM_NAME_ONLY = 4;
+   */
+  NAME_ONLY = 4,
+}
+
+/**
+ * Describes the enum opencode.file.FileForm.
+ */
+export const FileFormSchema: GenEnum<FileForm> = /*@__PURE__*/
+  enumDesc(file_opencode_file_file, 0);
 
 /**
  * Reads stored files. Messages and tool results refer to them by their hash.

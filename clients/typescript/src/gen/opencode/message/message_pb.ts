@@ -447,7 +447,7 @@ export const TextPartSchema: GenMessage<TextPart> = /*@__PURE__*/
  */
 export type FilePart = Message<"opencode.message.FilePart"> & {
   /**
-   * Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests.
+   * Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests, or text/plain for text.
    *
    * @generated from field: string mime = 1;
    */

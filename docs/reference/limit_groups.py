@@ -310,7 +310,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_FILENAME_CHARS": CUT,
         },
         "tools.mcp.running_call": {"MAX_REFUSALS": MODEL_READS},
-        "tools.mcp.servers": {"DISCOVERY_SECONDS": "turns begin without the tools"},
         "tools.mcp.wire.sizes": {
             "MAX_MESSAGE_BYTES": MODEL_READS,
             "MAX_VALUES": MODEL_READS,

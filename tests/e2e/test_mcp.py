@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import shlex
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,7 +14,6 @@ import pytest
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
 from opencode.message.message_pb2 import AbortSessionRequest
 from opencode.tool.tool_pb2 import (
-    TOOL_SOURCE_STATE_CONNECTING,
     TOOL_SOURCE_STATE_READY,
     ListToolsRequest,
     SubmitToolResultRequest,
@@ -29,12 +31,14 @@ from tests.support.clients.conversation import (
 )
 from tests.support.servers.mcp import (
     ENVIRON,
+    PROGRAM,
     calls_of,
     http_server,
     listed,
     mcp_client,
     own_port,
     ready,
+    shell,
     stdio,
     tool_spoke,
     until,
@@ -237,11 +241,8 @@ async def test_the_same_call_again_and_again_ends_the_turn(client: Client) -> No
     assert words_of(await answer_to(client, again)) == "hello"
 
 
-async def test_the_first_message_after_the_start_is_offered_the_tools(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_first_message_after_the_start_is_offered_the_tools(tmp_path: Path) -> None:
     """It waits until they are listed."""
-    monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 30.0)  # a busy machine starts programs slowly
     async with running_server(tmp_path, stdio(tmp_path), ENVIRON) as server, connect(server.address) as client:
         accepted = await talk(client, '/tool test.add {"a": 1, "b": 2}')
         assert [call.output for call in await calls_of(client, accepted)] == ["the sum is 3"]
@@ -257,13 +258,16 @@ async def test_denied_tools_of_the_server_are_not_run(tmp_path: Path) -> None:
         assert (add.status, add.output) == ("success", "the sum is 3")
 
 
-async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither start nor stop waits for them, a session only right after the start; ListTools says what is wrong."""
-    monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 1.5)
+async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path) -> None:
+    """Neither start nor stop waits for them, a session only right after the start; ListTools says what is wrong.
+
+    So does the result of a call.
+    """
     toml = """
         [mcp.hangs]
         command = "sleep"
         args = ["600"]
+        start_timeout_seconds = 1.5
         [mcp.missing]
         command = "/no/such/program"
         [mcp.dies]
@@ -276,26 +280,29 @@ async def test_servers_that_hang_or_fail_hold_up_nothing(tmp_path: Path, monkeyp
         headers_env = { Authorization = "NOT_SET_ANYWHERE" }
     """
     async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
-        accepted = await talk(client, "hello")
+        accepted = await talk(client, "/tool hangs.do {}\n/tool dies.do {}\n/tool other.do {}\n/step\nhello")
         assert words_of(await answer_to(client, accepted)) == "hello"
-        answer = await listed(client, lambda a: sum(bool(source.error) for source in a.sources) == 4)
+        hangs, dies, other = [call.error for call in await calls_of(client, accepted)]
+        assert re.match("the MCP server 'hangs' is (still starting|not connected)", hangs)
+        assert re.match("the MCP server 'dies' is (still starting|not connected): the process ended with code 4", dies)
+        assert other == "there is no tool named 'other.do'"
+        answer = await listed(client, lambda a: all(source.error for source in a.sources))
         states = {source.name: (source.state, source.error) for source in answer.sources}
-        assert states["hangs"] == (TOOL_SOURCE_STATE_CONNECTING, "")
+        assert states["hangs"][1] == "it was not ready within 1.5 seconds"
         assert "No such file" in states["missing"][1]
         assert states["dies"][1] == "the process ended with code 4: it is broken"
         assert states["nobody"][1]
         assert states["keyless"][1] == "the variable NOT_SET_ANYWHERE is not set"
 
 
-async def test_children_go_with_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_children_go_with_the_server(tmp_path: Path) -> None:
     """After the stop no process is left, not even one that does not want to end; a call under way ends too."""
-    monkeypatch.setattr("turnwire.tools.mcp.servers.DISCOVERY_SECONDS", 0.0)  # the stubborn one never has tools
     stubborn = tmp_path / "stubborn"
-    script = f"trap '' TERM; echo $$ > {stubborn}; while :; do sleep 1; done"
-    toml = stdio(tmp_path) + f'[mcp.stubborn]\ncommand = "sh"\nargs = ["-c", {json.dumps(script)}]\n'
+    command = shlex.join([sys.executable, *PROGRAM, "stdio"])
+    script = f"trap '' TERM; echo $$ > {stubborn}; {command}; while :; do sleep 1; done"
+    toml = stdio(tmp_path) + shell("stubborn", script)
     async with running_server(tmp_path, toml, ENVIRON) as server, connect(server.address) as client:
-        await listed(client, lambda answer: len(answer.tools) > 0)
-        await until(lambda: stubborn.exists() and bool(stubborn.read_text().strip()))
+        await ready(client)
         accepted = await client.messages.SendMessage(ask("/tool test.slow {}"))
         async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
             await watch.until(tool_spoke)

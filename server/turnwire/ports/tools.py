@@ -1,7 +1,7 @@
 """Tools that the server runs: what the core needs from their sources."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from typing import Protocol
 
@@ -28,6 +28,21 @@ class ToolSource(Struct, frozen=True, kw_only=True):
     state: SourceState
     error: str = ""
     """What went wrong last; "" when it is ready."""
+
+
+def no_such_tool(name: str, sources: Iterable[ToolSource] = ()) -> str:
+    """Returns why there is no tool of that name, for the model: its source may be starting, or out of reach.
+
+    Args:
+        name: Name of the tool.
+        sources: The sources that may have it, as they are.
+    """
+    prefix, dot, _ = name.partition(".")
+    for source in sources:
+        if dot and source.name == prefix and source.state in {SourceState.CONNECTING, SourceState.FAILED}:
+            state = "still starting" if source.state is SourceState.CONNECTING else "not connected"
+            return f"the MCP server {prefix!r} is {state}" + (f": {source.error}" if source.error else "")
+    return f"there is no tool named {name!r}"
 
 
 class ServerTool(Struct, frozen=True, kw_only=True):
@@ -118,7 +133,7 @@ class ServerTools(Protocol):
         ...
 
     async def wait_discovered(self) -> None:
-        """Returns when each source has connected or failed once, at most a few seconds after the start.
+        """Returns when each source has connected or failed once, which has a time limit from the start on.
 
         Without this wait a turn right after the start would miss tools that appear a moment later. Safe to cancel.
         """
@@ -170,4 +185,4 @@ class NoServerTools:
         resumption: ToolResumption | None = None,
     ) -> ToolOutcome | ToolPause:
         """Answers that there is no such tool."""
-        return ToolOutcome(output=f"there is no tool named {name!r}", is_error=True)
+        return ToolOutcome(output=no_such_tool(name), is_error=True)

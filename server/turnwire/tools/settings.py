@@ -51,7 +51,7 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     before expect it, without trying a newer one first."""
     start_timeout_seconds: Seconds = 30.0
     """Time limit from the start of a connection to its list of tools; then the server tries again. Programs that
-    install themselves take long."""
+    install themselves take long. Turns wait that long too, the first time."""
 
 
 class Backoff(Struct, frozen=True):

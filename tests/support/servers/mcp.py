@@ -35,6 +35,17 @@ def stdio(folder: Path, name: str = "test", *more: str) -> str:
     return "\n".join([*lines, 'env = ["PYTHONPATH", "MCP_TEST_TOKEN"]', *more, ""])
 
 
+def shell(name: str, script: str, *more: str) -> str:
+    """Returns the configuration of a child that a shell runs."""
+    lines = [
+        f"[mcp.{name}]",
+        'command = "sh"',
+        f"args = {json.dumps(['-c', script])}",
+        f"cwd = {json.dumps(str(ROOT))}",
+    ]
+    return "\n".join([*lines, 'env = ["PYTHONPATH", "MCP_TEST_TOKEN"]', *more, ""])
+
+
 def asker(name: str = "ask", *more: str) -> str:
     """Returns the configuration of the program that asks people, as a child."""
     lines = [f"[mcp.{name}]", f"command = {json.dumps(sys.executable)}"]

@@ -1,6 +1,6 @@
 """Decides which tools a model is offered and which of its calls cannot run."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
@@ -10,7 +10,7 @@ from turnwire.core.tools.permission_requests import denial
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition
-from turnwire.ports.tools import ServerTool, ServerTools
+from turnwire.ports.tools import ServerTool, ServerTools, no_such_tool
 
 log = structlog.get_logger()
 
@@ -19,15 +19,21 @@ class Toolbox:
     """The tools of one step. Immutable."""
 
     def __init__(
-        self, client_tools: Iterable[ToolDefinition], server_tools: Iterable[ServerTool], denied: Collection[str] = ()
+        self,
+        client_tools: Iterable[ToolDefinition],
+        server_tools: Iterable[ServerTool],
+        denied: Collection[str] = (),
+        missing: Callable[[str], str] = no_such_tool,
     ) -> None:
         """Args:
         client_tools: Tools that the client runs.
         server_tools: Tools that the server runs. A client tool hides a server tool of the same name; tools beyond
             MAX_TOOLS are left out.
         denied: Names of tools that exist but are not permitted.
+        missing: Returns why there is no tool of a name.
         """
         self._denied = frozenset(denied)
+        self._missing = missing
         self._by_name = {tool.name: tool for tool in client_tools}
         for tool in server_tools:
             if tool.name in self._by_name:
@@ -55,7 +61,7 @@ class Toolbox:
             return denial(call.name)
         tool = self._by_name.get(call.name)
         if tool is None:
-            return f"there is no tool named {call.name!r}"
+            return self._missing(call.name)
         return await checks.problem_of_arguments(tenant, tool.input_schema_json, call.input_json)
 
 
@@ -81,6 +87,11 @@ async def open_toolbox(
     agent = settings.agent(agent_name)
     if agent.tools != ():  # an agent without server tools need not wait for them
         await server_tools.wait_discovered()
+    sources = server_tools.sources()  # as they are now: what is offered is decided now
+
+    def missing(name: str) -> str:
+        return no_such_tool(name, sources if agent.may_use(name) else ())
+
     from_client = tuple(client_tools)
     from_server = tuple(tool for tool in server_tools.tools() if agent.may_use(tool.name))
     names = {tool.name for tool in from_client} | {tool.name for tool in from_server}
@@ -93,4 +104,4 @@ async def open_toolbox(
             log.debug("server_tool_hidden", tool=tool.name, reason=f"its schema {problem}")
         else:
             usable.append(tool)
-    return Toolbox((tool for tool in from_client if tool.name not in denied), usable, denied)
+    return Toolbox((tool for tool in from_client if tool.name not in denied), usable, denied, missing)

@@ -113,8 +113,10 @@ class McpConnection:
         self._alone = asyncio.Lock() if settings.one_call_at_a_time else None
         self._is_old = settings.protocol == "handshake"
         self._owner: asyncio.Task[None] | None = None
-        self.tried = asyncio.Event()
+        self._tried = asyncio.Event()
         """Set once the first attempt has ended: the tools are listed, or it failed."""
+        self._first_ends = 0.0
+        """When nobody waits for the first attempt any longer, on the event loop's clock."""
         self.tools: dict[str, ServerTool] = {}
         """By the MCP server's own names; kept from the last connection while it is lost."""
 
@@ -125,6 +127,7 @@ class McpConnection:
 
     def start(self) -> None:
         """Starts connecting; returns at once."""
+        self._first_ends = asyncio.get_running_loop().time() + self._settings.start_timeout_seconds
         self._owner = asyncio.create_task(self._own(), name=f"mcp {self._name}")
 
     async def aclose(self) -> None:
@@ -136,6 +139,12 @@ class McpConnection:
         if owner is not None and not owner.cancelled():
             owner.exception()  # what the SDK raised during the stop is of no use any more
         self._state = SourceState.STOPPED
+
+    async def wait_tried(self) -> None:
+        """Returns when the first attempt has ended, however, or the time for it is over. Safe to cancel."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._first_ends):  # ending an attempt takes time too
+                await self._tried.wait()
 
     async def wait_ready(self) -> None:
         """Returns when calls can run, at most after the time that a connection may take to begin. Safe to cancel."""
@@ -284,7 +293,7 @@ class McpConnection:
                 told = self._lost.partition(": ")[0] or why
                 say("mcp_server_failed", server=self._name, failures=failures, error=told)
                 self._error = why
-                self.tried.set()
+                self._tried.set()
             finally:
                 self._client = None
             self._state = SourceState.FAILED
@@ -304,7 +313,7 @@ class McpConnection:
             self._state, self._error = SourceState.READY, ""
             self._ready_at = asyncio.get_running_loop().time()
             self._ready.set()
-            self.tried.set()
+            self._tried.set()
             log.info("mcp_server_ready", server=self._name, tools=len(self.tools))
             listening = asyncio.create_task(self._listen(), name=f"mcp listen {self._name}")
             try:

@@ -1,20 +1,16 @@
 """The configured MCP servers, as the tools that the server runs."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
 from turnwire.domain.incremental.room import Room
 from turnwire.domain.limits import Limits
-from turnwire.ports.tools import Ask, ServerTool, ToolOutcome, ToolPause, ToolResumption, ToolSource
+from turnwire.ports.tools import Ask, ServerTool, ToolOutcome, ToolPause, ToolResumption, ToolSource, no_such_tool
 from turnwire.tools.mcp.connection import InThread, McpConnection
+from turnwire.tools.mcp.failures import failed
 from turnwire.tools.mcp.places import Places
 from turnwire.tools.settings import Backoff, McpSettings
-
-DISCOVERY_SECONDS = 5.0
-"""How long after the start turns wait for tools: most programs list theirs within three seconds, and after five people
-think that nothing works."""
 
 
 class McpServers:
@@ -41,14 +37,11 @@ class McpServers:
             name: McpConnection(name, settings, environ, Places(name, room), backoff=backoff, in_thread=in_thread)
             for name, settings in sorted(servers.items())
         }
-        self._discovery_ends = 0.0
-        """On the event loop's clock."""
 
     def start(self) -> None:
         """Starts connecting to all of them; returns at once."""
         for name in ("mcp", "client"):  # the SDK's; its errors quote messages, and tool output must not be logged
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        self._discovery_ends = asyncio.get_running_loop().time() + DISCOVERY_SECONDS
         for connection in self._connections.values():
             connection.start()
 
@@ -66,11 +59,9 @@ class McpServers:
         return tuple(sorted(found, key=lambda tool: tool.name))
 
     async def wait_discovered(self) -> None:
-        """Returns when each server has been ready or failed once, at most `DISCOVERY_SECONDS` after the start."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._discovery_ends):
-                for connection in self._connections.values():
-                    await connection.tried.wait()
+        """Returns when each server has been ready or failed once, or its `start_timeout_seconds` are over."""
+        for connection in self._connections.values():
+            await connection.wait_tried()
 
     async def call(
         self,
@@ -87,4 +78,4 @@ class McpServers:
             for own_name, tool in connection.tools.items():
                 if tool.name == name:
                     return await connection.call(own_name, arguments_json, log, ask, resumption)
-        return ToolOutcome(output=f"there is no longer a tool named {name!r}", is_error=True)
+        return failed(no_such_tool(name, self.sources()))

@@ -101,7 +101,10 @@ def stored(requests: Sequence[pb.AppendMessageRequest]) -> list[Message]:
             **({} if new.report is None else msgspec.structs.asdict(new.report)),
         )
         if new.type is MessageType.TOOL_RESULT:
-            message, work = fold_results(name_calls(message, history), history, NOW)
+            try:
+                message, work = fold_results(name_calls(message, history), history, NOW)
+            except InvalidRequest:
+                continue
             settled = {put.message.message_id: put.message for put in work.changes if isinstance(put, PutMessage)}
             history = [settled.get(one.message_id, one) for one in history]
         history.append(message)

@@ -290,6 +290,37 @@ async def test_a_turn_goes_on_behind_results(client: Client, way: str) -> None:
     assert answer_id in {m.origin.message_id for m in await messages_of(client, fork.session.id)}
 
 
+async def test_results_of_one_answer_come_together_or_not_at_all(client: Client) -> None:
+    """A message of which only some results answer open calls is refused by the first that does not; nothing is stored.
+
+    It was stored without settling any, and then no turn could begin.
+    """
+    session_id, _, _ = await open_call(client, "c1", "c2")
+    await append_answer(client, session_id, called("c3"))
+    await client.messages.AppendMessage(results_of(session_id, ("c1", "one")))
+    before = await messages_of(client, session_id)
+    for named, unfit in (
+        ((("c1", "one"), ("c2", "two")), 0),
+        ((("c2", "two"), ("unknown", "three")), 1),
+        ((("c3", "three"), ("c2", "two")), 1),
+        ((("c2", "two"), ("c2", "again")), 1),
+    ):
+        found = await refused(client.messages.AppendMessage(results_of(session_id, *named)))
+        assert (found.code, found.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [f"parts[{unfit}].tool_result"])
+    assert await messages_of(client, session_id) == before
+
+
+async def test_no_turn_goes_on_behind_results_of_no_call(client: Client) -> None:
+    """An answer without calls, or a question, may be before them: there is nothing to go on from."""
+    for appended in (lambda at: append_answer(client, at, text("plain")), lambda at: append_user(client, at, "more")):
+        session_id = await new_session(client)
+        await append_user(client, session_id, "hi")
+        await appended(session_id)
+        result = await client.messages.AppendMessage(results_of(session_id, ("unknown", "one")))
+        found = await refused(start(client, session_id, result.message_id))
+        assert (found.code, found.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["user_message_id"])
+
+
 async def test_no_turn_goes_on_where_calls_are_open_or_there_are_no_results(client: Client) -> None:
     """The error names the calls, or says what the message lacks; a turn of the newest question leaves the calls out."""
     session_id, message_id, call_ids = await open_call(client, "c1", "c2")

@@ -39,8 +39,7 @@ def name_calls(message: Message, history: Sequence[Message]) -> Message:
 def fold_results(message: Message, history: Sequence[Message], now: datetime) -> tuple[Message, Work]:
     """Folds the results of a TOOL_RESULT message into the calls that they answer.
 
-    Does so only if every result answers an unanswered call and all these calls are in one assistant message. Otherwise
-    the message is unchanged and shown by itself.
+    A message whose results answer no unanswered call at all is unchanged and shown by itself.
 
     Args:
         message: The message. A result answers the call with its part id or, without that, one with its call_id.
@@ -50,14 +49,37 @@ def fold_results(message: Message, history: Sequence[Message], now: datetime) ->
     Returns:
         The message, and the work that stores the results in the calls. A folded message names the assistant message
         that it answers, and each of its results names the part of its call.
+
+    Raises:
+        InvalidRequest: a result answers an unanswered call and another one does not, or one of another message: the
+            message could be shown with neither.
     """
     results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
+    unfit = None
     for caller in reversed(history):
         answered = [_answered_part(result, caller) for result in results]
         parts = [part for part in answered if part is not None]
         if len({part.index for part in parts}) == len(results):
             return _fold(message, caller, list(zip(parts, results, strict=True)), now)
+        if parts and unfit is None:
+            unfit = _unfit(answered)
+    if unfit is not None:
+        text = (
+            "answers no open call of the answer that the other results are for: append the results of one answer"
+            " together, each once, and others in a message of their own"
+        )
+        raise InvalidRequest.of(f"parts[{unfit}].tool_result", text)
     return message, Work()
+
+
+def _unfit(answered: Sequence[Part | None]) -> int:
+    """Returns the index of the first result that answers no call, or one that another result answers already."""
+    seen = set[int]()
+    for index, part in enumerate(answered):
+        if part is None or part.index in seen:
+            return index
+        seen.add(part.index)
+    raise ValueError("every result answers a call of its own")
 
 
 def is_unanswered(call: ToolUse) -> bool:

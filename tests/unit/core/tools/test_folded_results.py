@@ -130,20 +130,20 @@ def test_a_result_for_a_part_that_is_no_call_is_refused() -> None:
         name_calls(_results(ToolResult(call_id="c2", output="1", tool_call_id="prt_1")), history)
 
 
-def test_results_for_calls_of_two_messages_stay_together() -> None:
-    """One message of results has one parent; otherwise none is folded."""
-    message = _results(ToolResult(call_id="a", output="1"), ToolResult(call_id="b", output="2"))
+@pytest.mark.parametrize(
+    ("call_ids", "unfit"),
+    [(("a", "b"), 0), (("b", "a"), 1), (("b", "none"), 1), (("none", "b"), 0), (("b", "b"), 1)],
+)
+def test_results_of_one_message_are_for_one_answer(call_ids: tuple[str, ...], unfit: int) -> None:
+    """The first that answers no open call of the newest answer is named: another's, nobody's, or one answered."""
+    message = _results(*(ToolResult(call_id=call_id, output="1") for call_id in call_ids))
     history = [make_answer("msg_1", _call("a")), make_answer("msg_2", _call("b"))]
-    assert fold_results(message, history, END) == (message, Work())
+    with pytest.raises(InvalidRequest) as caught:
+        fold_results(message, history, END)
+    assert [one.field for one in caught.value.violations] == [f"parts[{unfit}].tool_result"]
 
 
-def test_one_known_and_one_unknown_call_are_not_folded() -> None:
-    """Half of a message cannot be shown elsewhere."""
-    message = _results(ToolResult(call_id="a", output="1"), ToolResult(call_id="x", output="2"))
+def test_results_of_no_call_stand_by_themselves() -> None:
+    """Nothing is settled, so nothing is half settled."""
+    message = _results(ToolResult(call_id="x", output="1"), ToolResult(call_id="y", output="2"))
     assert fold_results(message, [make_answer("msg_1", _call("a"))], END) == (message, Work())
-
-
-def test_two_results_for_one_call_are_not_folded() -> None:
-    """The first would be lost: the message is shown by itself instead."""
-    message = _results(ToolResult(call_id="c1", output="1"), ToolResult(call_id="c1", output="2"))
-    assert fold_results(message, [make_answer("msg_1", _call())], END) == (message, Work())

@@ -176,6 +176,9 @@ async def _check_results(store: TenantStore, question: StoredQuestion) -> Messag
         if message.type not in _ASIDE or not message.previous_message_id:
             break
         message = await store.message(message.session_id, message.previous_message_id)
+    if message.type is not MessageType.ASSISTANT or not message.tool_calls():
+        text = "has results that answer no tool call of the answer before them: a turn needs a user message to answer"
+        raise InvalidRequest.of("user_message_id", text)
     unanswered = [part.part_id for part, call in message.tool_calls() if not call.status.settled]
     if unanswered:
         raise ToolCallsOpen(message.message_id, unanswered)

@@ -257,6 +257,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_FAILED_SUMMARIES": "requests go out as they are",
             "KEPT_SETTINGS_BYTES": "it is read again when it is needed",
         },
+        "core.context.speakers": {"MAX_SPEAKER_CHARACTERS": CUT},
         "core.context.compaction_plan": {"MAX_SUMMARY_TOKENS": "the summary ends"},
         "core.context.transcript": {"MAX_ARGUMENT_CHARS": CUT, "MAX_RESULT_CHARS": CUT, "MAX_FILE_CHARS": CUT},
     },

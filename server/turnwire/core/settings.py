@@ -44,6 +44,8 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """For display in user interfaces: "#rrggbb" or ""."""
     tools: tuple[str, ...] | None = None
     """Name patterns of the server tools that it may use, such as "fs.*". If omitted: all tools; empty: no tool."""
+    sender_names: bool = True
+    """Whether models are told who wrote a user message, in conversations with more than one sender."""
     permissions: tuple[PermissionRule, ...] = ()
     """Like `[permissions]`, and placed after those rules; the last matching rule applies."""
 

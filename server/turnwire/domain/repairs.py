@@ -75,6 +75,8 @@ class RepairReason(StrEnum):
     """A model's message is added between tool results and the user's message, where the API requires one."""
     REASONING_STANDS_IN = "REASONING_STANDS_IN"
     """A blank stands in for reasoning that the answer does not have, where the API requires some."""
+    SPEAKER_NAMED = "SPEAKER_NAMED"
+    """The sender's name is added before a user message, where a conversation has more than one sender."""
     TRAILING_SPACE = "TRAILING_SPACE"
     OPTION_NOT_TAKEN = "OPTION_NOT_TAKEN"
     SCHEMA_NO_OBJECT = "SCHEMA_NO_OBJECT"
@@ -116,6 +118,7 @@ _EXPLANATIONS: Mapping[RepairReason, str] = {
     RepairReason.CONVERSATION_CONTINUES: "The API requires a user message here, so {text!r} is sent.",
     RepairReason.RESULTS_ANSWERED: "The API requires a model's message before the user's, so {text!r} is sent.",
     RepairReason.REASONING_STANDS_IN: "The API requires reasoning with this answer, which has none that it accepts.",
+    RepairReason.SPEAKER_NAMED: "The conversation has more than one sender, so {text!r} is sent before the message.",
     RepairReason.TRAILING_SPACE: "The API refuses white space at the end of an answer that it continues.",
     RepairReason.OPTION_NOT_TAKEN: "{option} {value}: {why}.",
     RepairReason.SCHEMA_NO_OBJECT: "The schema of the tool {name!r} is not a JSON object; it takes any arguments.",

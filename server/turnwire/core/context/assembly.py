@@ -50,7 +50,11 @@ class Assembled(Struct, frozen=True):
 
 
 def assemble(
-    history: Sequence[Message], turn: Turn, system: str, tools: tuple[ToolDefinition, ...] | None = None
+    history: Sequence[Message],
+    turn: Turn,
+    system: str,
+    tools: tuple[ToolDefinition, ...] | None = None,
+    names_senders: bool = True,
 ) -> Assembled:
     """Returns the request for the next step of a turn, without the bytes of its files.
 
@@ -59,8 +63,9 @@ def assemble(
         turn: The turn that runs.
         system: System prompt; "" for none.
         tools: What the model may call; None for the client's tools alone.
+        names_senders: Whether user messages say who wrote them, when there is more than one sender.
     """
-    return at_once(Assembly().assemble(history, turn, system, tools))
+    return at_once(Assembly().assemble(history, turn, system, tools, names_senders))
 
 
 class Assembly:
@@ -77,6 +82,8 @@ class Assembly:
         self._covered: dict[str, bool] = {}
         self._stand_in: Message | None = None
         """The summary as it is sent."""
+        self._is_naming = False
+        """Whether the kept messages have the names of their senders."""
         self._taken: list[Message] = []
         self._pinned: list[Message] = []
         self._rest: list[Message] = []
@@ -87,7 +94,12 @@ class Assembly:
         self._marks: list[Mark] = []
 
     def assemble(
-        self, history: Sequence[Message], turn: Turn, system: str, tools: tuple[ToolDefinition, ...] | None
+        self,
+        history: Sequence[Message],
+        turn: Turn,
+        system: str,
+        tools: tuple[ToolDefinition, ...] | None,
+        names_senders: bool = True,
     ) -> Sliced[Assembled]:
         """Returns what `assemble` does. A history that begins with the same messages costs what is new in it."""
         yield from self.known.follow(history)
@@ -96,6 +108,10 @@ class Assembly:
         summary = None if summary_at is None else history[summary_at]
         if summary is not self._summary or (summary_at is not None and kept <= summary_at):
             kept, self._summary, self._covered, self._stand_in = 0, None, {}, None
+        is_naming = names_senders and self.known.speakers.are_several
+        if is_naming is not self._is_naming:
+            # also the first sender's messages: a model that reads one name only cannot tell whose the others are
+            kept, self._is_naming = 0, is_naming
         if kept < len(self._marks):
             self._state.go_back(self._marks[kept])
             del self._marks[kept:]
@@ -134,7 +150,7 @@ class Assembly:
 
     def _take(self, message: Message) -> None:
         self._taken.append(message)
-        self._long_bytes.append(self._long_bytes[-1] + _long_bytes(message))
+        long_bytes, first_repair = _long_bytes(message), len(self._repairs)
         if message.compaction is not None:
             if message is not self._summary:
                 self._repairs.append(_dropped(RepairReason.COMPACTED, message))
@@ -142,8 +158,14 @@ class Assembly:
             self._repairs.append(_dropped(reason, message))
         else:
             kept = _sendable(message, self._repairs)
+            if kept is not None and self._is_naming and message.type is MessageType.USER:
+                name = f"{self.known.speakers.name_of(message)}:"
+                kept = _begun_with(name, kept)
+                self._repairs.insert(first_repair, _named(name, message))  # before those of its parts
+                long_bytes += _long_bytes(kept)
             if kept is not None:
                 (self._pinned if message.message_id in self._covered else self._rest).append(kept)
+        self._long_bytes.append(self._long_bytes[-1] + long_bytes)
 
     def _messages(self) -> tuple[Message, ...]:
         """Returns what comes before the kept messages, and these: system messages, the summary, the open questions."""
@@ -235,6 +257,25 @@ def _sendable(message: Message, repairs: list[Repair]) -> Message | None:
         else:
             repairs.append(_dropped(reason, message, part))
     return msgspec.structs.replace(message, parts=tuple(parts)) if parts else None
+
+
+def _begun_with(name: str, message: Message) -> Message:
+    """Returns a message that begins with a name: in its text, or in one before its files."""
+    first, *others = message.parts
+    if isinstance(first.content, Text):
+        said = msgspec.structs.replace(first, content=Text(f"{name} {first.content.text}"))
+        return msgspec.structs.replace(message, parts=(said, *others))
+    said = Part(part_id=first.part_id, index=first.index, content=Text(name), status=PartStatus.COMPLETE)
+    return msgspec.structs.replace(message, parts=(said, *message.parts))
+
+
+def _named(name: str, message: Message) -> Repair:
+    return Repair(
+        action=RepairAction.ADDED,
+        reason=RepairReason.SPEAKER_NAMED,
+        explanation=explain(RepairReason.SPEAKER_NAMED, text=name),
+        message_id=message.message_id,
+    )
 
 
 def _reason_to_drop_part(part: Part, orderly: bool) -> RepairReason | None:

@@ -25,6 +25,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     turn: Turn
     system: str
     toolbox: Toolbox
+    names_senders: bool
+    """See `Agent.sender_names`."""
     request: ProviderRequest
     repairs: tuple[Repair, ...]
     prefix: Prefix
@@ -57,7 +59,9 @@ class Draft(Struct, frozen=True, kw_only=True):
 
     def with_history(self, history: Sequence[Message]) -> Sliced["Draft"]:
         """Returns the draft for the same turn and tools with other messages."""
-        return _draft(DraftMemory(), tuple(history), self.turn, self.system, self.toolbox)
+        return _draft(
+            DraftMemory(), tuple(history), self.turn, self.system, self.toolbox, names_senders=self.names_senders
+        )
 
 
 async def draft_request(environment: Environment, turn: Turn, history: Sequence[Message], toolbox: Toolbox) -> Draft:
@@ -72,7 +76,10 @@ async def draft_request(environment: Environment, turn: Turn, history: Sequence[
     settings = environment.settings
     async with environment.kept.use(turn.session_id) as kept:
         memory = kept.part(DraftMemory)
-        work = _draft(memory, tuple(history), turn, _system_prompt(settings, turn), toolbox)
+        names_senders = settings.agent(turn.agent).sender_names
+        work = _draft(
+            memory, tuple(history), turn, _system_prompt(settings, turn), toolbox, names_senders=names_senders
+        )
         return await environment.slices.run(work)
 
 
@@ -81,9 +88,15 @@ def _system_prompt(settings: CoreSettings, turn: Turn) -> str:
 
 
 def _draft(
-    memory: DraftMemory, history: tuple[Message, ...], turn: Turn, system: str, toolbox: Toolbox
+    memory: DraftMemory,
+    history: tuple[Message, ...],
+    turn: Turn,
+    system: str,
+    toolbox: Toolbox,
+    *,
+    names_senders: bool,
 ) -> Sliced[Draft]:
-    assembled = yield from memory.assembly.assemble(history, turn, system, toolbox.definitions)
+    assembled = yield from memory.assembly.assemble(history, turn, system, toolbox.definitions, names_senders)
     yield from memory.measures.follow(assembled.request)
     factor = yield from memory.assembly.known.correction(turn.model)
     prefix, tokens = memory.measures.prefix(), memory.measures.tokens(assembled.request)
@@ -92,6 +105,7 @@ def _draft(
         turn=turn,
         system=system,
         toolbox=toolbox,
+        names_senders=names_senders,
         request=msgspec.structs.replace(assembled.request, prefix_changed=memory.measures.changed()),
         repairs=assembled.repairs,
         prefix=prefix,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from turnwire.core.context.speakers import Speakers
 from turnwire.core.token_estimate import correction_by
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef
 from turnwire.domain.incremental.growing import Growing, Mark
@@ -20,7 +21,9 @@ class KnownHistory:
         self._places: dict[str, int] = {}
         self._summaries: list[int] = []
         self._answers: list[int] = []
-        self._state = Growing((self._messages, self._places, self._summaries, self._answers))
+        self.speakers = Speakers()
+        """Who wrote its user messages, those that a summary covers included."""
+        self._state = Growing((self._messages, self._places, self._summaries, self._answers, *self.speakers.grown))
         self._marks: list[Mark] = []
 
     def follow(self, history: Sequence[Message]) -> Sliced[None]:
@@ -68,6 +71,7 @@ class KnownHistory:
         self._marks.append(self._state.mark())
         self._messages.append(message)
         self._places[message.message_id] = at
+        self.speakers.add(message)
         if message.compaction is not None and message.status is MessageStatus.COMPLETE and message.parts:
             self._summaries.append(at)
         is_ended = message.type is MessageType.ASSISTANT and message.status is not MessageStatus.STREAMING

@@ -1,0 +1,112 @@
+"""Who wrote which message of a user, as a model reads it: pure functions of the conversation.
+
+Names come from clients and are never verified. What of them is sent is one short line of letters, digits and a few
+signs, without a colon: it cannot begin a line, close a quotation, or look like another speaker's name or the server's
+words.
+"""
+
+import re
+import unicodedata
+from typing import Any
+
+from turnwire.domain.conversation.messages import Message, MessageType
+from turnwire.domain.text import folded
+
+MAX_SPEAKER_CHARACTERS = 64
+"""Of a speaker's name, as it stands before a message."""
+
+_READ_CHARACTERS = 4 * MAX_SPEAKER_CHARACTERS
+"""Of a name: the rest is not looked at."""
+
+_SIGNS = frozenset(".-'’_·@+&,")
+"""What a name may have besides letters, their marks and digits. No colon, for it ends the name; no bracket, for those
+stand around what the server adds."""
+
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Letters and marks that nobody sees, which could hide words in a name."""
+_LIKE_A_COLON = "\u02d0"
+"""A letter that looks like one."""
+
+_ROLES = frozenset(
+    (
+        "system",
+        "developer",
+        "assistant",
+        "user",
+        "human",
+        "tool",
+        "function",
+        "model",
+        "ai",
+        "host",
+        "server",
+        "unnamed",
+    )
+)
+"""Words by which a model may take a person for somebody else."""
+
+_UNNAMED = "unnamed"
+
+
+class Speakers:
+    """The senders of a conversation's user messages, in the order in which they appear.
+
+    What it knows of a message depends on that message and those before it alone, so it stays while the conversation
+    grows.
+    """
+
+    def __init__(self) -> None:
+        """Starts with none."""
+        self._senders: dict[tuple[str, str], None] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        """By what the client gave as sender and its name."""
+        self._owners: dict[str, tuple[str, str]] = {}
+        """Whose a name is, by its folded form."""
+        self.grown: tuple[dict[Any, Any], ...] = (self._senders, self._names, self._owners)
+        """All that grows."""
+
+    @property
+    def are_several(self) -> bool:
+        """Whether more than one sender is known. A message without a sender is nobody's."""
+        return len(self._senders) > 1
+
+    def add(self, message: Message) -> None:
+        """Takes the next message."""
+        if message.type is not MessageType.USER or message.compaction is not None:
+            return
+        given = (message.sender, message.sender_name)
+        if given in self._names:
+            return
+        name = sent_name(message.sender_name) or sent_name(message.sender)
+        sender = (message.sender, "" if message.sender else message.sender_name)
+        if any(sender):
+            self._senders.setdefault(sender)
+        name = _apart_from_roles(name) if name else _UNNAMED
+        if self._owners.setdefault(folded(name), sender) != sender:
+            name = f"{name} ({len(self._names) + 1})"  # no other name ends like this, for names have no brackets
+            self._owners[folded(name)] = sender
+        self._names[given] = name
+
+    def name_of(self, message: Message) -> str:
+        """Returns the name of the sender of a user message that was added; no other sender has it."""
+        return self._names[message.sender, message.sender_name]
+
+
+def sent_name(given: str) -> str:
+    """Returns what of a name is sent; "" when nothing of it may be."""
+    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", given[:_READ_CHARACTERS]))
+    kept = "".join(map(_sent_character, _UNSEEN.sub("", text)))
+    words = " ".join(kept.split())[:MAX_SPEAKER_CHARACTERS].rstrip()
+    return words if any(map(str.isalnum, words)) and not unicodedata.category(words[0]).startswith("M") else ""
+
+
+def _sent_character(char: str) -> str:
+    kind = unicodedata.category(char)
+    if kind == "Cf":  # between letters of one word: a joiner, or a change of direction
+        return ""
+    return char if (kind[0] in "LMN" or char in _SIGNS) and char != _LIKE_A_COLON else " "
+
+
+def _apart_from_roles(name: str) -> str:
+    """Returns the name; one that has a word of the roles is marked as a user's."""
+    return f"{name} (user)" if _ROLES & set(re.findall(r"[^\W_]+", folded(name))) else name

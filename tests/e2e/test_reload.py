@@ -106,3 +106,24 @@ async def test_running_turns_keep_their_provider(tmp_path: Path) -> None:
             assert (await refused(client.messages.SendMessage(request))).code == grpc.StatusCode.INVALID_ARGUMENT
             assert "providers" in await reload(server, tmp_path / "turnwire.toml", mine)
             await answer_to(client, await talk(client, "and again", model=model("m", "mine")))
+
+
+async def test_a_queued_turn_says_that_its_provider_is_gone(tmp_path: Path) -> None:
+    """It was accepted with one that the configuration has lost when it begins."""
+    may_answer = asyncio.Event()
+
+    def reply(request: RecordedRequest) -> ScriptedReply:
+        return dataclasses.replace(answer(API_OF_PATH[request.path], Say("done")), wait=may_answer)
+
+    async with ProviderServer(reply) as provider:
+        mine = f"[providers.mine]\nkind = 'openai_chat'\nbase_url = '{provider.base_url}'\n"
+        async with server_process(tmp_path, mine) as server, connect(server.address) as client:
+            running = await client.messages.SendMessage(ask("hello", model=model("m", "mine")))
+            await until(lambda: provider.requests)
+            queued = await client.messages.SendMessage(ask("next", running.session_id, model=model("m", "mine")))
+            await reload(server, tmp_path / "turnwire.toml", "")
+            may_answer.set()
+            failure = (await turn_ended(client, queued)).turn_ended.turn.failure
+            assert (failure.reason, failure.metadata["providerId"]) == ("MODEL_UNKNOWN", "mine")
+            assert len(provider.requests) == 1
+            assert words_of(await answer_to(client, await talk(client, "hello", running.session_id))) == "hello"

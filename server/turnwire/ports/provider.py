@@ -281,7 +281,7 @@ class Providers(Protocol):
         Making it imports its SDK and reads what is known about its models, without blocking the event loop.
 
         Raises:
-            KeyError: there is no such provider.
+            UnknownModel: there is no such provider.
             ProviderCredentialsRejected: its key variable is not set.
         """
         ...

@@ -85,14 +85,7 @@ class ConfiguredProviders:
 
     def check(self, model: ModelRef) -> None:
         """See `Providers.check`."""
-        if model.provider_id not in self._settings:
-            raise UnknownModel.of(
-                "model",
-                f"unknown provider {model.provider_id!r}; must be one of {', '.join(sorted(self._settings))}",
-                "PROVIDER_UNKNOWN",
-                providerId=model.provider_id,
-                providers=", ".join(sorted(self._settings)),
-            )
+        self._check_provider(model.provider_id)
         if not self._catalogs[model.provider_id].accepts(model.model_id):
             raise UnknownModel.of(
                 "model.model_id",
@@ -105,6 +98,7 @@ class ConfiguredProviders:
 
     async def get(self, provider_id: str) -> Provider:
         """See `Providers.get`."""
+        self._check_provider(provider_id)  # the configuration may have changed since the model was checked
         if provider_id not in self._made:
             if provider_id not in self._making:
                 name = f"making provider {provider_id}"
@@ -138,6 +132,16 @@ class ConfiguredProviders:
         while self._made:
             _, provider = self._made.popitem()
             await provider.aclose()
+
+    def _check_provider(self, provider_id: str) -> None:
+        if provider_id not in self._settings:
+            raise UnknownModel.of(
+                "model",
+                f"unknown provider {provider_id!r}; must be one of {', '.join(sorted(self._settings))}",
+                "PROVIDER_UNKNOWN",
+                providerId=provider_id,
+                providers=", ".join(sorted(self._settings)),
+            )
 
     async def _make_early(self) -> None:
         for provider_id in self._settings:

@@ -27,7 +27,7 @@ async def test_missing_key_names_its_variable() -> None:
 
 async def test_unknown_provider() -> None:
     """There is no such provider."""
-    with pytest.raises(KeyError):
+    with pytest.raises(UnknownModel, match="unknown provider 'p'"):
         await ConfiguredProviders({}, {}).get("p")
 
 

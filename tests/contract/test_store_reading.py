@@ -19,14 +19,15 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_part,
     make_session,
+    make_turn,
 )
 from tests.support.fakes.opened_store import OpenedStore, displays_in, events_in, kinds_in, opened_store
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part, Reasoning, ToolStatus, ToolUse
-from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
+from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition, TurnStatus
 from turnwire.domain.errors import AnswerTooLarge, InvalidRequest, SessionNotFound, ToolCallNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutSession
+from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutSession, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite.answering import callers
@@ -522,6 +523,26 @@ async def test_only_tool_calls_of_the_session_are_found(opened: OpenedStore, par
     await _store_call(opened, "ses_2", "msg_b", "prt_elsewhere")
     with pytest.raises(ToolCallNotFound):
         await opened.store.of(DEFAULT_TENANT).message_of_call("ses_1", part_id)
+
+
+async def test_calls_of_other_sessions_hide_none(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many have the same id: they are left out before the bound is counted."""
+    monkeypatch.setattr(callers, "MAX_CALLERS", 2)
+    for number in range(2, 5):
+        await opened.store.commit(creating(f"ses_{number}"))
+        await _store_call(opened, f"ses_{number}", f"msg_other_{number}", "prt_same")
+    await _store_call(opened, "ses_1", "msg_own", "prt_same")
+    sizes = await opened.store.of(DEFAULT_TENANT).caller_sizes("ses_1", frozenset({"prt_same"}), frozenset())
+    assert set(sizes) == {"msg_own"}
+
+
+async def test_turns_of_other_sessions_answer_no_question(opened: OpenedStore) -> None:
+    """An archive may name one as that which a message has joined: nothing is told of it."""
+    await opened.store.commit(creating("ses_2", NOW, PutTurn(make_turn("trn_other", "ses_2"))))
+    turn = make_turn("trn_own", status=TurnStatus.ENDED, merged_into_turn_id="trn_other")
+    asked = make_message("msg_asked", "a", turn_id="trn_own")
+    await opened.store.commit(adding(asked, NOW, (), PutTurn(turn)))
+    assert not (await opened.store.of(DEFAULT_TENANT).question("ses_1", "msg_asked")).has_turn
 
 
 async def test_a_tool_call_is_found_without_reading_the_conversation(opened: OpenedStore) -> None:

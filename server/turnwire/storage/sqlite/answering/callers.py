@@ -20,19 +20,24 @@ MAX_CALLERS_BYTES = 64 * 2**20
 """Of all these messages, unless one alone has more: an answer may have 32 MiB for its provider alone."""
 
 
+_CALLING = (
+    "SELECT calls.message FROM parts AS calls CROSS JOIN messages AS made ON made.id = calls.message"
+    " WHERE calls.tool_call_id {} AND made.session = ?"
+)
+"""The rows of messages of a session that make certain calls. CROSS JOIN keeps SQLite from going through all messages of
+the session; calls of other sessions are left out before anything is counted."""
+
+
 def message_of_call(
     db: sqlite3.Connection, tenant: str, session_id: str, part_id: str, *, max_bytes: int | None = None
 ) -> Message:
     """Returns the message of a tool call; see `TenantStore.message_of_call`. Raises HeavyRead: it has more bytes."""
     row = session_row(db, tenant, session_id)
-    measured = (
-        f"SELECT total({PART_BYTES}) FROM parts WHERE message IN (SELECT message FROM parts WHERE tool_call_id = ?)"
-    )
-    (size,) = db.execute(measured, (part_id,)).fetchone()
+    measured = f"SELECT total({PART_BYTES}) FROM parts WHERE message IN ({_CALLING.format('= ?')})"
+    (size,) = db.execute(measured, (part_id, row)).fetchone()
     check_light(size, max_bytes)
-    # + keeps SQLite from going through all messages of the session instead
-    calling = "messages.id IN (SELECT message FROM parts WHERE tool_call_id = ?) AND +session = ?"
-    found = read_messages(db, f"{calling} AND (hidden = 0 OR hidden_at = {OFF_PATH})", (part_id, row), "place")
+    calling = f"messages.id IN ({_CALLING.format('= ?')}) AND (hidden = 0 OR hidden_at = {OFF_PATH})"
+    found = read_messages(db, calling, (part_id, row), "place")
     if not found:
         raise ToolCallNotFound(part_id)
     return found[0]
@@ -54,14 +59,14 @@ def caller_sizes(
     row = session_row(db, tenant, session_id)
     shown = "session = ? AND hidden = 0 AND queued = 0"
     named = msgspec.json.encode(part_ids).decode(), msgspec.json.encode(call_ids).decode()
-    by_part = f"SELECT message FROM parts WHERE tool_call_id IN (SELECT value FROM json_each(?)) LIMIT {MAX_CALLERS}"
+    by_part = f"{_CALLING.format('IN (SELECT value FROM json_each(?))')} LIMIT {MAX_CALLERS}"
     by_call = (
         f"SELECT id FROM messages WHERE {shown} AND EXISTS (SELECT 1 FROM parts WHERE message = messages.id"
         " AND tool_call_id IS NOT NULL"
         " AND json_extract(body, '$.content.call_id') IN (SELECT value FROM json_each(?)))"
         f" ORDER BY place DESC LIMIT {MAX_CALLERS}"
     )
-    found = [id for (id,) in db.execute(by_part, named[:1])] if part_ids else []
+    found = [id for (id,) in db.execute(by_part, (named[0], row))] if part_ids else []
     if call_ids:
         found += [id for (id,) in db.execute(by_call, (row, named[1]))]
     where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND hidden = 0 AND queued = 0"

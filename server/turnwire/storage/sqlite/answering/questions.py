@@ -42,19 +42,25 @@ def question(
             raise MessageNotFound(message_id)
         behind = read_messages(db, _NEXT_ONE, (row, message_id, row), "place")
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
-        return StoredQuestion(found[0], next(iter(behind), None), _has_turn(db, found[0]), head)
+        return StoredQuestion(found[0], next(iter(behind), None), _has_turn(db, row, found[0]), head)
     finally:
         db.execute("COMMIT")
 
 
-def _has_turn(db: sqlite3.Connection, message: Message) -> bool:
-    """Returns whether the turn that a message has or joined has not ended, or has left an answer that is not hidden."""
-    joined = "SELECT coalesce(json_extract(body, '$.merged_into_turn_id'), turn_id) FROM turns WHERE turn_id = ?"
-    (turn_id,) = db.execute(joined, (message.turn_id,)).fetchone() or (message.turn_id,)
-    turn = db.execute("SELECT ended FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
+def _has_turn(db: sqlite3.Connection, session: int, message: Message) -> bool:
+    """Returns whether the turn that a message has or joined has not ended, or has left an answer that is not hidden.
+
+    Only turns of its session count: an archive may name another's.
+    """
+    joined = (
+        "SELECT coalesce(json_extract(body, '$.merged_into_turn_id'), turn_id) FROM turns"
+        " WHERE turn_id = ? AND session = ?"
+    )
+    (turn_id,) = db.execute(joined, (message.turn_id, session)).fetchone() or (message.turn_id,)
+    turn = db.execute("SELECT ended FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session)).fetchone()
     answer = (
-        "SELECT 1 FROM messages WHERE turn_id = ? AND turn_id <> '' AND hidden = 0"
+        "SELECT 1 FROM messages WHERE turn_id = ? AND turn_id <> '' AND session = ? AND hidden = 0"
         " AND json_extract(body, '$.type') = ? AND place > (SELECT place FROM messages WHERE message_id = ?) LIMIT 1"
     )
-    answered = db.execute(answer, (turn_id, MessageType.ASSISTANT, message.message_id)).fetchone() is not None
+    answered = db.execute(answer, (turn_id, session, MessageType.ASSISTANT, message.message_id)).fetchone() is not None
     return answered or (turn is not None and not turn[0])

@@ -31,7 +31,7 @@ async def measure(folder: Path, quick: bool) -> None:
     )
     async with model_provider(folder) as model:
         toml = f'[providers.beside]\nkind = "openai_chat"\nbase_url = "http://{model.address}/v1"\n'
-        toml += f"[server]\nmax_message_bytes = {FILE_BYTES + 2**20}\n"
+        toml += f"[server]\nmax_message_bytes = {FILE_BYTES + 2**20}\nmax_list_bytes = {32 * 2**20}\n"
         async with (
             turnwire(folder, toml) as server,
             grpc.aio.insecure_channel(server.address, options=[("grpc.max_receive_message_length", -1)]) as channel,

@@ -23,6 +23,9 @@ from opencode.turn import turn_service_pb2, turn_service_pb2_grpc
 from opencode.turn.turn_pb2 import TurnSettings
 
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+LONG_LISTS = f"[server]\nmax_list_bytes = {32 * 2**20}\n"
+"""Lets lists without pages be as large as an operator may allow."""
+
 _ECHO = ModelSelection(provider=ProviderInfo(id="offline"), model_id="echo")
 _NAME = ModelName(provider_id="offline", model_id="echo")
 
@@ -202,7 +205,7 @@ ATTACKS = (
     Attack("new_schemas", "12 senders of new schemas, up to 57 KiB x 128", _new_schemas),
     Attack("costly_arguments", "calls checked against a schema that doubles", _costly_arguments),
     Attack("large_queues", "96 waiting messages of 8 MB, edited and moved", _large_queues, seconds=30.0),
-    Attack("whole_lists", "40 readers of whole lists and conversations", _whole_lists, seconds=30.0),
+    Attack("whole_lists", "40 readers of whole lists and conversations", _whole_lists, LONG_LISTS, seconds=30.0),
     Attack("one_name", "64 connections with one request_id", _one_name),
     Attack("forks", "copies of 2,000 messages, and changes of labels", _forks, seconds=20.0),
 )

@@ -6,7 +6,7 @@ import contextlib
 import grpc
 
 from bench.attacks.attack import Attack, Target
-from bench.attacks.costly_requests import caller, surely
+from bench.attacks.costly_requests import LONG_LISTS, caller, surely
 from bench.attacks.wire import END_HEADERS, HEADERS, call, data_frames, frame, message, wire
 from opencode.event import event_pb2
 from opencode.message import message_pb2
@@ -96,7 +96,7 @@ async def _watches(target: Target) -> None:
 
 ATTACKS = (
     Attack("unread_messages", "200 answers of 12 MiB that nobody reads", _messages),
-    Attack("unread_lists", "200 conversations of 12 MiB that nobody reads", _lists),
+    Attack("unread_lists", "200 conversations of 12 MiB that nobody reads", _lists, LONG_LISTS),
     Attack("unread_watches", "200 watches of a message of 12 MiB that nobody reads", _watches),
     Attack("unread_pages", "200 pages of 12 MiB that nobody reads", _pages),
 )

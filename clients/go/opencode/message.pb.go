@@ -1416,8 +1416,8 @@ type GetMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Most messages to answer, at most 1000. 0 answers all, or the newest that fit into 32 MiB (the server's
-	// max_list_bytes); truncated then says so.
+	// Most messages to answer, at most 1000. 0 answers all, or the newest that fit into an answer of less than
+	// 4 MiB (the server's max_list_bytes); truncated then says so.
 	PageSize uint32 `protobuf:"varint,16,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// Where to go on: next_page_token of the answer before, with the other fields as they were there. "" starts at the
 	// first. Needs page_size.

@@ -669,8 +669,8 @@ func (x *SessionTime) GetUpdated() int64 {
 // archived ones too.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into 32 MiB (the server's
-	// max_list_bytes); truncated then says so.
+	// Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into an answer of
+	// less than 4 MiB (the server's max_list_bytes); truncated then says so.
 	PageSize uint32 `protobuf:"varint,16,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// Where to go on: next_page_token of the answer before. "" starts at the first. It belongs to the filters and the order.
 	PageToken string `protobuf:"bytes,17,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

@@ -342,8 +342,8 @@ type ImportedSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its id in the archive.
 	SourceId string `protobuf:"bytes,1,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
-	// Its id here: that of the archive where it was free and the format is Turnwire's own, else one that is the same at each
-	// import. "" in a dry run for a session that is not there.
+	// Its id here: that of the archive where all ids of the session were free and the format is Turnwire's own, else one that
+	// is the same at each import unless somebody has taken it. "" in a dry run for a session that is not there.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// How many messages it has, hidden ones included.
 	MessageCount uint32 `protobuf:"varint,3,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
@@ -411,7 +411,8 @@ func (x *ImportedSession) GetExisted() bool {
 	return false
 }
 
-// Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED.
+// Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
+// the session was left out, and the same import may bring it.
 type ImportProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where it is in the archive, from 1; 0 where the format has no lines.

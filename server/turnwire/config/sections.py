@@ -45,9 +45,9 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Largest request. A message may hold more (`limits.max_message_bytes`), because files can come by other ways."""
     max_connections: Count = 10_000
     """Connections of gRPC at a time; further ones are closed at once."""
-    max_list_bytes: Count = 32 * 2**20
-    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out. Clients must
-    accept answers of this size."""
+    max_list_bytes: Count = 4095 * 2**10
+    """Entries of the largest answer of `GetMessages` and `ListSessions` without `page_size`: older ones are left out.
+    The default keeps the whole answer below the 4 MiB that gRPC clients take unless they raise their limit."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
     """How long running requests may continue when the server stops. By default, a stop takes about two seconds."""
     heartbeat_seconds: Seconds = 15.0

@@ -225,8 +225,9 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     titles: TitleSettings = TitleSettings()
     host_messages: bool = True
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
-    max_list_bytes: int = 32 * 2**20
-    """Largest list that a caller gets without asking for pages."""
+    max_list_bytes: int = 4095 * 2**10
+    """Entries of the largest list that a caller gets without asking for pages. With the list's own fields, they stay
+    below the 4 MiB that a gRPC client takes unless told."""
     private_files: tuple[Path, ...] = ()
     """Files with secrets of the server, which messages may not name. They need not exist."""
     spool_folder: Path = Path()

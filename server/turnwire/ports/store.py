@@ -135,8 +135,8 @@ class TenantStore(ArchivableStore, Protocol):
     async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:
         """Returns sessions of the tenant that pass a filter, in its order.
 
-        `Page.max_bytes` counts what is stored of them, without their tools. A page with a size may be short, or empty,
-        and have a next one: a filter looks at a bounded number of sessions for each.
+        `Page.max_bytes` counts at least what an answer has of them, which is without their tools. A page with a size
+        may be short, or empty, and have a next one: a filter looks at a bounded number of sessions for each.
 
         Raises:
             InvalidRequest: the page token is not of this listing.

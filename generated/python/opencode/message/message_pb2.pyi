@@ -756,8 +756,8 @@ class GetMessagesRequest(_message.Message):
     session_id: _builtins.str
     """The session. Required."""
     page_size: _builtins.int
-    """Most messages to answer, at most 1000. 0 answers all, or the newest that fit into 32 MiB (the server's
-    max_list_bytes); truncated then says so.
+    """Most messages to answer, at most 1000. 0 answers all, or the newest that fit into an answer of less than
+    4 MiB (the server's max_list_bytes); truncated then says so.
     """
     page_token: _builtins.str
     """Where to go on: next_page_token of the answer before, with the other fields as they were there. "" starts at the

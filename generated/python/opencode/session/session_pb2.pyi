@@ -422,8 +422,8 @@ class ListSessionsRequest(_message.Message):
     TITLE_TEXT_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into 32 MiB (the server's
-    max_list_bytes); truncated then says so.
+    """Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into an answer of
+    less than 4 MiB (the server's max_list_bytes); truncated then says so.
     """
     page_token: _builtins.str
     """Where to go on: next_page_token of the answer before. "" starts at the first. It belongs to the filters and the order."""

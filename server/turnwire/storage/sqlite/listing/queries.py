@@ -176,12 +176,21 @@ def _read(db: sqlite3.Connection, keys: list[_Key], max_bytes: int | None) -> li
     found, total, read = list[Found](), 0, 0
     with closing(db.execute(query, (_json([key[2] for key in keys]),))) as rows:
         for (sort_key, session_id, _), (body_bytes, outline, *columns) in zip(keys, rows, strict=False):
-            size = len(outline.encode())
-            found.append(Found((sort_key, session_id), size, session_of(outline, *columns)))
+            session = session_of(outline, *columns)
+            size = _listed_bytes(outline, session)
+            found.append(Found((sort_key, session_id), size, session))
             total, read = total + size, read + body_bytes
             if read > STEP_BYTES or (max_bytes is not None and total > max_bytes):
                 break
     return found
+
+
+def _listed_bytes(outline: str, session: Session) -> int:
+    """Returns what a session counts in a list: no less than its bytes in an answer, whatever its state.
+
+    An answer has the title and the directory twice. All else is longer as JSON, but for the lengths of large labels.
+    """
+    return len((outline + session.title + session.directory).encode()) + 4 * len(session.labels)
 
 
 def _json(rows: list[int]) -> str:

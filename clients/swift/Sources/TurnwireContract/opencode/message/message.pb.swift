@@ -698,8 +698,8 @@ public struct Opencode_Message_GetMessagesRequest: Sendable {
   /// The session. Required.
   public var sessionID: String = String()
 
-  /// Most messages to answer, at most 1000. 0 answers all, or the newest that fit into 32 MiB (the server's
-  /// max_list_bytes); truncated then says so.
+  /// Most messages to answer, at most 1000. 0 answers all, or the newest that fit into an answer of less than
+  /// 4 MiB (the server's max_list_bytes); truncated then says so.
   public var pageSize: UInt32 = 0
 
   /// Where to go on: next_page_token of the answer before, with the other fields as they were there. "" starts at the

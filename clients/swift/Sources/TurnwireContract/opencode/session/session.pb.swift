@@ -459,8 +459,8 @@ public struct Opencode_Session_ListSessionsRequest: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into 32 MiB (the server's
-  /// max_list_bytes); truncated then says so.
+  /// Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into an answer of
+  /// less than 4 MiB (the server's max_list_bytes); truncated then says so.
   public var pageSize: UInt32 = 0
 
   /// Where to go on: next_page_token of the answer before. "" starts at the first. It belongs to the filters and the order.

@@ -803,8 +803,8 @@ export type GetMessagesRequest = Message<"opencode.message.GetMessagesRequest"> 
   sessionId: string;
 
   /**
-   * Most messages to answer, at most 1000. 0 answers all, or the newest that fit into 32 MiB (the server's
-   * max_list_bytes); truncated then says so.
+   * Most messages to answer, at most 1000. 0 answers all, or the newest that fit into an answer of less than
+   * 4 MiB (the server's max_list_bytes); truncated then says so.
    *
    * @generated from field: uint32 page_size = 16;
    */

@@ -330,8 +330,8 @@ export const SessionTimeSchema: GenMessage<SessionTime> = /*@__PURE__*/
  */
 export type ListSessionsRequest = Message<"opencode.session.ListSessionsRequest"> & {
   /**
-   * Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into 32 MiB (the server's
-   * max_list_bytes); truncated then says so.
+   * Most sessions to answer, at most 1000. 0 answers all, or the most recently updated that fit into an answer of
+   * less than 4 MiB (the server's max_list_bytes); truncated then says so.
    *
    * @generated from field: uint32 page_size = 16;
    */

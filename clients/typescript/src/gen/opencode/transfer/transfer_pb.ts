@@ -214,8 +214,8 @@ export type ImportedSession = Message<"opencode.transfer.ImportedSession"> & {
   sourceId: string;
 
   /**
-   * Its id here: that of the archive where it was free and the format is Turnwire's own, else one that is the same at each
-   * import. "" in a dry run for a session that is not there.
+   * Its id here: that of the archive where all ids of the session were free and the format is Turnwire's own, else one that
+   * is the same at each import unless somebody has taken it. "" in a dry run for a session that is not there.
    *
    * @generated from field: string session_id = 2;
    */
@@ -244,7 +244,8 @@ export const ImportedSessionSchema: GenMessage<ImportedSession> = /*@__PURE__*/
   messageDesc(file_opencode_transfer_transfer, 4);
 
 /**
- * Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED.
+ * Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
+ * the session was left out, and the same import may bring it.
  *
  * @generated from message opencode.transfer.ImportProblem
  */

@@ -163,13 +163,16 @@ class Server:
         """
         assert self._environment and self._rates and self._providers
         before, renewed = self._config, renewal(self._config, config)
-        self._config, settings = renewed.config, renewed.config.core_settings()
-        self._environment.settings = settings
-        if (before.quotas, before.tenants) != (config.quotas, config.tenants):
-            self._rates.renew(settings)
+        settings, providers = renewed.config.core_settings(), None
         models = (config.providers, config.provider_sources, config.models)
         if (before.providers, before.provider_sources, before.models) != models:
             providers = self._providers[-1].renewed(*models)
+        # Nothing above changes anything, so that what fails there leaves all as it was.
+        self._config = renewed.config
+        self._environment.settings = settings
+        if (before.quotas, before.tenants) != (config.quotas, config.tenants):
+            self._rates.renew(settings)
+        if providers is not None:
             self._providers.append(providers)
             self._environment.providers = providers
             providers.start()

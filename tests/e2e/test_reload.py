@@ -85,6 +85,26 @@ async def test_a_wrong_file_changes_nothing(tmp_path: Path) -> None:
         assert await max_sessions(client) == 5
 
 
+async def test_a_good_file_takes_effect_after_any_bad_one(tmp_path: Path) -> None:
+    """No file ends the reading of later ones."""
+    file = tmp_path / "turnwire.toml"
+    async with server_process(tmp_path, "[quotas]\nmax_sessions = 5") as server, connect(server.address) as client:
+        for count, (toml, problem) in enumerate(
+            (
+                ("[files]\nroots = ['~nobodyxyz/x']", "key=files.roots[0]"),
+                (f"[files]\nroots = ['{'n' * 300}']", "key=files.roots[0]"),
+                (f"a = {'[' * 5000}{']' * 5000}", "nest"),
+                ("[providers.x]\nkind = 'openai_chat'\nbase_url = 'http://['", "key=providers.x.base_url"),
+            ),
+            start=6,
+        ):
+            said = await reload(server, file, toml)
+            assert "configuration_refused" in said
+            assert problem in said
+            await reload(server, file, f"[quotas]\nmax_sessions = {count}")
+            assert await max_sessions(client) == count
+
+
 async def test_running_turns_keep_their_provider(tmp_path: Path) -> None:
     """It answers a turn that runs while the configuration loses it; the next message learns that it is gone."""
     may_answer = asyncio.Event()

@@ -181,13 +181,12 @@ async def _reload_when_asked(
         await asked.wait()
         asked.clear()
         try:
-            config = await asyncio.to_thread(read)
+            server.reload(await asyncio.to_thread(read))
         except ConfigError as error:
             log.error("configuration_refused", key=error.key, source=error.source, problem=masking.text(error.problem))
-        except OSError as error:
-            log.error("configuration_refused", key="", source=str(error.filename), problem=str(error.strerror))
-        else:
-            server.reload(config)
+        except Exception as error:  # the next SIGHUP must be heard, whatever this one found
+            problem = masking.text(f"{type(error).__name__}: {error}")
+            log.error("configuration_refused", key="", source="", problem=problem)
 
 
 def _announce(config: Config, address: str, web_address: str, output: LogOutput) -> None:

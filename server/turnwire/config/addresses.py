@@ -1,7 +1,8 @@
-"""Addresses that the server listens on."""
+"""Addresses that the server listens on, and those of others."""
 
 import ipaddress
 import re
+from urllib.parse import urlsplit
 
 
 def host_and_port(listen: str) -> tuple[str, int]:
@@ -24,3 +25,17 @@ def is_open(listen: str) -> bool:
         return not ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host != "localhost"
+
+
+def is_http_address(text: str) -> bool:
+    """Returns whether a text is an address of HTTP that can be called, without user name and password."""
+    return re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", text) is not None and has_host(text)
+
+
+def has_host(address: str) -> bool:
+    """Returns whether an address has a host that can be read, and no port or one from 1 to 65535."""
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from turnwire.config.addresses import is_open
+from turnwire.config.addresses import has_host, is_open
 from turnwire.config.document import Document
 from turnwire.config.sections import AuthConfig, ServerConfig, TlsConfig, WebConfig
 from turnwire.ports.identity.authenticator import NAME_KINDS
@@ -54,7 +54,7 @@ def _keys(document: Document, keys: str) -> str:
     document.require_extra("auth.jwt", "jwt", "jwt", "cryptography")
     if not re.match(r"[a-z]+://", keys):
         return str(document.path("auth.jwt.keys", Path(keys)))
-    if not re.fullmatch(f"{_HTTPS_URL}|{_LOOPBACK_URL}", keys):
+    if not re.fullmatch(f"{_HTTPS_URL}|{_LOOPBACK_URL}", keys) or not has_host(keys):
         raise document.error(
             "auth.jwt.keys", "must be a file, or https:// and a host without user name or password; http:// on loopback"
         )

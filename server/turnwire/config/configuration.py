@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from turnwire.config.addresses import host_and_port, is_open
+from turnwire.config.addresses import has_host, host_and_port, is_http_address, is_open
 from turnwire.config.agents import read_agents, read_permissions
 from turnwire.config.auth import check_open_addresses, read_auth, read_tls
 from turnwire.config.document import ConfigError, Document
@@ -211,7 +211,11 @@ def _file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     if path is not None:
         return path
     if named := environ.get("TURNWIRE_CONFIG"):
-        if not Path(named).is_file():
+        try:
+            is_file = Path(named).is_file()
+        except OSError as error:
+            raise ConfigError(f"TURNWIRE_CONFIG: {named} cannot be read: {error.strerror}") from None
+        if not is_file:
             raise ConfigError(f"TURNWIRE_CONFIG: there is no file {named}")
         return Path(named)
     return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
@@ -241,7 +245,7 @@ def _web(document: Document) -> WebConfig:
         except ValueError:
             raise document.error("web.listen", f"{web.listen!r} is not host:port") from None
     for index, origin in enumerate(web.allowed_origins):
-        if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/@?#\s*]+", origin):
+        if origin != "*" and not (re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/@?#\s*]+", origin) and has_host(origin)):
             problem = f'{origin!r} is no origin, such as https://app.example without a path, and not "*"'
             raise document.error(f"web.allowed_origins[{index}]", problem)
     for index, host in enumerate(web.allowed_hosts):
@@ -276,7 +280,7 @@ def _storage(document: Document) -> StorageConfig:
 
 def _tracing(document: Document) -> TracingConfig:
     tracing = document.section("tracing", TracingConfig)
-    if tracing.endpoint and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", tracing.endpoint):
+    if tracing.endpoint and not is_http_address(tracing.endpoint):
         raise document.error(
             "tracing.endpoint", "must be http:// or https:// and a host, without user name or password"
         )

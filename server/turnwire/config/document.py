@@ -3,7 +3,9 @@
 docs/configuration.md describes the tables.
 """
 
+import errno
 import importlib.util
+import stat
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
@@ -98,10 +100,38 @@ class Document:
             raise self.error(*describe_error(key, error, kind)) from None
 
     def path(self, key: str, path: Path) -> Path:
-        """Returns the absolute path. A path in the file is relative to its folder, others to the working directory."""
-        path = path.expanduser()
+        """Returns the absolute path. A path in the file is relative to its folder, others to the working directory.
+
+        Raises:
+            ConfigError: no file can have this path: its `~` is nobody's, a name is too long, or it holds a zero byte.
+        """
+        try:
+            path = path.expanduser()
+        except RuntimeError:
+            raise self.error(key, f"{path.parts[0]} is nobody's home folder on this machine") from None
         from_file = self._file is not None and key not in self._overridden_by
-        return (self._file.parent / path if from_file and self._file else path).absolute()
+        path = (self._file.parent / path if from_file and self._file else path).absolute()
+        try:
+            path.stat()
+        except ValueError:
+            raise self.error(key, "holds a zero byte, which no path may have") from None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise self.error(key, "is longer than a path, or a name in it, may be") from None
+        return path
+
+    def folder(self, key: str, path: Path) -> Path:
+        """Returns the absolute path of a folder as `path` does. Raises ConfigError also when it is none, or hidden."""
+        path = self.path(key, path)
+        try:
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                raise self.error(key, f"{path} cannot be looked at: {error.strerror}") from None
+            is_folder = False
+        if not is_folder:
+            raise self.error(key, f"{path} is not a folder")
+        return path
 
     @property
     def file(self) -> Path | None:
@@ -179,3 +209,5 @@ def _tables(file: Path | None) -> dict[str, Any]:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{file}: is not valid TOML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{file}: cannot be read: lists or tables are nested too deeply") from None

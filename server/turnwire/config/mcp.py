@@ -4,6 +4,7 @@ import re
 
 import msgspec
 
+from turnwire.config.addresses import is_http_address
 from turnwire.config.document import VARIABLE, Document
 from turnwire.tools.settings import McpSettings
 
@@ -37,11 +38,8 @@ def _server(document: Document, key: str, table: object) -> McpSettings:
     for name in (*settings.env, *settings.headers_env.values()):
         if not re.fullmatch(VARIABLE, name):
             raise document.error(key, "env and headers_env take names of environment variables")
-    if settings.url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.url):
+    if settings.url and not is_http_address(settings.url):
         raise document.error(f"{key}.url", "must be http:// or https:// and a host, without user name or password")
     if settings.cwd is None:
         return settings
-    folder = document.path(f"{key}.cwd", settings.cwd)
-    if not folder.is_dir():
-        raise document.error(f"{key}.cwd", f"{folder} is not a folder")
-    return msgspec.structs.replace(settings, cwd=folder)
+    return msgspec.structs.replace(settings, cwd=document.folder(f"{key}.cwd", settings.cwd))

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from turnwire.config.addresses import is_http_address
 from turnwire.config.document import VARIABLE, Document
 from turnwire.config.sections import ModelSection
 from turnwire.domain.conversation.messages import ModelRef
@@ -104,7 +105,7 @@ def _provider(document: Document, key: str, table: object) -> ProviderSettings:
     if not re.fullmatch(rf"({VARIABLE})?", settings.api_key_env):
         raise document.error(f"{key}.api_key_env", "is not the name of an environment variable")
     # Clients can read the address, so it must not contain a password.
-    if settings.base_url and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", settings.base_url):
+    if settings.base_url and not is_http_address(settings.base_url):
         raise document.error(f"{key}.base_url", "must be http:// or https:// and a host, without user name or password")
     return settings
 

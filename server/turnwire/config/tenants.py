@@ -37,7 +37,7 @@ def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Pat
     Raises:
         ConfigError: one is not an existing folder.
     """
-    return tuple(_root(document, f"{key}[{index}]", root) for index, root in enumerate(roots))
+    return tuple(document.folder(f"{key}[{index}]", root).resolve() for index, root in enumerate(roots))
 
 
 def written_roots(document: Document) -> dict[Path, Path]:
@@ -85,10 +85,3 @@ def _tenant(document: Document, name: str, table: object, quotas: QuotaLimits) -
     if tenant.roots is None:
         return tenant
     return msgspec.structs.replace(tenant, roots=read_roots(document, f"{key}.roots", tenant.roots))
-
-
-def _root(document: Document, key: str, root: Path) -> Path:
-    path = document.path(key, root)
-    if not path.is_dir():
-        raise document.error(key, f"{path} is not a folder")
-    return path.resolve()

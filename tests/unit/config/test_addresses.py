@@ -50,3 +50,28 @@ def test_a_name_of_the_web_listener_is_a_name(tmp_path: Path, host: str) -> None
     """Without a scheme and a port, so that none is added that never matches."""
     with pytest.raises(ConfigError, match=r"web\.allowed_hosts\[1\]: .* is no name, such as turnwire\.example"):
         _load(tmp_path, f'[web]\nallowed_hosts = ["*", "{host}"]')
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[", "http://]", "http://[::1", "http://a:b", "http://a:99999", "http://:80"]
+)
+def test_an_address_without_a_host_is_refused(tmp_path: Path, address: str) -> None:
+    """And not first by the start, or by the first call."""
+    secure = address.replace("http", "https")
+    jwt = f'[auth]\nmethods = ["jwt"]\n[auth.jwt]\nissuer = "i"\naudience = "a"\nkeys = "{secure}"'
+    for text, key in (
+        (f'[web]\nallowed_origins = ["{address}"]', "web.allowed_origins[0]"),
+        (f'[providers.x]\nkind = "openai_chat"\nbase_url = "{address}/v1"', "providers.x.base_url"),
+        (f'[mcp.x]\nurl = "{address}/mcp"', "mcp.x.url"),
+        (f'[tracing]\nendpoint = "{address}"', "tracing.endpoint"),
+        (jwt, "auth.jwt.keys"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            _load(tmp_path, text)
+        assert caught.value.key == key
+
+
+def test_an_address_with_brackets_is_taken(tmp_path: Path) -> None:
+    """They hold an IPv6 address; other schemes have hosts too."""
+    _load(tmp_path, '[web]\nallowed_origins = ["*", "http://[::1]:8080", "tauri://localhost"]')
+    _load(tmp_path, '[providers.x]\nkind = "openai_chat"\nbase_url = "http://[::1]:8000/v1"')

@@ -64,6 +64,52 @@ def test_a_missing_or_broken_file_is_named() -> None:
         load("[server")
 
 
+def test_a_file_that_is_nested_too_deeply_is_named() -> None:
+    """The parser gives up on it in another way than on what is no TOML."""
+    with pytest.raises(ConfigError, match=r"^test\.toml: (is not valid TOML|cannot be read): .*nest"):
+        load(f"a = {'[' * 5000}{']' * 5000}")
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("~nobodyxyz/x", "~nobodyxyz is nobody's home folder on this machine"),
+        ("n" * 300, "is longer than a path, or a name in it, may be"),
+        ("n/" * 3000, "is longer than a path, or a name in it, may be"),
+        ("a\\u0000b", "holds a zero byte, which no path may have"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ('[files]\nroots = ["{}"]', "files.roots[0]"),
+        ('[tenants.a]\nroots = ["{}"]', "tenants.a.roots[0]"),
+        ('[storage]\npath = "{}"', "storage.path"),
+        ('[auth]\nmethods = ["token"]\ntokens = "{}"', "auth.tokens"),
+        ('[tls]\ncert = "{}"\nkey = "k"', "tls.cert"),
+        ('[mcp.a]\ncommand = "x"\ncwd = "{}"', "mcp.a.cwd"),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_named(section: str, key: str, path: str, problem: str) -> None:
+    """It is no reason for a traceback."""
+    with pytest.raises(ConfigError) as caught:
+        load(section.format(path))
+    assert str(caught.value) == f"test.toml: {key}: {problem}"
+
+
+def test_a_variable_that_names_no_file_at_all_is_named() -> None:
+    """No file can have so long a name."""
+    with pytest.raises(ConfigError, match=r"^TURNWIRE_CONFIG: n+ cannot be read: "):
+        load_config(None, {"TURNWIRE_CONFIG": "n" * 300})
+
+
+def test_a_folder_that_leads_in_circles_is_named() -> None:
+    """The system says why it cannot be looked at."""
+    Path("circle").symlink_to("circle")
+    with pytest.raises(ConfigError, match=r"^test\.toml: files\.roots\[0\]: \S+circle cannot be looked at: "):
+        load('[files]\nroots = ["circle"]')
+
+
 @pytest.mark.parametrize(
     "line",
     ['api_key = "sk-secret"', 'api_key_env = "sk-secret"', 'base_url = "https://me:sk-secret@host/v1"'],

@@ -26,6 +26,7 @@ from turnwire.event_loop.fair_loop import FairSelectorLoop, fair_loop
 
 AUTHORITY = Authority("Turnwire tests")
 CONNECTIONS = 60
+MAX_CONNECTIONS = 5
 PIECE_SECONDS = 0.02
 SECONDS = 30.0
 
@@ -44,13 +45,20 @@ async def _hold() -> None:
 class Listener:
     """Serves the console with TLS on a thread with a loop of its own; a context manager."""
 
-    def __init__(self, folder: Path, make_loop: Callable[[], asyncio.AbstractEventLoop], *, is_busy: bool) -> None:
-        """Takes where files may be written, and whether something else holds the loop all the time."""
+    def __init__(
+        self,
+        folder: Path,
+        make_loop: Callable[[], asyncio.AbstractEventLoop],
+        *,
+        is_busy: bool,
+        max_connections: int = 100,
+    ) -> None:
+        """Takes where files may be written, whether something else holds the loop all the time, and a bound."""
         files = AUTHORITY.issue("", "localhost").write(folder, "web")
         self.failures = queue.SimpleQueue[str]()
         """Problems of handshakes."""
         self._server = WebServer(
-            WebSettings(1024, 100),
+            WebSettings(1024, max_connections),
             Unread(Resets()),
             WebCertificates(*files, None),
             handshake_failed=self.failures.put,
@@ -118,6 +126,17 @@ def _send(port: int, data: bytes, *, leaves: bool = False) -> None:
             pass
 
 
+def _wait_for_room(listener: Listener) -> None:
+    """Connects until what is no TLS is refused as such, not for its number."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConnectionError):
+            _send(listener.port, b"GET / HTTP/1.1\r\n\r\n")
+        if "HTTP_REQUEST" in listener.failures.get(timeout=SECONDS):
+            return
+    pytest.fail("there is no room after clients have left")
+
+
 of_both_loops = pytest.mark.parametrize("make_loop", [fair_loop, FairSelectorLoop], ids=["serve", "asyncio"])
 
 
@@ -153,3 +172,29 @@ def test_handshakes_that_fail_are_reported(
         _send(listener.port, b"")  # so that the time of the one before is over
         listener.failures.get(timeout=SECONDS)
     assert listener.failures.empty()
+
+
+@of_both_loops
+def test_silent_connections_are_bounded(tmp_path: Path, make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Those over the limit are closed before they have sent anything, and who comes when others left is answered."""
+    context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
+    with (
+        Listener(tmp_path, make_loop, is_busy=False, max_connections=MAX_CONNECTIONS) as listener,
+        contextlib.ExitStack() as silent,
+    ):
+        clients = [
+            silent.enter_context(socket.create_connection(("127.0.0.1", listener.port), timeout=SECONDS))
+            for _ in range(3 * MAX_CONNECTIONS)
+        ]
+        for client in clients[MAX_CONNECTIONS:]:
+            assert client.recv(1) == b""
+            assert "too many connections" in listener.failures.get(timeout=SECONDS)
+        for client in clients[:MAX_CONNECTIONS]:
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+            client.settimeout(SECONDS)
+        for client in clients[:MAX_CONNECTIONS]:
+            client.close()
+        _wait_for_room(listener)
+        assert _ask(listener.port, context) == b"HTTP/1.1 200 OK"

@@ -81,7 +81,7 @@ class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     this machine."""
     max_connections: Count = 10_000
     """Connections at a time; further ones are closed at once. At most half of the files that the process may open. One
-    with TLS counts from the end of its handshake."""
+    with TLS counts from its first moment, before its handshake."""
     insecure: bool = False
     """True lets the listener be where other machines can reach it without both TLS and authentication."""
 

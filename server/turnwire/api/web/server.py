@@ -16,7 +16,7 @@ from turnwire.api.web.app import WebApplication
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import routes_of
 from turnwire.api.web.http.certificates import WebCertificates
-from turnwire.api.web.http.handshakes import report_failures
+from turnwire.api.web.http.handshakes import watch_handshakes
 from turnwire.api.web.http.http1 import Http1
 from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, Connections
 from turnwire.api.web.http.work import a_few_at_a_time
@@ -136,7 +136,7 @@ class WebServer:
             self._server = await loop.create_server(connection, sock=self._socket, backlog=_BACKLOG)
             return
         context = self._certificates.context()
-        report_failures(context, self._handshake_failed)
+        watch_handshakes(context, self._connections, self._handshake_failed)
         self._server = await loop.create_server(
             connection, sock=self._socket, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=HEAD_SECONDS
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
@@ -56,6 +57,7 @@ async def test_connections_are_closed_a_few_at_a_time() -> None:
         assert Ended.count == open_ones
     late = Ended()
     assert not connections.add(cast(Connection, late), cast(asyncio.Transport, late))  # its handshake took so long
+    assert not connections.begin_handshake(cast(ssl.SSLObject, late))
 
 
 async def test_requests_are_cancelled_a_few_at_a_time() -> None:

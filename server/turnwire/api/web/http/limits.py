@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import resource
 import socket
+import ssl
+import weakref
 from typing import Any, Protocol
 
 from turnwire.api.bounds.peers import CutOffLog
@@ -51,6 +53,8 @@ class Connections:
         """
         self._max = min(max_connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._transports: dict[Connection, asyncio.Transport] = {}
+        self._handshakes = weakref.WeakSet[ssl.SSLObject]()
+        """Those of TLS that are under way. One whose client leaves goes with its connection."""
         self._is_stopped = False
         self._cut_offs = CutOffLog()
         self.work = Work()
@@ -70,6 +74,20 @@ class Connections:
         self._transports[connection] = transport
         _notice_dead_peers(transport.get_extra_info("socket"))
         return True
+
+    def begin_handshake(self, tls: ssl.SSLObject) -> bool:
+        """Counts a handshake, in place of the connection that it becomes.
+
+        Returns False when there are too many of both or the listener stops, and does not count it then.
+        """
+        if self._is_stopped or len(self._transports) + len(self._handshakes) >= self._max:
+            return False
+        self._handshakes.add(tls)
+        return True
+
+    def end_handshake(self, tls: ssl.SSLObject) -> None:
+        """Counts a handshake no more. Idempotent."""
+        self._handshakes.discard(tls)
 
     def remove(self, connection: Connection) -> None:
         """Forgets a connection. Idempotent."""

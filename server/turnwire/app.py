@@ -229,11 +229,7 @@ class Server:
         await turns.recover()
         stack.push_async_callback(staging.aclose)
         await staging.start()
-        rewriting = (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives)
-        closing = (use_cases.conversations, use_cases.late_turns, use_cases.waiting_messages, use_cases.tool_leases)
-        asked = (use_cases.tool_results, use_cases.questions, use_cases.uploads)
-        for acting in (use_cases.imports, *rewriting, *closing, *asked):
-            stack.push_async_callback(acting.aclose)
+        _close_with(stack, use_cases)
         expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
         stack.push_async_callback(expiry.aclose)
         expiry.start()
@@ -354,6 +350,15 @@ def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:
     from turnwire.telemetry.tracing import tracing  # noqa: PLC0415 - needs the extra, and imports an SDK
 
     return tracing(config.tracing)
+
+
+def _close_with(stack: AsyncExitStack, use_cases: UseCases) -> None:
+    """Lets the stack wait for what use cases have begun whose callers may be gone."""
+    rewriting = (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives)
+    closing = (use_cases.conversations, use_cases.late_turns, use_cases.waiting_messages, use_cases.tool_leases)
+    asked = (use_cases.tool_results, use_cases.questions, use_cases.uploads)
+    for acting in (use_cases.imports, *rewriting, *closing, *asked):
+        stack.push_async_callback(acting.aclose)
 
 
 def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncExitStack) -> LiveFeed:

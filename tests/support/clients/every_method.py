@@ -356,6 +356,7 @@ OTHER_FIELDS = {
     "model_id",
     "provider_id",
     "prefix_sha256",  # of bytes that the caller has
+    "response_id",  # of a provider; it is kept as reported
 }
 """Fields with the names of ids that name nothing of a tenant."""
 

@@ -144,6 +144,8 @@ def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Plac
     question = asked[0] if asked else next(own, 0) - 1  # results that a turn goes on behind are sent with their calls
     if question < 0 or body[-1].finish_reason is FinishReason.PAUSED:
         return
+    if not asked and is_question(body[question]):  # of another turn: its own says nothing to a model
+        return
     questions = [at for at in range(question, len(body)) if is_question(body[at])]
     sealed = [at for at in range(question + 1, len(body)) if _is_sealed(body[at])]
     for at in range(question + 2, len(body) + 1):

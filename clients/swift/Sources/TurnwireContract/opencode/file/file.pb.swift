@@ -25,6 +25,63 @@ fileprivate struct _GeneratedWithProtocGenSwiftVersion: SwiftProtobuf.ProtobufAP
   typealias Version = _2
 }
 
+/// Names the form in which models get a file. Values may be added.
+public enum Opencode_File_FileForm: SwiftProtobuf.Enum, Swift.CaseIterable {
+  public typealias RawValue = Int
+
+  /// Not known before a model is asked: an upload, or stored by an older server.
+  case unspecified // = 0
+
+  /// Its text: the bytes are UTF-8, and either have no NUL or a type or name of text.
+  case text // = 1
+
+  /// A picture.
+  case image // = 2
+
+  /// A PDF document.
+  case document // = 3
+
+  /// Nothing of its content: a line with its name, type and size. Tell the person who attached it.
+  case nameOnly // = 4
+  case UNRECOGNIZED(Int)
+
+  public init() {
+    self = .unspecified
+  }
+
+  public init?(rawValue: Int) {
+    switch rawValue {
+    case 0: self = .unspecified
+    case 1: self = .text
+    case 2: self = .image
+    case 3: self = .document
+    case 4: self = .nameOnly
+    default: self = .UNRECOGNIZED(rawValue)
+    }
+  }
+
+  public var rawValue: Int {
+    switch self {
+    case .unspecified: return 0
+    case .text: return 1
+    case .image: return 2
+    case .document: return 3
+    case .nameOnly: return 4
+    case .UNRECOGNIZED(let i): return i
+    }
+  }
+
+  // The compiler won't synthesize support with the UNRECOGNIZED case.
+  public static let allCases: [Opencode_File_FileForm] = [
+    .unspecified,
+    .text,
+    .image,
+    .document,
+    .nameOnly,
+  ]
+
+}
+
 /// Refers to a stored file of a message or of a tool result. The bytes are stored once, by their hash;
 /// FileService.DownloadFile reads them.
 public struct Opencode_File_FileRef: Sendable {
@@ -49,6 +106,9 @@ public struct Opencode_File_FileRef: Sendable {
 
   /// Programming or markup language by the file name, such as "python"; "" when unknown.
   public var language: String = String()
+
+  /// What models get of it. A model that cannot take the form gets the name; ExplainContext tells that of each model.
+  public var form: Opencode_File_FileForm = .unspecified
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -102,9 +162,13 @@ public struct Opencode_File_DownloadFileResponse: Sendable {
 
 fileprivate let _protobuf_package = "opencode.file"
 
+extension Opencode_File_FileForm: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0FILE_FORM_UNSPECIFIED\0\u{1}FILE_FORM_TEXT\0\u{1}FILE_FORM_IMAGE\0\u{1}FILE_FORM_DOCUMENT\0\u{1}FILE_FORM_NAME_ONLY\0")
+}
+
 extension Opencode_File_FileRef: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".FileRef"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}sha256\0\u{3}size_bytes\0\u{1}mime\0\u{1}filename\0\u{1}path\0\u{1}language\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}sha256\0\u{3}size_bytes\0\u{1}mime\0\u{1}filename\0\u{1}path\0\u{1}language\0\u{1}form\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -118,6 +182,7 @@ extension Opencode_File_FileRef: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       case 4: try { try decoder.decodeSingularStringField(value: &self.filename) }()
       case 5: try { try decoder.decodeSingularStringField(value: &self.path) }()
       case 6: try { try decoder.decodeSingularStringField(value: &self.language) }()
+      case 7: try { try decoder.decodeSingularEnumField(value: &self.form) }()
       default: break
       }
     }
@@ -142,6 +207,9 @@ extension Opencode_File_FileRef: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if !self.language.isEmpty {
       try visitor.visitSingularStringField(value: self.language, fieldNumber: 6)
     }
+    if self.form != .unspecified {
+      try visitor.visitSingularEnumField(value: self.form, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -152,6 +220,7 @@ extension Opencode_File_FileRef: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     if lhs.filename != rhs.filename {return false}
     if lhs.path != rhs.path {return false}
     if lhs.language != rhs.language {return false}
+    if lhs.form != rhs.form {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -413,8 +413,9 @@ public struct Opencode_Message_SessionMessage: @unchecked Sendable {
     set {_uniqueStorage()._turnID = newValue}
   }
 
-  /// What it answers. Of an assistant message: the user message. Of a message of type TOOL_RESULT: the assistant message
-  /// that made the call; "" when no known call has its call_id. "" for all others.
+  /// What it answers. Of an assistant message: the message that its turn answers; "" when it came by AppendMessage. Of a
+  /// message of type TOOL_RESULT: the assistant message that made the call; "" when no known call has its call_id. "" for all
+  /// others.
   public var answersMessageID: String {
     get {_storage._answersMessageID}
     set {_uniqueStorage()._answersMessageID = newValue}
@@ -813,9 +814,22 @@ public struct Opencode_Message_ToolResultContent: Sendable {
   /// not shown with its call.
   public var toolCallID: String = String()
 
+  /// The exit code of the command that the tool ran. Absent when there is none or it is not known. Models are sent it; it does
+  /// not decide whether the tool failed: is_error does.
+  public var exitCode: Int32 {
+    get {_exitCode ?? 0}
+    set {_exitCode = newValue}
+  }
+  /// Returns true if `exitCode` has been explicitly set.
+  public var hasExitCode: Bool {self._exitCode != nil}
+  /// Clears the value of `exitCode`. Subsequent reads from it will return its default value.
+  public mutating func clearExitCode() {self._exitCode = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _exitCode: Int32? = nil
 }
 
 /// Names content that only its provider understands, such as sealed reasoning or the trace of a tool the provider ran.
@@ -849,6 +863,10 @@ public struct Opencode_Message_ModelRun: Sendable {
 
   /// The provider's id of the response; "" when it gave none. Name it when asking the provider about the answer.
   public var responseID: String = String()
+
+  /// True when the answer came by AppendMessage: this server has asked no model. Model, finish reason, usage and cost of the
+  /// message are then what its caller reported, each absent or "" when it did not; they count in no usage, quota or budget.
+  public var isReported: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1623,7 +1641,7 @@ extension Opencode_Message_RefusalContent: SwiftProtobuf.Message, SwiftProtobuf.
 
 extension Opencode_Message_ToolResultContent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ToolResultContent"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}call_id\0\u{1}output\0\u{3}is_error\0\u{3}tool_call_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}call_id\0\u{1}output\0\u{3}is_error\0\u{3}tool_call_id\0\u{3}exit_code\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1635,12 +1653,17 @@ extension Opencode_Message_ToolResultContent: SwiftProtobuf.Message, SwiftProtob
       case 2: try { try decoder.decodeSingularStringField(value: &self.output) }()
       case 3: try { try decoder.decodeSingularBoolField(value: &self.isError) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.toolCallID) }()
+      case 5: try { try decoder.decodeSingularInt32Field(value: &self._exitCode) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.callID.isEmpty {
       try visitor.visitSingularStringField(value: self.callID, fieldNumber: 1)
     }
@@ -1653,6 +1676,9 @@ extension Opencode_Message_ToolResultContent: SwiftProtobuf.Message, SwiftProtob
     if !self.toolCallID.isEmpty {
       try visitor.visitSingularStringField(value: self.toolCallID, fieldNumber: 4)
     }
+    try { if let v = self._exitCode {
+      try visitor.visitSingularInt32Field(value: v, fieldNumber: 5)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1661,6 +1687,7 @@ extension Opencode_Message_ToolResultContent: SwiftProtobuf.Message, SwiftProtob
     if lhs.output != rhs.output {return false}
     if lhs.isError != rhs.isError {return false}
     if lhs.toolCallID != rhs.toolCallID {return false}
+    if lhs._exitCode != rhs._exitCode {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1698,7 +1725,7 @@ extension Opencode_Message_ProviderContent: SwiftProtobuf.Message, SwiftProtobuf
 
 extension Opencode_Message_ModelRun: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModelRun"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}provider_id\0\u{3}model_requested\0\u{3}model_served\0\u{3}response_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}provider_id\0\u{3}model_requested\0\u{3}model_served\0\u{3}response_id\0\u{3}is_reported\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1710,6 +1737,7 @@ extension Opencode_Message_ModelRun: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 2: try { try decoder.decodeSingularStringField(value: &self.modelRequested) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.modelServed) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.responseID) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.isReported) }()
       default: break
       }
     }
@@ -1728,6 +1756,9 @@ extension Opencode_Message_ModelRun: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if !self.responseID.isEmpty {
       try visitor.visitSingularStringField(value: self.responseID, fieldNumber: 4)
     }
+    if self.isReported != false {
+      try visitor.visitSingularBoolField(value: self.isReported, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1736,6 +1767,7 @@ extension Opencode_Message_ModelRun: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs.modelRequested != rhs.modelRequested {return false}
     if lhs.modelServed != rhs.modelServed {return false}
     if lhs.responseID != rhs.responseID {return false}
+    if lhs.isReported != rhs.isReported {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

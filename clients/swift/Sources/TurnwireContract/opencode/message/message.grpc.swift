@@ -317,9 +317,9 @@ extension Opencode_Message_MessageService {
         ///
         /// > Source IDL Documentation:
         /// >
-        /// > Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        /// > is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-        /// > does not have.
+        /// > Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+        /// > instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+        /// > (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
         ///
         /// - Parameters:
         ///   - request: A request containing a single `Opencode_Message_AppendMessageRequest` message.
@@ -609,9 +609,9 @@ extension Opencode_Message_MessageService {
         ///
         /// > Source IDL Documentation:
         /// >
-        /// > Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-        /// > is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-        /// > does not have.
+        /// > Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+        /// > instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+        /// > (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
         ///
         /// - Parameters:
         ///   - request: A request containing a single `Opencode_Message_AppendMessageRequest` message.
@@ -876,9 +876,9 @@ extension Opencode_Message_MessageService.ClientProtocol {
     ///
     /// > Source IDL Documentation:
     /// >
-    /// > Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    /// > is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-    /// > does not have.
+    /// > Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+    /// > instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+    /// > (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
     ///
     /// - Parameters:
     ///   - request: A request containing a single `Opencode_Message_AppendMessageRequest` message.
@@ -1156,9 +1156,9 @@ extension Opencode_Message_MessageService.ClientProtocol {
     ///
     /// > Source IDL Documentation:
     /// >
-    /// > Stores a message without starting a turn. An assistant message is never stored this way. Idempotent when request_id
-    /// > is set. Same errors as SendMessage, and NOT_FOUND (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session
-    /// > does not have.
+    /// > Stores a message without starting a turn: a user's, the answer of a model that the caller asked itself, a tool result,
+    /// > instructions, or a note of the host. Idempotent when request_id is set. Same errors as SendMessage, and NOT_FOUND
+    /// > (TOOL_CALL_NOT_FOUND) for a result whose tool_call_id the session does not have. After an error nothing is stored.
     ///
     /// - Parameters:
     ///   - message: request message to send.

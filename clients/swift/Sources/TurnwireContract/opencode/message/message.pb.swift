@@ -363,6 +363,44 @@ public struct Opencode_Message_MessagePart: Sendable {
     set {content = .toolResult(newValue)}
   }
 
+  /// Readable reasoning of a model; only in AppendMessage with type ASSISTANT. Shown to people, sent to no model: without
+  /// its provider's seal no API takes it back.
+  public var reasoning: Opencode_Message_ReasoningContent {
+    get {
+      if case .reasoning(let v)? = content {return v}
+      return Opencode_Message_ReasoningContent()
+    }
+    set {content = .reasoning(newValue)}
+  }
+
+  /// A refusal in the model's words; only in AppendMessage with type ASSISTANT.
+  public var refusal: Opencode_Message_RefusalContent {
+    get {
+      if case .refusal(let v)? = content {return v}
+      return Opencode_Message_RefusalContent()
+    }
+    set {content = .refusal(newValue)}
+  }
+
+  /// A tool call that a model made; only in AppendMessage with type ASSISTANT.
+  public var toolCall: Opencode_Message_AppendedToolCall {
+    get {
+      if case .toolCall(let v)? = content {return v}
+      return Opencode_Message_AppendedToolCall()
+    }
+    set {content = .toolCall(newValue)}
+  }
+
+  /// Refused always: what only its provider understands (sealed reasoning, signatures, items of a provider's own tools) goes
+  /// back to its maker alone, and a caller cannot vouch for it. Leave such parts out.
+  public var provider: Opencode_Message_ProviderContent {
+    get {
+      if case .provider(let v)? = content {return v}
+      return Opencode_Message_ProviderContent()
+    }
+    set {content = .provider(newValue)}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   /// What it holds.
@@ -373,8 +411,72 @@ public struct Opencode_Message_MessagePart: Sendable {
     case file(Opencode_Message_FilePart)
     /// The result of a tool call; only in AppendMessage with type TOOL_RESULT.
     case toolResult(Opencode_Message_ToolResultContent)
+    /// Readable reasoning of a model; only in AppendMessage with type ASSISTANT. Shown to people, sent to no model: without
+    /// its provider's seal no API takes it back.
+    case reasoning(Opencode_Message_ReasoningContent)
+    /// A refusal in the model's words; only in AppendMessage with type ASSISTANT.
+    case refusal(Opencode_Message_RefusalContent)
+    /// A tool call that a model made; only in AppendMessage with type ASSISTANT.
+    case toolCall(Opencode_Message_AppendedToolCall)
+    /// Refused always: what only its provider understands (sealed reasoning, signatures, items of a provider's own tools) goes
+    /// back to its maker alone, and a caller cannot vouch for it. Leave such parts out.
+    case provider(Opencode_Message_ProviderContent)
 
   }
+
+  public init() {}
+}
+
+/// Holds a tool call of an answer that the caller's own program got from a model.
+public struct Opencode_Message_AppendedToolCall: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// The tool's name as the model wrote it. Required; at most 1024 characters.
+  public var name: String = String()
+
+  /// The provider's id of the call; "" when it gave none. At most 1024 characters, and another one for each call of the message.
+  /// A call without it can be named by its tool_call_id alone.
+  public var callID: String = String()
+
+  /// The arguments as the model's own JSON text, word for word. "" for none.
+  public var inputJson: String = String()
+
+  /// The result. Absent: the call is open, until SubmitToolResult or a message of type TOOL_RESULT brings one.
+  public var result: Opencode_Message_AppendedToolResult {
+    get {_result ?? Opencode_Message_AppendedToolResult()}
+    set {_result = newValue}
+  }
+  /// Returns true if `result` has been explicitly set.
+  public var hasResult: Bool {self._result != nil}
+  /// Clears the value of `result`. Subsequent reads from it will return its default value.
+  public mutating func clearResult() {self._result = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _result: Opencode_Message_AppendedToolResult? = nil
+}
+
+/// Holds the result of a tool call that is appended with it. A result with files: append the call without it, then
+/// SubmitToolResult.
+public struct Opencode_Message_AppendedToolResult: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// The output as text; may be "".
+  public var output: String = String()
+
+  /// True when the tool failed.
+  public var isError: Bool = false
+
+  /// Further facts as a JSON object, shown to people. At most 64 KiB.
+  public var metadataJson: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 }
@@ -399,7 +501,7 @@ public struct Opencode_Message_FilePart: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests.
+  /// Media type, such as "image/png". "" takes the data URI's, or the one that the file name suggests, or text/plain for text.
   public var mime: String = String()
 
   /// File name to show to people, without folders.
@@ -812,36 +914,104 @@ public struct Opencode_Message_ListMessagesResponse: Sendable {
 }
 
 /// Stores a message without starting a turn.
-public struct Opencode_Message_AppendMessageRequest: Sendable {
+public struct Opencode_Message_AppendMessageRequest: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   /// The session. Required.
-  public var sessionID: String = String()
+  public var sessionID: String {
+    get {_storage._sessionID}
+    set {_uniqueStorage()._sessionID = newValue}
+  }
 
-  /// USER, SYSTEM, HOST or TOOL_RESULT. Required.
-  public var type: Opencode_Message_MessageType = .unspecified
+  /// USER, ASSISTANT, SYSTEM, HOST or TOOL_RESULT. Required.
+  public var type: Opencode_Message_MessageType {
+    get {_storage._type}
+    set {_uniqueStorage()._type = newValue}
+  }
 
   /// Its content; at least one part. SYSTEM and HOST take text only; TOOL_RESULT takes tool results only, each of which
-  /// names its call by tool_call_id or by call_id.
-  public var parts: [Opencode_Message_MessagePart] = []
+  /// names its call by tool_call_id or by call_id. ASSISTANT takes text, reasoning, refusals, files and tool calls, in the order
+  /// in which the model wrote them; its texts may be white space, but not "".
+  public var parts: [Opencode_Message_MessagePart] {
+    get {_storage._parts}
+    set {_uniqueStorage()._parts = newValue}
+  }
 
   /// As in SendMessageRequest.
-  public var requestID: String = String()
+  public var requestID: String {
+    get {_storage._requestID}
+    set {_uniqueStorage()._requestID = newValue}
+  }
 
   /// The client's own facts as a JSON object. At most 64 KiB.
-  public var metadataJson: String = String()
+  public var metadataJson: String {
+    get {_storage._metadataJson}
+    set {_uniqueStorage()._metadataJson = newValue}
+  }
 
   /// The client's name for whoever sends it.
-  public var sender: String = String()
+  public var sender: String {
+    get {_storage._sender}
+    set {_uniqueStorage()._sender = newValue}
+  }
 
   /// A name of the sender to show to people.
-  public var senderName: String = String()
+  public var senderName: String {
+    get {_storage._senderName}
+    set {_uniqueStorage()._senderName = newValue}
+  }
+
+  /// Which model was asked and which one answered, as far as the caller knows; its is_reported is ignored. This and the next
+  /// fields are for type ASSISTANT only. They are the caller's word: the stored message shows them with ModelRun.is_reported,
+  /// and they are part of no usage, quota or budget.
+  public var modelRun: Opencode_Message_ModelRun {
+    get {_storage._modelRun ?? Opencode_Message_ModelRun()}
+    set {_uniqueStorage()._modelRun = newValue}
+  }
+  /// Returns true if `modelRun` has been explicitly set.
+  public var hasModelRun: Bool {_storage._modelRun != nil}
+  /// Clears the value of `modelRun`. Subsequent reads from it will return its default value.
+  public mutating func clearModelRun() {_uniqueStorage()._modelRun = nil}
+
+  /// Why the answer ended: STOP, LENGTH, TOOL_USE, REFUSAL or CONTENT_FILTER; unspecified when not known.
+  public var finishReason: Opencode_Message_FinishReason {
+    get {_storage._finishReason}
+    set {_uniqueStorage()._finishReason = newValue}
+  }
+
+  /// The provider's own word for it; "" when not known.
+  public var providerFinishReason: String {
+    get {_storage._providerFinishReason}
+    set {_uniqueStorage()._providerFinishReason = newValue}
+  }
+
+  /// Tokens used. Absent when not known.
+  public var usage: Opencode_Message_TokenUsage {
+    get {_storage._usage ?? Opencode_Message_TokenUsage()}
+    set {_uniqueStorage()._usage = newValue}
+  }
+  /// Returns true if `usage` has been explicitly set.
+  public var hasUsage: Bool {_storage._usage != nil}
+  /// Clears the value of `usage`. Subsequent reads from it will return its default value.
+  public mutating func clearUsage() {_uniqueStorage()._usage = nil}
+
+  /// What the answer cost, in pico-USD (1e-12 USD). Absent when not known.
+  public var costPicoUsd: Int64 {
+    get {_storage._costPicoUsd ?? 0}
+    set {_uniqueStorage()._costPicoUsd = newValue}
+  }
+  /// Returns true if `costPicoUsd` has been explicitly set.
+  public var hasCostPicoUsd: Bool {_storage._costPicoUsd != nil}
+  /// Clears the value of `costPicoUsd`. Subsequent reads from it will return its default value.
+  public mutating func clearCostPicoUsd() {_uniqueStorage()._costPicoUsd = nil}
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 /// Confirms that a message is stored.
@@ -1294,7 +1464,7 @@ extension Opencode_Message_StreamMessageResponse: SwiftProtobuf.Message, SwiftPr
 
 extension Opencode_Message_MessagePart: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".MessagePart"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}text\0\u{1}file\0\u{4}\u{e}tool_result\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}text\0\u{1}file\0\u{4}\u{e}tool_result\0\u{1}reasoning\0\u{1}refusal\0\u{3}tool_call\0\u{1}provider\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1341,6 +1511,58 @@ extension Opencode_Message_MessagePart: SwiftProtobuf.Message, SwiftProtobuf._Me
           self.content = .toolResult(v)
         }
       }()
+      case 17: try {
+        var v: Opencode_Message_ReasoningContent?
+        var hadOneofValue = false
+        if let current = self.content {
+          hadOneofValue = true
+          if case .reasoning(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.content = .reasoning(v)
+        }
+      }()
+      case 18: try {
+        var v: Opencode_Message_RefusalContent?
+        var hadOneofValue = false
+        if let current = self.content {
+          hadOneofValue = true
+          if case .refusal(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.content = .refusal(v)
+        }
+      }()
+      case 19: try {
+        var v: Opencode_Message_AppendedToolCall?
+        var hadOneofValue = false
+        if let current = self.content {
+          hadOneofValue = true
+          if case .toolCall(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.content = .toolCall(v)
+        }
+      }()
+      case 20: try {
+        var v: Opencode_Message_ProviderContent?
+        var hadOneofValue = false
+        if let current = self.content {
+          hadOneofValue = true
+          if case .provider(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.content = .provider(v)
+        }
+      }()
       default: break
       }
     }
@@ -1364,6 +1586,22 @@ extension Opencode_Message_MessagePart: SwiftProtobuf.Message, SwiftProtobuf._Me
       guard case .toolResult(let v)? = self.content else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 16)
     }()
+    case .reasoning?: try {
+      guard case .reasoning(let v)? = self.content else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 17)
+    }()
+    case .refusal?: try {
+      guard case .refusal(let v)? = self.content else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 18)
+    }()
+    case .toolCall?: try {
+      guard case .toolCall(let v)? = self.content else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 19)
+    }()
+    case .provider?: try {
+      guard case .provider(let v)? = self.content else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+    }()
     case nil: break
     }
     try unknownFields.traverse(visitor: &visitor)
@@ -1371,6 +1609,95 @@ extension Opencode_Message_MessagePart: SwiftProtobuf.Message, SwiftProtobuf._Me
 
   public static func ==(lhs: Opencode_Message_MessagePart, rhs: Opencode_Message_MessagePart) -> Bool {
     if lhs.content != rhs.content {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+extension Opencode_Message_AppendedToolCall: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AppendedToolCall"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}call_id\0\u{3}input_json\0\u{1}result\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.callID) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.inputJson) }()
+      case 4: try { try decoder.decodeSingularMessageField(value: &self._result) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
+    }
+    if !self.callID.isEmpty {
+      try visitor.visitSingularStringField(value: self.callID, fieldNumber: 2)
+    }
+    if !self.inputJson.isEmpty {
+      try visitor.visitSingularStringField(value: self.inputJson, fieldNumber: 3)
+    }
+    try { if let v = self._result {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: Opencode_Message_AppendedToolCall, rhs: Opencode_Message_AppendedToolCall) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs.callID != rhs.callID {return false}
+    if lhs.inputJson != rhs.inputJson {return false}
+    if lhs._result != rhs._result {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+extension Opencode_Message_AppendedToolResult: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AppendedToolResult"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}output\0\u{3}is_error\0\u{3}metadata_json\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.output) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.isError) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.metadataJson) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.output.isEmpty {
+      try visitor.visitSingularStringField(value: self.output, fieldNumber: 1)
+    }
+    if self.isError != false {
+      try visitor.visitSingularBoolField(value: self.isError, fieldNumber: 2)
+    }
+    if !self.metadataJson.isEmpty {
+      try visitor.visitSingularStringField(value: self.metadataJson, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: Opencode_Message_AppendedToolResult, rhs: Opencode_Message_AppendedToolResult) -> Bool {
+    if lhs.output != rhs.output {return false}
+    if lhs.isError != rhs.isError {return false}
+    if lhs.metadataJson != rhs.metadataJson {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2043,59 +2370,146 @@ extension Opencode_Message_ListMessagesResponse: SwiftProtobuf.Message, SwiftPro
 
 extension Opencode_Message_AppendMessageRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".AppendMessageRequest"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}session_id\0\u{1}type\0\u{1}parts\0\u{3}request_id\0\u{3}metadata_json\0\u{1}sender\0\u{3}sender_name\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}session_id\0\u{1}type\0\u{1}parts\0\u{3}request_id\0\u{3}metadata_json\0\u{1}sender\0\u{3}sender_name\0\u{3}model_run\0\u{3}finish_reason\0\u{3}provider_finish_reason\0\u{1}usage\0\u{3}cost_pico_usd\0")
+
+  fileprivate class _StorageClass {
+    var _sessionID: String = String()
+    var _type: Opencode_Message_MessageType = .unspecified
+    var _parts: [Opencode_Message_MessagePart] = []
+    var _requestID: String = String()
+    var _metadataJson: String = String()
+    var _sender: String = String()
+    var _senderName: String = String()
+    var _modelRun: Opencode_Message_ModelRun? = nil
+    var _finishReason: Opencode_Message_FinishReason = .unspecified
+    var _providerFinishReason: String = String()
+    var _usage: Opencode_Message_TokenUsage? = nil
+    var _costPicoUsd: Int64? = nil
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _sessionID = source._sessionID
+      _type = source._type
+      _parts = source._parts
+      _requestID = source._requestID
+      _metadataJson = source._metadataJson
+      _sender = source._sender
+      _senderName = source._senderName
+      _modelRun = source._modelRun
+      _finishReason = source._finishReason
+      _providerFinishReason = source._providerFinishReason
+      _usage = source._usage
+      _costPicoUsd = source._costPicoUsd
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.sessionID) }()
-      case 2: try { try decoder.decodeSingularEnumField(value: &self.type) }()
-      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.parts) }()
-      case 4: try { try decoder.decodeSingularStringField(value: &self.requestID) }()
-      case 5: try { try decoder.decodeSingularStringField(value: &self.metadataJson) }()
-      case 6: try { try decoder.decodeSingularStringField(value: &self.sender) }()
-      case 7: try { try decoder.decodeSingularStringField(value: &self.senderName) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularStringField(value: &_storage._sessionID) }()
+        case 2: try { try decoder.decodeSingularEnumField(value: &_storage._type) }()
+        case 3: try { try decoder.decodeRepeatedMessageField(value: &_storage._parts) }()
+        case 4: try { try decoder.decodeSingularStringField(value: &_storage._requestID) }()
+        case 5: try { try decoder.decodeSingularStringField(value: &_storage._metadataJson) }()
+        case 6: try { try decoder.decodeSingularStringField(value: &_storage._sender) }()
+        case 7: try { try decoder.decodeSingularStringField(value: &_storage._senderName) }()
+        case 8: try { try decoder.decodeSingularMessageField(value: &_storage._modelRun) }()
+        case 9: try { try decoder.decodeSingularEnumField(value: &_storage._finishReason) }()
+        case 10: try { try decoder.decodeSingularStringField(value: &_storage._providerFinishReason) }()
+        case 11: try { try decoder.decodeSingularMessageField(value: &_storage._usage) }()
+        case 12: try { try decoder.decodeSingularInt64Field(value: &_storage._costPicoUsd) }()
+        default: break
+        }
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.sessionID.isEmpty {
-      try visitor.visitSingularStringField(value: self.sessionID, fieldNumber: 1)
-    }
-    if self.type != .unspecified {
-      try visitor.visitSingularEnumField(value: self.type, fieldNumber: 2)
-    }
-    if !self.parts.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.parts, fieldNumber: 3)
-    }
-    if !self.requestID.isEmpty {
-      try visitor.visitSingularStringField(value: self.requestID, fieldNumber: 4)
-    }
-    if !self.metadataJson.isEmpty {
-      try visitor.visitSingularStringField(value: self.metadataJson, fieldNumber: 5)
-    }
-    if !self.sender.isEmpty {
-      try visitor.visitSingularStringField(value: self.sender, fieldNumber: 6)
-    }
-    if !self.senderName.isEmpty {
-      try visitor.visitSingularStringField(value: self.senderName, fieldNumber: 7)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._sessionID.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._sessionID, fieldNumber: 1)
+      }
+      if _storage._type != .unspecified {
+        try visitor.visitSingularEnumField(value: _storage._type, fieldNumber: 2)
+      }
+      if !_storage._parts.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._parts, fieldNumber: 3)
+      }
+      if !_storage._requestID.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._requestID, fieldNumber: 4)
+      }
+      if !_storage._metadataJson.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._metadataJson, fieldNumber: 5)
+      }
+      if !_storage._sender.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._sender, fieldNumber: 6)
+      }
+      if !_storage._senderName.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._senderName, fieldNumber: 7)
+      }
+      try { if let v = _storage._modelRun {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
+      } }()
+      if _storage._finishReason != .unspecified {
+        try visitor.visitSingularEnumField(value: _storage._finishReason, fieldNumber: 9)
+      }
+      if !_storage._providerFinishReason.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._providerFinishReason, fieldNumber: 10)
+      }
+      try { if let v = _storage._usage {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+      } }()
+      try { if let v = _storage._costPicoUsd {
+        try visitor.visitSingularInt64Field(value: v, fieldNumber: 12)
+      } }()
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: Opencode_Message_AppendMessageRequest, rhs: Opencode_Message_AppendMessageRequest) -> Bool {
-    if lhs.sessionID != rhs.sessionID {return false}
-    if lhs.type != rhs.type {return false}
-    if lhs.parts != rhs.parts {return false}
-    if lhs.requestID != rhs.requestID {return false}
-    if lhs.metadataJson != rhs.metadataJson {return false}
-    if lhs.sender != rhs.sender {return false}
-    if lhs.senderName != rhs.senderName {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._sessionID != rhs_storage._sessionID {return false}
+        if _storage._type != rhs_storage._type {return false}
+        if _storage._parts != rhs_storage._parts {return false}
+        if _storage._requestID != rhs_storage._requestID {return false}
+        if _storage._metadataJson != rhs_storage._metadataJson {return false}
+        if _storage._sender != rhs_storage._sender {return false}
+        if _storage._senderName != rhs_storage._senderName {return false}
+        if _storage._modelRun != rhs_storage._modelRun {return false}
+        if _storage._finishReason != rhs_storage._finishReason {return false}
+        if _storage._providerFinishReason != rhs_storage._providerFinishReason {return false}
+        if _storage._usage != rhs_storage._usage {return false}
+        if _storage._costPicoUsd != rhs_storage._costPicoUsd {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

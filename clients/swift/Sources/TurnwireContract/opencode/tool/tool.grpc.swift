@@ -500,7 +500,8 @@ extension Opencode_Tool_ToolService {
         /// >
         /// > Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
         /// > itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
-        /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken.
+        /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken. An open call of a message that
+        /// > AppendMessage stored takes its result here too; it belongs to no turn, so none goes on (StartTurn begins one).
         /// > Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
         /// > (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
         /// > one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
@@ -529,7 +530,8 @@ extension Opencode_Tool_ToolService {
         /// > Source IDL Documentation:
         /// >
         /// > Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
-        /// > ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+        /// > ready to run. A call that waits for a permission is not open yet. Calls of appended messages are not listed: whoever
+        /// > appended them runs them, and nobody can claim them. The cost grows with the number of open calls.
         /// > Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
         ///
         /// - Parameters:
@@ -685,7 +687,8 @@ extension Opencode_Tool_ToolService {
         /// >
         /// > Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
         /// > itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
-        /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken.
+        /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken. An open call of a message that
+        /// > AppendMessage stored takes its result here too; it belongs to no turn, so none goes on (StartTurn begins one).
         /// > Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
         /// > (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
         /// > one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
@@ -725,7 +728,8 @@ extension Opencode_Tool_ToolService {
         /// > Source IDL Documentation:
         /// >
         /// > Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
-        /// > ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+        /// > ready to run. A call that waits for a permission is not open yet. Calls of appended messages are not listed: whoever
+        /// > appended them runs them, and nobody can claim them. The cost grows with the number of open calls.
         /// > Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
         ///
         /// - Parameters:
@@ -914,7 +918,8 @@ extension Opencode_Tool_ToolService.ClientProtocol {
     /// >
     /// > Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
     /// > itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
-    /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken.
+    /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken. An open call of a message that
+    /// > AppendMessage stored takes its result here too; it belongs to no turn, so none goes on (StartTurn begins one).
     /// > Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
     /// > (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
     /// > one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
@@ -949,7 +954,8 @@ extension Opencode_Tool_ToolService.ClientProtocol {
     /// > Source IDL Documentation:
     /// >
     /// > Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
-    /// > ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+    /// > ready to run. A call that waits for a permission is not open yet. Calls of appended messages are not listed: whoever
+    /// > appended them runs them, and nobody can claim them. The cost grows with the number of open calls.
     /// > Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
     ///
     /// - Parameters:
@@ -1112,7 +1118,8 @@ extension Opencode_Tool_ToolService.ClientProtocol {
     /// >
     /// > Stores the result of one open client tool call. When the last open call of a step has its result, the turn goes on by
     /// > itself. The first result wins. A retry with the same result answers the same. A call that nobody has claimed takes a
-    /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken.
+    /// > result without lease_id; while a lease lasts, only the result with its lease_id is taken. An open call of a message that
+    /// > AppendMessage stored takes its result here too; it belongs to no turn, so none goes on (StartTurn begins one).
     /// > Errors: NOT_FOUND (TOOL_CALL_NOT_FOUND) for a call that this session does not have; FAILED_PRECONDITION
     /// > (TOOL_CALL_ALREADY_SETTLED) for a call that has another result or whose turn has ended, (TOOL_CALL_NOT_READY) for
     /// > one that the model is still writing or that waits for a permission, (LEASE_HELD) without lease_id for one that is
@@ -1151,7 +1158,8 @@ extension Opencode_Tool_ToolService.ClientProtocol {
     /// > Source IDL Documentation:
     /// >
     /// > Returns a page of the open calls of client tools, those that are leased included, in the order in which they became
-    /// > ready to run. A call that waits for a permission is not open yet. The cost grows with the number of open calls.
+    /// > ready to run. A call that waits for a permission is not open yet. Calls of appended messages are not listed: whoever
+    /// > appended them runs them, and nobody can claim them. The cost grows with the number of open calls.
     /// > Errors: NOT_FOUND (SESSION_NOT_FOUND) when session_id names no session; INVALID_ARGUMENT naming the field.
     ///
     /// - Parameters:

@@ -264,7 +264,7 @@ public struct Opencode_Tool_ToolCallState: @unchecked Sendable {
   }
 
   /// When the call was ready to run, began to run, or was refused, in milliseconds since the Unix epoch. Absent while the
-  /// model is still writing the answer that holds it.
+  /// model is still writing the answer that holds it, and in calls of appended messages.
   public var startedAt: Int64 {
     get {_storage._startedAt ?? 0}
     set {_uniqueStorage()._startedAt = newValue}
@@ -274,7 +274,7 @@ public struct Opencode_Tool_ToolCallState: @unchecked Sendable {
   /// Clears the value of `startedAt`. Subsequent reads from it will return its default value.
   public mutating func clearStartedAt() {_uniqueStorage()._startedAt = nil}
 
-  /// When the result came, in milliseconds since the Unix epoch.
+  /// When the result came, in milliseconds since the Unix epoch. Absent when it was appended with its call.
   public var finishedAt: Int64 {
     get {_storage._finishedAt ?? 0}
     set {_uniqueStorage()._finishedAt = newValue}

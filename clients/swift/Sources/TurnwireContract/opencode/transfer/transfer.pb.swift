@@ -136,8 +136,8 @@ public struct Opencode_Transfer_ImportedSession: Sendable {
   /// Its id in the archive.
   public var sourceID: String = String()
 
-  /// Its id here: that of the archive where it was free and the format is Turnwire's own, else one that is the same at each
-  /// import. "" in a dry run for a session that is not there.
+  /// Its id here: that of the archive where all ids of the session were free and the format is Turnwire's own, else one that
+  /// is the same at each import unless somebody has taken it. "" in a dry run for a session that is not there.
   public var sessionID: String = String()
 
   /// How many messages it has, hidden ones included.
@@ -151,7 +151,8 @@ public struct Opencode_Transfer_ImportedSession: Sendable {
   public init() {}
 }
 
-/// Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED.
+/// Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
+/// the session was left out, and the same import may bring it.
 public struct Opencode_Transfer_ImportProblem: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for

@@ -157,7 +157,8 @@ public struct Opencode_Turn_Turn: @unchecked Sendable {
     set {_uniqueStorage()._sessionID = newValue}
   }
 
-  /// The user message that it answers.
+  /// The user message that it answers; or, of a turn that goes on behind tool results (StartTurn), the
+  /// message that was the last one of the conversation.
   public var userMessageID: String {
     get {_storage._userMessageID}
     set {_uniqueStorage()._userMessageID = newValue}

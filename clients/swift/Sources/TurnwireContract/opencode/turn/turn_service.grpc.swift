@@ -282,10 +282,12 @@ extension Opencode_Turn_TurnService {
         /// > Source IDL Documentation:
         /// >
         /// > Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
-        /// > The message moves to the end of the conversation. Returns when the turn is durable; watch it from resume_token on.
-        /// > Idempotent when request_id is set.
+        /// > The message moves to the end of the conversation. Or goes on behind the results of tool calls with which the conversation
+        /// > ends: then the message is the one that has them, of type TOOL_RESULT or ASSISTANT, and nothing moves. Returns when the
+        /// > turn is durable; watch it from resume_token on. Idempotent when request_id is set.
         /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_EXISTS) when the message has an
-        /// > answer or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+        /// > answer, also an appended one, or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+        /// > and always behind results, (TOOL_CALLS_OPEN) when calls of the last answer have no result,
         /// > (PROVIDER_CREDENTIALS_REJECTED); ABORTED (STALE_VERSION) when the session changes all the time; INVALID_ARGUMENT naming
         /// > the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
         ///
@@ -627,10 +629,12 @@ extension Opencode_Turn_TurnService {
         /// > Source IDL Documentation:
         /// >
         /// > Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
-        /// > The message moves to the end of the conversation. Returns when the turn is durable; watch it from resume_token on.
-        /// > Idempotent when request_id is set.
+        /// > The message moves to the end of the conversation. Or goes on behind the results of tool calls with which the conversation
+        /// > ends: then the message is the one that has them, of type TOOL_RESULT or ASSISTANT, and nothing moves. Returns when the
+        /// > turn is durable; watch it from resume_token on. Idempotent when request_id is set.
         /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_EXISTS) when the message has an
-        /// > answer or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+        /// > answer, also an appended one, or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+        /// > and always behind results, (TOOL_CALLS_OPEN) when calls of the last answer have no result,
         /// > (PROVIDER_CREDENTIALS_REJECTED); ABORTED (STALE_VERSION) when the session changes all the time; INVALID_ARGUMENT naming
         /// > the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
         ///
@@ -1028,10 +1032,12 @@ extension Opencode_Turn_TurnService.ClientProtocol {
     /// > Source IDL Documentation:
     /// >
     /// > Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
-    /// > The message moves to the end of the conversation. Returns when the turn is durable; watch it from resume_token on.
-    /// > Idempotent when request_id is set.
+    /// > The message moves to the end of the conversation. Or goes on behind the results of tool calls with which the conversation
+    /// > ends: then the message is the one that has them, of type TOOL_RESULT or ASSISTANT, and nothing moves. Returns when the
+    /// > turn is durable; watch it from resume_token on. Idempotent when request_id is set.
     /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_EXISTS) when the message has an
-    /// > answer or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+    /// > answer, also an appended one, or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+    /// > and always behind results, (TOOL_CALLS_OPEN) when calls of the last answer have no result,
     /// > (PROVIDER_CREDENTIALS_REJECTED); ABORTED (STALE_VERSION) when the session changes all the time; INVALID_ARGUMENT naming
     /// > the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
     ///
@@ -1400,10 +1406,12 @@ extension Opencode_Turn_TurnService.ClientProtocol {
     /// > Source IDL Documentation:
     /// >
     /// > Answers a user message that is stored already: one that AppendMessage stored, or whose answer was hidden or never came.
-    /// > The message moves to the end of the conversation. Returns when the turn is durable; watch it from resume_token on.
-    /// > Idempotent when request_id is set.
+    /// > The message moves to the end of the conversation. Or goes on behind the results of tool calls with which the conversation
+    /// > ends: then the message is the one that has them, of type TOOL_RESULT or ASSISTANT, and nothing moves. Returns when the
+    /// > turn is durable; watch it from resume_token on. Idempotent when request_id is set.
     /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); FAILED_PRECONDITION (TURN_EXISTS) when the message has an
-    /// > answer or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+    /// > answer, also an appended one, or a turn that has not ended, (TURN_IN_PROGRESS) with BUSY_POLICY_REJECT while a turn runs,
+    /// > and always behind results, (TOOL_CALLS_OPEN) when calls of the last answer have no result,
     /// > (PROVIDER_CREDENTIALS_REJECTED); ABORTED (STALE_VERSION) when the session changes all the time; INVALID_ARGUMENT naming
     /// > the field (INVALID_REQUEST, MODEL_UNKNOWN, REQUEST_ID_REUSED); RESOURCE_EXHAUSTED (CONCURRENCY_LIMIT, QUOTA_EXCEEDED).
     ///

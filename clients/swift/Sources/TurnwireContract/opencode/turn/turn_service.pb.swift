@@ -179,7 +179,8 @@ public struct Opencode_Turn_StartTurnRequest: @unchecked Sendable {
     set {_uniqueStorage()._sessionID = newValue}
   }
 
-  /// The message: of type USER, complete, and without an answer. Required.
+  /// The message. Required. Either of type USER, complete, and without an answer; or of type TOOL_RESULT, or ASSISTANT with
+  /// calls that all have results. Behind the latter come at most 100 messages, of types TOOL_RESULT, SYSTEM and HOST alone.
   public var userMessageID: String {
     get {_storage._userMessageID}
     set {_uniqueStorage()._userMessageID = newValue}
@@ -196,7 +197,7 @@ public struct Opencode_Turn_StartTurnRequest: @unchecked Sendable {
   public mutating func clearSettings() {_uniqueStorage()._settings = nil}
 
   /// What happens while another turn runs. With QUEUE the message waits until its turn begins; when it is dropped, it stays
-  /// in the conversation without an answer.
+  /// in the conversation without an answer. A turn that goes on behind results never waits: as with REJECT.
   public var busyPolicy: Opencode_Turn_BusyPolicy {
     get {_storage._busyPolicy}
     set {_uniqueStorage()._busyPolicy = newValue}

@@ -15,11 +15,10 @@ _MIN_SECRET = 6
 """Shorter values of variables are words that occur everywhere."""
 
 _SECRET_NAME = re.compile(r"key|token|secret|passw|auth|credential|cookie|session", re.IGNORECASE)
-_USER = re.compile(r"(\w+://)[^/@\s]*@")
-_QUERY = re.compile(r"([?&;][^=&;#\s]+=)[^&;#\s]+")
 _KNOWN_FORM = re.compile(r"\b(?:sk|pk|rk|gh[a-z]|github_pat|xox[a-z]|glpat|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{10,}")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
-_PATH = re.compile(r"(\w+://[^/?#\s\"'<>]+)((?:/[^/?#\s\"'<>]*)+)")
+_ANY_ADDRESS = re.compile(r"(\w+://)([^/?#\s\"'<>]*)([^?#\s\"'<>]*)(?:([?#])(\S*))?")
+"""Its groups are scheme, user and host, path, and what begins the query or the fragment with the rest."""
 _HARMLESS_SEGMENT = re.compile(
     r"|v[0-9]{1,2}(alpha|beta)?|api|mcp|sse|openai|anthropic|inference|compatible-mode|paas|traces|metrics|logs|otlp"
 )
@@ -54,7 +53,7 @@ class Masking:
         for value in self._values:
             text = text.replace(value, MASK)
         if "://" in text:
-            text = _PATH.sub(_without_path, _QUERY.sub(rf"\1{MASK}", _USER.sub(rf"\1{MASK}@", text)))
+            text = _ANY_ADDRESS.sub(_masked_address, text)
         return _BEARER.sub(rf"\1 {MASK}", _KNOWN_FORM.sub(MASK, text))
 
     def variable(self, name: str) -> str:
@@ -75,7 +74,7 @@ class Masking:
         mask = self.variable if name in _NAMES_OF_VARIABLES else self.text
         match value:
             case str():
-                return mask(value)
+                return mask(_program(value) if name == "command" else value)
             case dict() if name in _NAMES_OF_VARIABLES:
                 return {one: mask(inner) for one, inner in value.items()}
             case dict():
@@ -85,6 +84,16 @@ class Masking:
         return value
 
 
-def _without_path(address: re.Match[str]) -> str:
-    segments = address[2].split("/")
-    return address[1] + "/".join(one if _HARMLESS_SEGMENT.fullmatch(one) else MASK for one in segments)
+def _masked_address(address: re.Match[str]) -> str:
+    scheme, host, path, begin, rest = address.groups(default="")
+    _, at, host = host.rpartition("@")
+    if "@" in path + rest:  # a password may have any character, so all before may be a part of it
+        at, host = "", MASK
+    path = "/".join(one if _HARMLESS_SEGMENT.fullmatch(one) else MASK for one in path.split("/"))
+    return scheme + (at and f"{MASK}@") + host + path + begin + (rest and MASK)
+
+
+def _program(command: str) -> str:
+    """Returns the first word of a command, which should be its only one."""
+    program, *arguments = command.split(maxsplit=1) or [""]
+    return f"{program} {MASK}" if arguments else program

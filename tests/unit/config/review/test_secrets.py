@@ -11,13 +11,25 @@ MASKING = Masking({"PROVIDER_KEY": "hunter-22", "HOME": "/home/someone", "SHORT_
     ("text", "shown"),
     [
         ("https://me:pass@host/v1", "https://***@host/v1"),
-        ("https://host/v1?key=abc&x=1#part", "https://host/v1?key=***&x=***#part"),
+        ("https://host/v1?key=abc&x=1#part", "https://host/v1?***"),
+        ("https://host/v1?SECRET", "https://host/v1?***"),
+        ("https://host?a=b;SECRET&SECRET", "https://host?***"),
+        ("https://host/v1#SECRET", "https://host/v1#***"),
+        ("https://host/v1?a='SECRET'", "https://host/v1?***"),
+        ("https://host/v1?#", "https://host/v1?***"),
+        ("https://host/v1? and", "https://host/v1? and"),
+        ("https://user:p@SECRET@h/mcp", "https://***@h/mcp"),
+        ("https://user:p/SECRET@h/mcp", "https://***/***/mcp"),
+        ("https://user:p?SECRET@h/mcp", "https://***?***"),
+        ("https://user:p#SECRET@h/mcp", "https://***#***"),
+        ("https://h/v1?mail=a@SECRET", "https://***/v1?***"),
+        ("'https://h/v1' and https://user@h2", "'https://h/v1' and https://***@h2"),
         ("use hunter-22 there", "use *** there"),
         ("sk-proj-abcdefghij123", "***"),
         ("Bearer abc.def", "Bearer ***"),
         ("/home/someone/turnwire.db", "/home/someone/turnwire.db"),
         ("https://host/v1", "https://host/v1"),
-        ("https://host:1/s/tok-1/mcp/?a=b", "https://host:1/***/***/mcp/?a=***"),
+        ("https://host:1/s/tok-1/mcp/?a=b", "https://host:1/***/***/mcp/?***"),
         ("is https://host/hooks/tok-1, not more", "is https://host/***/*** not more"),
         ("see http://[::1]:8000/v1beta/openai", "see http://[::1]:8000/v1beta/openai"),
         ("What is 1+1? a=b", "What is 1+1? a=b"),
@@ -40,7 +52,7 @@ def test_texts(text: str, shown: str) -> None:
         (["--header=Authorization: Bearer abc"], ["--header=***"]),
         (["-pabc", "-p=abc", "-Habc", "--Token-Abc", "--abc123"], ["***"] * 5),
         (["PASSWORD=abc", "mcp", "abc", "123456"], ["***"] * 4),
-        (["https://me:abc@host/mcp/abc?k=abc", "https://host"], ["https://***@host/mcp/***?k=***", "https://host"]),
+        (["https://me:abc@host/mcp/abc?k=abc", "https://host"], ["https://***@host/mcp/***?***", "https://host"]),
         (["x https://host/abc", "postgres://me:abc@host/db", "@abc/d1"], ["***"] * 3),
         (["-", "--", ""], ["-", "--", "***"]),
     ],
@@ -48,6 +60,21 @@ def test_texts(text: str, shown: str) -> None:
 def test_arguments(given: list[str], shown: list[str]) -> None:
     """What is known to be harmless is shown, whatever stands before it."""
     assert MASKING.value("mcp.x.args", given) == shown
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("npx", "npx"),
+        ("/opt/tools/server-1", "/opt/tools/server-1"),
+        ("npx --token SECRET", "npx ***"),
+        (" npx\tSECRET", "npx ***"),
+        ("https://me:abc@host/x SECRET", "https://***@host/*** ***"),
+    ],
+)
+def test_commands(command: str, shown: str) -> None:
+    """Arguments that were written behind the program, where they have no effect, are masked whole."""
+    assert MASKING.value("mcp.x", {"command": command}) == {"command": shown}
 
 
 def test_names_of_variables_are_shown_if_they_are_set_or_look_like_names() -> None:

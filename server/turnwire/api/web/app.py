@@ -79,7 +79,7 @@ class WebApplication:
                 await exchange.answer(500, [("content-type", "text/plain")], b"internal error\n")
 
     async def _answer(self, exchange: Exchange) -> None:
-        if exchange.path in _HEALTH_PATHS and exchange.method in ("GET", "HEAD"):
+        if exchange.path.rstrip("/") in _HEALTH_PATHS and exchange.method in ("GET", "HEAD"):
             await self._answer_health(exchange)
             return
         route = self._routes.get(exchange.path)
@@ -103,14 +103,19 @@ class WebApplication:
 
     async def _answer_health(self, exchange: Exchange) -> None:
         """Answers a load balancer, by whatever name it calls: a word about the server is no secret to any page."""
-        problem = "" if exchange.path == _ALIVE_PATH else self._not_ready()
-        body = b"" if exchange.method == "HEAD" else f"{problem or 'ok'}\n".encode()
+        if exchange.path not in _HEALTH_PATHS:  # the console's page would tell a load balancer that all is well
+            status, word = 404, f"ask for {exchange.path.rstrip('/')}"
+        elif problem := "" if exchange.path == _ALIVE_PATH else self._not_ready():
+            status, word = 503, problem
+        else:
+            status, word = 200, "ok"
+        body = b"" if exchange.method == "HEAD" else f"{word}\n".encode()
         headers = [
             ("content-type", "text/plain; charset=utf-8"),
             ("cache-control", "no-store"),
             ("x-content-type-options", "nosniff"),
         ]
-        await exchange.answer(503 if problem else 200, headers, body)
+        await exchange.answer(status, headers, body)
 
     def _not_ready(self) -> str:
         if self._is_stopping:

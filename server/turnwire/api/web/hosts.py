@@ -3,11 +3,19 @@
 import ipaddress
 from urllib.parse import urlsplit
 
+_NO_HOST = frozenset("@\\/?#")
+"""In an address, they end the name or what stands before it; readers differ in which of two names is meant then."""
+
 
 def name_of(host: str) -> str:
-    """Returns the name or address in a header `host` in lower case, without its port; "" if it has none."""
+    """Returns the name or address in a header `host` in lower case, without its port; "" if it has none.
+
+    The dot behind a full name, as in `localhost.`, is left out.
+    """
+    if not _NO_HOST.isdisjoint(host):
+        return ""
     try:
-        return urlsplit(f"//{host.strip()}").hostname or ""
+        return (urlsplit(f"//{host.strip()}").hostname or "").removesuffix(".")
     except ValueError:
         return ""
 

@@ -66,7 +66,8 @@ class Origins:
         self._allowed = frozenset(origin.lower() for origin in allowed)
         self._allows_all = EVERY_ORIGIN in self._allowed
         self._checks_host = checks_host and not self._allows_all and EVERY_HOST not in hosts
-        self._hosts = frozenset((*map(str.lower, hosts), *(urlsplit(origin).hostname for origin in self._allowed)))
+        names = (*map(str.lower, hosts), *(urlsplit(origin).hostname or "" for origin in self._allowed))
+        self._hosts = frozenset(name.removesuffix(".") for name in names) - {""}
 
     def problem(self, exchange: Exchange) -> str:
         """Returns why a page may not call; "" if it may, or if no page calls."""

@@ -91,6 +91,8 @@ async def test_health_tells_the_truth() -> None:
         (200, b"ok\n"),
     ]
     assert await _health(application, "/readyz", "HEAD") == (503, b"")
+    assert await _health(application, "/healthz/") == (404, b"ask for /healthz\n")
+    assert await _health(application, "/readyz/", "HEAD") == (404, b"")
     assert (await _health(application, "/readyz", "POST"))[0] == 405
 
 

@@ -64,6 +64,13 @@ def test_a_listener_with_tls_has_names_of_its_own() -> None:
     assert origins.problem(asked(host="chat.example", origin="https://evil.example")) != ""
 
 
+def test_a_name_may_have_the_dot_of_a_full_one() -> None:
+    """In the configuration and in what is called; no name at all is never allowed."""
+    origins = Origins([], ["turnwire.example.", ""], checks_host=True)
+    assert origins.problem(asked(host="turnwire.example")) == origins.problem(asked(host="turnwire.example.:80")) == ""
+    assert origins.problem(asked(host="a@turnwire.example")) != ""
+
+
 def test_all_names_can_be_allowed() -> None:
     """As where a proxy decides which ones there are; pages of other origins may call as little as before."""
     origins = Origins([], ["*"], checks_host=True)

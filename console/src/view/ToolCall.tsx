@@ -1,5 +1,5 @@
 // A call of a tool: what it was asked, what it logged, what it answered, and what it waits for.
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 
 import type { ToolCallState } from "../contract.js";
 import { pretty, summaryOf, visible } from "../state/arguments.js";
@@ -36,27 +36,24 @@ export function ToolCall({ call, live, sessionId, growing }: { call: ToolCallSta
   const permission = call.permissionId ? live.permissions.find((request) => request.id === call.permissionId) : undefined;
   const questions = live.questions.filter((question) => question.toolCallId === call.id);
   const waits = permission !== undefined || questions.length > 0;
-  const [open, setOpen] = useState(waits);
   const summary = useMemo(() => summaryOf(call.inputJson), [call.inputJson]);
   const failed = call.status === "error" || call.status === "cancelled";
   return (
     <>
-      <details class="call" open={waits} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <details class="call" open={waits}>
         <summary>
           <code dir="ltr">{visible(call.name)}</code>
           <span class="brief grow one-line small soft" dir="auto">{summary}</span>
           <span class={`small ${failed ? "wrong" : "soft"}`}>{stateOf(call, live, growing)}</span>
           {(call.status === "running" || waits) && <span class="dot running" />}
         </summary>
-        {(open || waits) && (
-          <div class="inside">
-            <Arguments json={call.inputJson} />
-            {call.logs.length > 0 && <Text title="Log" text={call.logs.join("\n")} />}
-            {call.output !== undefined && <Text title="Result" text={pretty(call.output)} />}
-            {call.error !== undefined && <Text title="Error" text={call.error} />}
-            <Files sessionId={sessionId} files={call.fullOutput ? [...call.files, call.fullOutput] : call.files} />
-          </div>
-        )}
+        <div class="inside">
+          <Arguments json={call.inputJson} />
+          {call.logs.length > 0 && <Text title="Log" text={call.logs.join("\n")} />}
+          {call.output !== undefined && <Text title="Result" text={pretty(call.output)} />}
+          {call.error !== undefined && <Text title="Error" text={call.error} />}
+          <Files sessionId={sessionId} files={call.fullOutput ? [...call.files, call.fullOutput] : call.files} />
+        </div>
       </details>
       {permission && <PermissionAsk key={permission.id} request={permission} call={call} />}
       {questions.map((question) => <QuestionAsk key={question.questionId} question={question} />)}

@@ -209,6 +209,10 @@ def post(bridge: str, body: bytes, secret: str = SECRET) -> int:
         return int(getattr(error, "code", 0))
 
 
+BONJOUR = "Émilie du Châtelet: Bonjour."
+"""The echo of what the second of two people said: the model learns who speaks."""
+
+
 async def test_bridge_lets_people_talk_under_their_names(served: str) -> None:
     """One conversation for a channel; an event that comes twice is answered once, over a restart of the bridge too."""
     service = ChatService()
@@ -220,7 +224,7 @@ async def test_bridge_lets_people_talk_under_their_names(served: str) -> None:
             )
             await asyncio.to_thread(service.until_posted, "Hello 世界, how are you?")
             assert await asyncio.to_thread(deliver, bridge, "E2", user="U2", text="Bonjour.") == 200
-            await asyncio.to_thread(service.until_posted, "Hello 世界, how are you?", "Bonjour.")
+            await asyncio.to_thread(service.until_posted, "Hello 世界, how are you?", BONJOUR)
             assert deliver(bridge, "E3", secret="wrong", user="U1", text="Let me in.") == 401
             assert post(bridge, b"{") == post(bridge, b"[]") == 400
             assert deliver(bridge, "E4", text="posted by the bridge itself") == 200
@@ -232,8 +236,10 @@ async def test_bridge_lets_people_talk_under_their_names(served: str) -> None:
             assert await asyncio.to_thread(deliver, bridge, "E2", user="U2", text="Bonjour.") == 200
             assert await asyncio.to_thread(deliver, bridge, "E6", user="U1", text="Again.") == 200
             with service.changed:
-                assert service.changed.wait_for(lambda: "Again." in service.posts.values(), PATIENCE_SECONDS)
-    assert list(service.posts.values()).count("Bonjour.") == 1
+                assert service.changed.wait_for(
+                    lambda: "Ada Lovelace: Again." in service.posts.values(), PATIENCE_SECONDS
+                )
+    assert list(service.posts.values()).count(BONJOUR) == 1
     async with connect(served) as client:
         sessions = await client.sessions.ListSessions(ListSessionsRequest(labels={"chat.channel": "C1"}))
         [session] = sessions.sessions

@@ -20,7 +20,6 @@ from tests.support.clients.archives import bring, export, records_in
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
-    displayed,
     file,
     messages_of,
     new_session,
@@ -196,7 +195,7 @@ async def test_slow_readers_hold_their_places_and_nothing_else(client: Client, m
             assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         else:
             break
-    assert len(await displayed(client, session_id)) == 17
+    assert len(await messages_of(client, session_id)) == 17
     slow[1].cancel()
 
 

@@ -208,7 +208,9 @@ def _lines_of(message: Message) -> list[str]:
     text = _text_of(message)
     if text.count("\n") >= MAX_LINES:
         raise ProviderRefusedRequest(f"offline models read messages of at most {MAX_LINES} lines")
-    return text.split("\n")
+    first, *others = text.split("\n")
+    unnamed = _SPEAKER.sub("", first, count=1)
+    return [unnamed if _is_directive(unnamed) else first, *others]
 
 
 def _named_file(file: File) -> Say:
@@ -256,6 +258,10 @@ def _own_answer(request: ProviderRequest, text: str) -> list[Action]:
         "length": [Say(" ".join(words[:half])), Finish(FinishReason.LENGTH)],
     }
     return answers[request.model_id]
+
+
+_SPEAKER = re.compile(r"\A[^:]{1,80}: (?=/)")
+"""A speaker's name before a directive: the core puts it before a message where there are several speakers."""
 
 
 def _directive_name(line: str) -> str:

@@ -234,6 +234,13 @@ async def test_tool_directive_calls_undeclared_tools_with_the_arguments_as_writt
     assert calls_of(items) == {"missing": '{"a": 1,', "weather": "{}"}
 
 
+async def test_a_speaker_may_stand_before_a_directive() -> None:
+    """Where there are several, their names are before what they say; before anything else they are text."""
+    items = await items_of(asking('Émilie (2): /tool missing {"a": 1}', tools=(CLOCK,)))
+    assert (text_of(items), calls_of(items)) == ("", {"missing": '{"a": 1}'})
+    assert text_of(await items_of(asking("Émilie: /unknown\nBob: /words 2"))) == "Émilie: /unknown\nBob: /words 2"
+
+
 async def test_directives_are_performed_in_order() -> None:
     """The plain lines are echoed in their places."""
     items = await items_of(asking("/reason hm\nfirst\n/words 2\nsecond\n/finish content_filter"))

@@ -1,16 +1,21 @@
 """SIGHUP: a running server reads its configuration again."""
 
 import asyncio
+import contextlib
 import dataclasses
+import errno
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import grpc
 
 from opencode.usage.usage_pb2 import ListQuotasRequest
 from tests.support.clients.conversation import answer_to, ask, model, new_session, refused, talk, turn_ended, words_of
 from tests.support.models.scripts import API_OF_PATH, Say, answer
+from tests.support.servers.commands import start_command
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect
@@ -103,6 +108,40 @@ async def test_a_good_file_takes_effect_after_any_bad_one(tmp_path: Path) -> Non
             assert problem in said
             await reload(server, file, f"[quotas]\nmax_sessions = {count}")
             assert await max_sessions(client) == count
+
+
+async def writer_of(pipe: Path) -> TextIO:
+    """Opens a named pipe as soon as somebody reads it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "w")
+            except OSError as error:
+                assert error.errno == errno.ENXIO
+                await asyncio.sleep(0.02)
+
+
+async def test_a_signal_before_the_server_listens_does_not_end_it(tmp_path: Path) -> None:
+    """It comes while the server reads its configuration, which is a pipe here so that it waits."""
+    file = tmp_path / "pipe.toml"
+    os.mkfifo(file)
+    arguments = ("--config", str(file), "--listen", "127.0.0.1:0", "--db", str(tmp_path / "turnwire.db"))
+    # A process of this one's own has the signal before it can read on.
+    server = await start_command("serve", *arguments, cwd=tmp_path, environ=os.environ, forked=False)
+    try:
+        with await writer_of(file) as pipe:
+            server.send_signal(signal.SIGHUP)
+            pipe.write("[quotas]\nmax_sessions = 5\n")
+        assert server.stderr is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while b"listening on" not in (line := await server.stderr.readline()):
+                assert line, f"the server ended with {await server.wait()}"
+        server.send_signal(signal.SIGTERM)
+        assert await server.wait() == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            server.send_signal(signal.SIGKILL)
+        await server.wait()
 
 
 async def test_running_turns_keep_their_provider(tmp_path: Path) -> None:

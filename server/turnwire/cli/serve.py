@@ -46,6 +46,8 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
     Returns:
         The exit code: 0 after a clean stop, 1 when the server could not start or continue, 2 for a wrong configuration.
     """
+    if _is_reloaded_by_hangup():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a handler; what it would read is read now anyway
     try:
         config = load_config(path, environ, options)
     except ConfigError as error:
@@ -165,10 +167,15 @@ def _stop_signal() -> asyncio.Future[str]:
     return stop
 
 
+def _is_reloaded_by_hangup() -> bool:
+    """Returns whether SIGHUP is for the configuration. On a terminal it ends the server: the terminal is gone."""
+    return not sys.stderr.isatty()
+
+
 def _reload_signal() -> asyncio.Event:
-    """Returns an event that SIGHUP sets. On a terminal it ends the server: the terminal is gone."""
+    """Returns an event that SIGHUP sets."""
     reload = asyncio.Event()
-    if not sys.stderr.isatty():
+    if _is_reloaded_by_hangup():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     return reload
 

@@ -133,7 +133,10 @@ test("what a call would write is shown once, as a file or as a change, and a clo
     assert.deepEqual(await change.locator("dl > div").allInnerTexts(), ["replace_all\ntrue", "limit\n12345678901234567890"]);
     assert.equal(await page.locator(".ask h3").first().innerText(), "May write_file run?");
     assert.doesNotMatch(await page.locator("article.answer").innerText(), /\\n/);
-    for (const name of ["Deny", "Deny"]) await page.getByRole("button", { name }).first().click();
+    for (const asks of [2, 1]) {
+      await page.getByRole("button", { name: "Deny" }).first().click();
+      await page.locator(".ask").nth(asks - 1).waitFor({ state: "detached" }); // or the next click meets the same button
+    }
     await page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
     assert.equal(await file.locator(".brief").innerText(), "notes/plan_b.md · content: 3 lines");
     assert.equal(await change.locator(".brief").innerText(), "src/a.py · replace_all: true · limit: 12345678901234567890 · old_string: 2 lines · new_string: 2 lines");

@@ -52,7 +52,7 @@ class Progress:
 
 
 class Examiner(Struct, frozen=True):
-    """Examines the databases of one version of the codec."""
+    """Examines databases."""
 
     codec: Codec
     frames: FrameReader
@@ -68,7 +68,7 @@ class Examiner(Struct, frozen=True):
         """
         with read_only(path) as db:
             version = schema_version(db)
-            examination = _Examination(self, db, version)
+            examination = _Examination(self, db)
             tally = Tally()
             tally.add(examination.findings())
             return Report(
@@ -83,17 +83,17 @@ class Examiner(Struct, frozen=True):
     def visit(self, path: Path, take: Callable[[Finding], None]) -> None:
         """Examines a database and hands each finding over as it is found, however many there are; see `examine`."""
         with read_only(path) as db:
-            for finding in _Examination(self, db, schema_version(db)).findings():
+            schema_version(db)  # refuses what cannot be examined
+            for finding in _Examination(self, db).findings():
                 take(finding)
 
 
 class _Examination:
     """One pass over one database."""
 
-    def __init__(self, examiner: Examiner, db: sqlite3.Connection, version: int) -> None:
+    def __init__(self, examiner: Examiner, db: sqlite3.Connection) -> None:
         self._examiner = examiner
         self._db = db
-        self._version = version
         self.is_complete = False
         self.rows: dict[str, int] = {}
 

@@ -104,6 +104,8 @@ class Server:
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         """Use `create_server`."""
         self._config, self._environ = config, environ
+        if config.web.listen:  # before the event loop is watched, which an import of a tenth of a second holds
+            import turnwire.api.web.server  # noqa: F401, PLC0415 - `_bind_web` takes it from there
         self._running = AsyncExitStack()
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None

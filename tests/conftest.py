@@ -3,13 +3,11 @@
 import os
 import random
 import signal
-from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
-from turnwire.event_loop.fair_loop import FairSelectorLoop
 from turnwire.telemetry.watches import memory_watch
 
 settings.register_profile("any_machine", deadline=None)
@@ -28,14 +26,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, lambda *_: None)
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLoop]]:
-    """Lets tests run on a loop like that of `turnwire serve`, for servers in their process run there too.
-
-    It is not uvloop's: tests ask whether the loop has something to do, and move its clock.
-    """
-    return {"fair": FairSelectorLoop}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Store, reading: what takes long is read beside everything else, and tenants take turns with it."""
+"""Store, reading: what takes long is read beside everything else, in order of arrival."""
 
 import asyncio
 import sqlite3
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from pathlib import Path
 
+import aiosqlite
 import msgspec
 import pytest
 
@@ -28,7 +29,7 @@ from turnwire.ports.commit import PutPermission, PutQuestion, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite import long_reads
-from turnwire.storage.sqlite.long_reads import LongReads
+from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.reading import fitting
 from turnwire.storage.sqlite.writing.writer import Other
 
@@ -48,10 +49,10 @@ async def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 class Stuck:
     """A long read that goes on until it is released."""
 
-    def __init__(self, reads: LongReads, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(self, reads: aiosqlite.Connection, tenant: str = DEFAULT_TENANT) -> None:
         """Begins to read."""
         self._may_end = threading.Event()
-        self.task = asyncio.create_task(reads.read(self._run, tenant))
+        self.task = asyncio.create_task(run(reads, self._run, tenant))
 
     def _run(self, db: sqlite3.Connection, tenant: str) -> str:
         assert self._may_end.wait(20)
@@ -89,46 +90,12 @@ async def test_small_reads_do_not_wait_for_long_ones(opened: OpenedStore) -> Non
     assert len(sessions.sessions) == len(ids) == 2  # type: ignore[arg-type, attr-defined]
 
 
-async def test_tenants_take_turns_with_long_reads(opened: OpenedStore) -> None:
-    """Whoever asks for many gets one when each of the others had one; those of one tenant go on in their order."""
-    reads, order = opened.store._reads.long, list[str]()
-
-    def note(_: sqlite3.Connection, tenant: str, number: int) -> None:
-        order.append(f"{tenant}{number}")
-
-    stuck = Stuck(reads)
-    await asyncio.sleep(0)
-    waiting = [asyncio.create_task(reads.read(note, tenant, n)) for tenant in "ab" for n in range(3)]
-    await asyncio.sleep(0)
-    waiting.append(asyncio.create_task(reads.read(note, "c", 0)))
-    await asyncio.sleep(0)
-    stuck.release()
-    await asyncio.gather(*waiting)
-    assert order == ["a0", "b0", "c0", "a1", "b1", "a2", "b2"]
-
-
-async def test_who_has_room_waits_for_one_read_of_its_tenant(opened: OpenedStore) -> None:
-    """Not for all that its tenant reads: others wait for the room meanwhile."""
-    long = opened.store._reads.long
-    first, second, third = Stuck(long), Stuck(long), Stuck(long)
-    reads = opened.store.of(DEFAULT_TENANT, has_room=True)
-    reading = asyncio.create_task(reads.callers("long", ("long_1",)))
-    while len(long._turns._waiting) < 2:
-        await asyncio.sleep(0)
-    first.release()
-    second.release()
-    assert [message.message_id for message in await reading] == ["long_1"]
-    assert not third.task.done()
-    third.release()
-    await third.task
-
-
 async def test_a_caller_that_is_gone_keeps_nobody_waiting(opened: OpenedStore) -> None:
     """A read that waits is given up; one that runs goes on alone, and the next one follows it."""
     reads = opened.store._reads.long
     running = Stuck(reads)
     await asyncio.sleep(0)
-    waiting, last = Stuck(reads), asyncio.create_task(reads.read(lambda _, tenant: tenant, "t"))
+    waiting, last = Stuck(reads), asyncio.create_task(run(reads, lambda _, tenant: tenant, "t"))
     await asyncio.sleep(0)
     for gone in (running.task, waiting.task):
         gone.cancel()
@@ -145,7 +112,7 @@ async def test_an_error_of_a_long_read_is_its_callers(opened: OpenedStore) -> No
     def fail(_: sqlite3.Connection, tenant: str) -> None:
         raise LookupError(tenant)
 
-    failing, next_one = (asyncio.create_task(reads.read(one, "t")) for one in (fail, lambda _, tenant: tenant))
+    failing, next_one = (asyncio.create_task(run(reads, one, "t")) for one in (fail, lambda _, tenant: tenant))
     with pytest.raises(LookupError):
         await failing
     assert await next_one == "t"

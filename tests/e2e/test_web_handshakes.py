@@ -22,7 +22,7 @@ from turnwire.api.web.http import handshakes
 from turnwire.api.web.http.certificates import WebCertificates
 from turnwire.api.web.protocols.call import Gatekeeper
 from turnwire.api.web.server import WebServer, WebSettings
-from turnwire.event_loop.fair_loop import FairSelectorLoop, fair_loop
+from turnwire.cli.serve import new_event_loop
 
 AUTHORITY = Authority("Turnwire tests")
 CONNECTIONS = 60
@@ -137,7 +137,7 @@ def _wait_for_room(listener: Listener) -> None:
     pytest.fail("there is no room after clients have left")
 
 
-of_both_loops = pytest.mark.parametrize("make_loop", [fair_loop, FairSelectorLoop], ids=["serve", "asyncio"])
+of_both_loops = pytest.mark.parametrize("make_loop", [new_event_loop, asyncio.new_event_loop], ids=["serve", "asyncio"])
 
 
 @pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])

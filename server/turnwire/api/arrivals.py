@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
-from turnwire.domain.incremental.turns import Turns
+from turnwire.api.turns import Turns
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
 
 from turnwire.api import audit
-from turnwire.api.admission import Admission
+from turnwire.api.access import Access
 from turnwire.api.bounds.answers import Answer, Answers, WhenSent
 from turnwire.api.bounds.load import Load
 from turnwire.api.bounds.receiving import CallerGone
@@ -36,8 +36,8 @@ from turnwire.domain.errors import (
     Unauthenticated,
 )
 from turnwire.domain.ids import new_id
+from turnwire.domain.networks import network_of
 from turnwire.domain.principal import ANONYMOUS, Principal, Role
-from turnwire.event_loop.owner import network_of, own
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 from turnwire.ports.telemetry.line_limit import LineLimit
 from turnwire.ports.telemetry.observer import NoObserver, Observer
@@ -120,7 +120,7 @@ class Gate:
         count: Counts a request of a tenant; raises QuotaExceeded when it has no more.
         observer: Gets a report of each call.
         """
-        self._admission = Admission(authenticator)
+        self._access = Access(authenticator)
         self._load = load
         self.copying = load.copying
         """Is asked before a request is taken from gRPC."""
@@ -191,7 +191,7 @@ class Gate:
                     sent = stack.enter_context(contextlib.closing(self._answers.stream(client, outlet.send)))
 
                     async def send(answer: Answer) -> None:
-                        await self._admission.check_still_valid(caller)
+                        await self._access.check_still_valid(caller)
                         if answer is STREAM_OPEN:
                             await outlet.open()
                         else:
@@ -211,9 +211,8 @@ class Gate:
                 self._load.leave(taken)
 
     def _enter(self, name: str, caller: Caller) -> int:
-        """Counts the call, and makes what follows work of its connection. Raises _Refused: there are too many."""
+        """Counts the call. Raises _Refused: there are too many."""
         connection = caller.connection()
-        own(connection)
         try:
             return self._load.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK, connection=connection)
         except LimitReached as error:  # a line for each would be one more burden
@@ -278,7 +277,7 @@ class Gate:
 
     async def _admit(self, name: str, least_role: Role, caller: Caller, call: "_Call | None" = None) -> Principal:
         try:
-            principal = await self._admission.admit(name, least_role, caller)
+            principal = await self._access.admit(name, least_role, caller)
         except Unauthenticated as error:
             raise await self._refused(error, name, caller, error.cause, of=network_of(caller.address())) from None
         except TooManySignIns as error:

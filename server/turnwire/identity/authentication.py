@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnwire.domain.errors import Unauthenticated
+from turnwire.domain.networks import network_of
 from turnwire.domain.principal import ANONYMOUS, Principal
-from turnwire.event_loop.owner import network_of
 from turnwire.identity.access_tokens import PREFIX
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.own_tokens import OwnTokens

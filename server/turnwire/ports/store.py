@@ -343,8 +343,8 @@ class TenantStore(ArchivableStore, Protocol):
 class Store(StagingStore, Protocol):
     """Keeps the sessions of all tenants. Every method may raise a `StorageError`. Reads are safe to cancel."""
 
-    def of(self, tenant: str, *, has_room: bool = False) -> TenantStore:
-        """Returns the only reads of what a tenant has; with room that others wait for, they wait for few others."""
+    def of(self, tenant: str) -> TenantStore:
+        """Returns the only reads of what a tenant has."""
         ...
 
     def commit(self, commit: Commit) -> "Future[Committed]":

@@ -113,7 +113,7 @@ class FakeStore:
 
     token_key = bytes(32)
 
-    def of(self, tenant: str, *, has_room: bool = False) -> "FakeStore":
+    def of(self, tenant: str) -> "FakeStore":
         """Returns the same store, which has one tenant."""
         return self
 

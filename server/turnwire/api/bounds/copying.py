@@ -12,8 +12,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from turnwire.event_loop.owner import for_all
-
 T = TypeVar("T")
 
 COPIED_BYTES = 2**20
@@ -119,7 +117,7 @@ class Copying:
         if message.cancelled() or message.exception() is not None:
             reading.close()
             return
-        task = asyncio.create_task(self._copy(reading, connection), name="late request", context=for_all())
+        task = asyncio.create_task(self._copy(reading, connection), name="late request")
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 

@@ -17,9 +17,9 @@ from datetime import timedelta
 from turnwire.api.bounds.connections.unfinished import Unfinished
 from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.peers import Resets
+from turnwire.api.turns import Turns
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
-from turnwire.domain.incremental.turns import Turns
-from turnwire.event_loop.owner import NOBODY, OWNER, for_all, group_of
+from turnwire.domain.networks import network_of_peer
 
 QUICK_SECONDS = 0.05
 """How long a request may take to arrive and keep its place. One that its client has sent is there sooner, also when the
@@ -183,7 +183,6 @@ class Receiving:
         is_large = await self._place(connection)
         reading = _Reading(connection, asyncio.timeout(None), is_large=is_large)
         self._placed[reading] = None
-        owner = OWNER.set(NOBODY)  # others wait for its place, so it does not wait for all that its owner has to do
         seconds = LARGE_SECONDS if is_large else QUICK_SECONDS
         timer = asyncio.get_running_loop().call_later(seconds, self._is_late, reading)
         try:
@@ -197,7 +196,6 @@ class Receiving:
                 raise
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
         finally:
-            OWNER.reset(owner)
             timer.cancel()
             self._leave(reading)
             self._forget(reading)
@@ -221,7 +219,7 @@ class Receiving:
         while waiting := next((line for line in (self._behind, self._large, self._waiting) if line.count), None):
             most = waiting.owner_of_most()
             has_fewer = waiting.count_of(connection) + 1 < waiting.count_of(most)
-            if waiting is not self._behind and not has_fewer and group_of(most) == group_of(connection):
+            if waiting is not self._behind and not has_fewer and network_of_peer(most) == network_of_peer(connection):
                 return False
             turn = waiting.take_newest(most)
             if not turn.done():
@@ -290,7 +288,7 @@ class Receiving:
         self._leave(reading)
         reading.scope.reschedule(now + RECEIVE_SECONDS)
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look(), name="slow requests", context=for_all())
+            self._looking = asyncio.create_task(self._look(), name="slow requests")
         if len(self._slow) > MAX_SLOW:
             [(most, _)] = self._slow_of.most_common(1)
             ended = next(one for one in reversed(self._slow) if one.connection == most)

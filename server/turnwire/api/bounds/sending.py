@@ -16,7 +16,7 @@ from turnwire.api.bounds.copying import Copying
 from turnwire.api.bounds.receiving import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
 from turnwire.domain.incremental.room import Room
-from turnwire.event_loop.owner import NOBODY, OWNER, group_of
+from turnwire.domain.networks import network_of_peer
 
 SMALL_BYTES = 16 * 1024
 """Answers up to this size have no place: 10,000 watches may have one each."""
@@ -97,16 +97,9 @@ class Sending:
 
     @contextlib.asynccontextmanager
     async def making(self, client: Client) -> AsyncIterator[None]:
-        """Is entered while an answer is made that may be large. Addresses have turns. Safe to cancel.
-
-        Others wait for the end, so that is nobody's work: it does not wait for all else that its owner has to do.
-        """
-        async with self._making.held(group_of(client.connection)):
-            owner = OWNER.set(NOBODY)
-            try:
-                yield
-            finally:
-                OWNER.reset(owner)
+        """Is entered while an answer is made that may be large. Addresses have turns. Safe to cancel."""
+        async with self._making.held(network_of_peer(client.connection)):
+            yield
 
     def check(self, client: Client) -> None:
         """Raises TooManyCalls when a client was refused a place and none became free since.

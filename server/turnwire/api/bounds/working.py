@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 from turnwire.api.bounds.sending import Client
 from turnwire.api.bounds.shared_bytes import SharedBytes
 from turnwire.domain.incremental.shares import Shares
+from turnwire.domain.networks import network_of_peer
 from turnwire.domain.text import WIDEST_BYTES
-from turnwire.event_loop.owner import group_of
 
 COUNTED_BYTES = 4096
 """A smaller request has no part in this: a call takes several times as much by itself."""
@@ -86,7 +86,7 @@ class Working:
         if size < COUNTED_BYTES:
             yield _directly
             return
-        owner = f"{group_of(client.connection)} {client.tenant}"
+        owner = f"{network_of_peer(client.connection)} {client.tenant}"
         room = self._large if size > LARGE_BYTES else self._others
         wanted = [(room, min(size * MEMORY_OF_BYTE, room.max_bytes))]
         if only_reads and room is self._large:

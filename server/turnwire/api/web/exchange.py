@@ -10,7 +10,7 @@ from turnwire.api.bounds.receiving import CallerGone
 from turnwire.api.bounds.shared_bytes import SharedBytes
 from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
-from turnwire.event_loop.owner import group_of
+from turnwire.domain.networks import network_of_peer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -80,7 +80,7 @@ class Exchange:
             raise TooLarge
         chunks: list[bytes] = []
         try:
-            async with self._bodies.part(group_of(self.connection())) as part:
+            async with self._bodies.part(network_of_peer(self.connection())) as part:
                 while True:
                     event = await self._receive()
                     if event["type"] == "http.disconnect":

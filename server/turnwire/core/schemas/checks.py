@@ -12,7 +12,6 @@ import msgspec
 
 from turnwire.core.schemas.compiled import MAX_STEPS, Schema, compile_schema
 from turnwire.core.schemas.steps import Steps, TooCostlyError
-from turnwire.domain.incremental.fairness import OneAtATime
 
 INLINE_CHARS = 4096
 """Longer values are checked on the thread."""
@@ -76,7 +75,7 @@ def _nodes_of(text: str, schema: Schema) -> int:
 
 
 class SchemaChecks:
-    """Checks on a thread of their own: one piece of work at a time, at most half a second; tenants take turns.
+    """Checks on a thread of their own: one piece of work after the other, at most half a second each.
 
     File reads, name look-ups and the storage have other threads. Used on the event loop only.
     """
@@ -84,7 +83,7 @@ class SchemaChecks:
     def __init__(self) -> None:
         """The thread starts with the first check."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="schemas")
-        self._turns = OneAtATime()
+        self._one_at_a_time = asyncio.Lock()
         self._rests_until = 0.0
         self._kept, self._kept_of_server = _Kept(MAX_KEPT_NODES), _Kept(MAX_KEPT_NODES)
 
@@ -136,7 +135,7 @@ class SchemaChecks:
             with contextlib.suppress(TooCostlyError):
                 return _problem_of_value(schema, value_json, INLINE_STEPS)
         with contextlib.suppress(TooCostlyError):
-            return await self._run(tenant, _problem_of_value, schema, value_json, MAX_STEPS)
+            return await self._run(_problem_of_value, schema, value_json, MAX_STEPS)
         return ""
 
     async def _compiled(self, tenant: str, text: str, left: int) -> tuple[Schema | None, int]:
@@ -144,13 +143,14 @@ class SchemaChecks:
         known = Schema(None) if not text else self._kept_of_server.get(text) or self._kept.get(text)
         if known is not None:
             return known, 0
-        schema, used = await self._run(tenant, _compile, text, left)
+        schema, used = await self._run(_compile, text, left)
         if schema is not None:
             (self._kept if tenant else self._kept_of_server).add(text, schema)
         return schema, used
 
-    async def _run(self, tenant: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._turns.run(tenant, partial(self._work, partial(function, *args, **kwargs)))
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self._one_at_a_time:
+            return await self._work(partial(function, *args, **kwargs))
 
     async def _work(self, work: Callable[[], T]) -> T:
         """Does work on the thread, which has half of the time: it takes the interpreter from everybody else."""

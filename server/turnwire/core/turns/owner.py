@@ -36,7 +36,6 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.incremental.room import Room
 from turnwire.domain.incremental.slices import at_once
-from turnwire.event_loop.owner import own_if_nobody
 from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
@@ -256,7 +255,6 @@ class SessionTurns:
 
     async def _run_turns(self, place: Place | None, run: TurnRun) -> None:
         """Runs a turn, then the queue."""
-        own_if_nobody(f"turns of {run.turn.tenant}")  # those that go on after a restart
         leave_trace()  # each turn has its own place in a trace, whichever call started this task
         while place is not None:
             with turn_span(self._environment.tracer, run.turn) as span:

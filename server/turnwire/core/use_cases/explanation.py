@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial
 
 from msgspec import Struct
 
@@ -26,7 +25,6 @@ from turnwire.core.use_cases.choices import (
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.incremental.fairness import OneAtATime
 from turnwire.domain.principal import Principal
 from turnwire.domain.repairs import Repair
 
@@ -62,14 +60,14 @@ class ContextExplainer:
     """Explains requests without sending or storing anything."""
 
     def __init__(self, environment: Environment) -> None:
-        """Takes the ports and settings. `_turns` lets one request be made at a time, for it may be large."""
+        """Takes the ports and settings. `_one_at_a_time` lets one request be made at a time, for it may be large."""
         self._environment = environment
-        self._turns = OneAtATime()
+        self._one_at_a_time = asyncio.Lock()
 
     async def explain(self, principal: Principal, request: ExplainRequest) -> ContextExplanation:
         """Returns what a model would be sent if a turn of the session began now. Safe to cancel.
 
-        One request is made at a time, and tenants take turns: it may be as large as the conversation.
+        One request is made at a time: it may be as large as the conversation.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -88,7 +86,8 @@ class ContextExplainer:
             turn = self._turn(request.turn, session, agent, model)
         readable, limits = readable_files(environment, session), environment.settings.limits
         contents = await load_contents(request.parts, readable, limits, request.turn.size_bytes)
-        return await self._turns.run(session.tenant, partial(self._explanation, principal, turn, contents))
+        async with self._one_at_a_time:
+            return await self._explanation(principal, turn, contents)
 
     async def _explanation(self, principal: Principal, turn: Turn, contents: Contents) -> ContextExplanation:
         environment, model = self._environment, turn.model

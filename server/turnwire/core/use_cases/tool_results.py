@@ -107,7 +107,7 @@ class ToolResults:
             reads = self._environment.store.of(principal.tenant)
             sizes = await reads.caller_sizes(message.session_id, part_ids, call_ids)
             async with self._environment.beginnings.to_read(principal.tenant, sum(sizes.values())):
-                reads = self._environment.store.of(principal.tenant, has_room=True)
+                reads = self._environment.store.of(principal.tenant)
                 callers = await reads.callers(message.session_id, sizes) if sizes else ()
                 ended = [stored for stored in callers if stored.turn_id not in changing]
                 yield fold_results(name_calls(message, callers), ended, now)

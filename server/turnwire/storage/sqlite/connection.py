@@ -8,7 +8,6 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextvars import Context
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -16,8 +15,6 @@ import aiosqlite
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
-from turnwire.domain.incremental.turns import Turns
-from turnwire.event_loop.owner import OWNER
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
@@ -30,10 +27,8 @@ BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
 
 READS_AT_ONCE = 8
-"""Reads that the thread of a connection has: it never waits for the event loop, and no read waits for many others."""
-
-_SKIPPED = 256
-"""Reads whose callers have left that are passed over at once: thousands of callers may leave together."""
+"""Reads that the thread of a connection has: it never waits for the event loop, and a read whose caller leaves before
+that is not carried out."""
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
@@ -97,57 +92,19 @@ class _Call(Generic[T]):
 
 
 class ReadingConnection(aiosqlite.Connection):
-    """A connection that reads, for owners (`event_loop/owner.py`) in turns.
-
-    A thread takes functions in the order in which they come. So a read would wait for those of thousands of calls that
-    somebody else has made at once. Here the thread has a few, and the others wait by owner.
-    """
+    """A connection that reads, in order of arrival, with a bounded number of reads handed to its thread."""
 
     def __init__(self, path: Path) -> None:
         """Takes the database; await the connection to open it."""
         open_database = functools.partial(sqlite3.connect, path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
         super().__init__(open_database, iter_chunk_size=64)
-        self._free = READS_AT_ONCE
-        self._waiting = Turns[_Read]()
-        self._nobodys = Context()
+        self._places = asyncio.Semaphore(READS_AT_ONCE)
 
     async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Runs a function on the thread when it is its owner's turn."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def run_unless_cancelled() -> T | None:
-            return None if future.cancelled() else fn(*args, **kwargs)
-
-        if self._free:
-            self._free -= 1
-            self._begin((future, run_unless_cancelled))
-        else:
-            self._waiting.add(OWNER.get(), (future, run_unless_cancelled))
-        return await future
-
-    def _begin(self, read: "_Read") -> None:
-        """Gives a read to the thread. It has a place until it is done, or its caller has left."""
-        # others wait for the place, so it is given up as nobody's work; nor does a read wait for its caller to begin it
-        read[0].add_done_callback(self._give_back, context=self._nobodys)
-        if self._running and self._connection:
-            self._tx.put_nowait(read)
-        else:
-            read[0].set_exception(ValueError("the connection is closed"))
-
-    def _give_back(self, _: object) -> None:
-        for _turn in range(_SKIPPED):
-            if not self._waiting.count:
-                self._free += 1
-                return
-            _owner, read = self._waiting.take()
-            if not read[0].done():  # else its caller has left
-                self._begin(read)
-                return
-        asyncio.get_running_loop().call_soon(self._give_back, None, context=self._nobodys)
-
-
-_Read = tuple[asyncio.Future[Any], Callable[[], Any]]
-"""A future, and the function whose result it gets."""
+        """Runs a function on the thread when it has a place there. Safe to cancel."""
+        async with self._places:
+            result: T = await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+            return result
 
 
 @contextlib.contextmanager

@@ -34,7 +34,6 @@ from turnwire.storage.sqlite.care.shrinking import shrinking
 from turnwire.storage.sqlite.connection import ProcessLock, empty_log, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.log.retention import retaining
-from turnwire.storage.sqlite.long_reads import LongReads
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.schema import migrate
@@ -162,17 +161,17 @@ class SqliteStore:
         steps: list[Steps] = [retention, index_upkeep, removal, shrinking(writing), FileWatch(writer)]
         for work in steps:
             work.start()
-        uploads, aside, searches = SqliteUploads(writer, reading, removal), LongReads(long), Searches(searching)
-        reads = Reads(reading, aside, writer, sessions, accounts, searches, codec, settings.path)
+        uploads, searches = SqliteUploads(writer, reading, removal), Searches(searching)
+        reads = Reads(reading, long, writer, sessions, accounts, searches, codec, settings.path)
         return cls(files, lock, opened, steps, reads, uploads=uploads, timelines=timelines, token_key=key)
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
         return self._writer.commit(commit)
 
-    def of(self, tenant: str, *, has_room: bool = False) -> TenantReads:
+    def of(self, tenant: str) -> TenantReads:
         """Returns the reads of what a tenant has."""
-        return TenantReads(self._reads, tenant, has_room=has_room)
+        return TenantReads(self._reads, tenant)
 
     async def staged_sessions(self) -> tuple[tuple[str, str], ...]:
         """Returns the ids of sessions that are not all there."""

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from turnwire.event_loop.owner import own
 from turnwire.ports.telemetry.tracing import current_span
 from turnwire.ports.tools import (
     Ask,
@@ -277,7 +276,6 @@ class McpConnection:
         return f"the MCP server {self._name!r} was lost during the call: {self._lost or self._error or 'it stopped'}"
 
     async def _own(self) -> None:
-        own(f"mcp {self._name}")
         failures = 0
         while True:
             try:

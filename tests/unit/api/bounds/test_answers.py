@@ -17,7 +17,6 @@ from turnwire.api.bounds.unread import CALL_BYTES
 from turnwire.api.rights import MAKES_OBJECTS
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.limits import Limits
-from turnwire.event_loop.owner import NOBODY, OWNER, own
 
 SIZE = 100_000
 
@@ -61,20 +60,17 @@ async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Loa
 
 
 async def test_addresses_have_turns_to_make_lists(answers: Answers) -> None:
-    """Of which few are made at a time. That is nobody's work: others wait for its end."""
+    """Of which few are made at a time."""
     name, begun, ended = min(MAKES_OBJECTS), list[str](), asyncio.Event()
 
     async def call(connection: str) -> None:
-        own(connection)
 
         async def run() -> bytes:
             begun.append(connection)
-            assert OWNER.get() == NOBODY
             await ended.wait()
             return b""
 
         await answers.one(name, run, Client("", connection), lambda _: None)
-        assert OWNER.get() == connection
 
     calls = [asyncio.create_task(call(f"ipv4:10.0.0.1:{port}")) for port in range(20)]
     await settled()

@@ -238,8 +238,8 @@ async def test_what_is_kept_has_a_bound(monkeypatch: pytest.MonkeyPatch, counted
     assert len(counted) > before
 
 
-async def test_tenants_take_turns_with_their_schemas() -> None:
-    """One that brings many waits for those of others in between."""
+async def test_a_check_waits_for_those_before_it_alone() -> None:
+    """Who brings many schemas one after the other has others in between."""
     mine, order = SchemaChecks(), list[str]()
 
     async def check(tenant: str, *schemas: str) -> None:

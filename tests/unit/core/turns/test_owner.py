@@ -22,7 +22,6 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition, Turn, TurnStatus
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.domain.limits import Limits
-from turnwire.event_loop.owner import OWNER, own
 from turnwire.ports.commit import Committed, PutTurn
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta
 
@@ -92,7 +91,6 @@ async def test_turns_that_the_stop_cuts_off_end_in_rounds_of_their_own() -> None
 
     async def close() -> None:
         nonlocal rounds
-        own(f"turns of {place.turn.tenant}")
         closing = asyncio.ensure_future(turns.aclose())
         while not closing.done():
             await asyncio.sleep(0)
@@ -310,29 +308,3 @@ async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
         await asyncio.sleep(0)
     assert await closing == LeftTurns(running=1, queued=0)
     assert [what for what, _ in observer.turns] == ["started"]
-
-
-async def test_a_turn_is_work_of_who_asked_for_it() -> None:
-    """Those that nobody's call has begun, as after a start, are work of their tenant together."""
-    owners = list[str]()
-
-    class Ends(RecordingObserver):
-        def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
-            owners.append(OWNER.get())
-
-    sessions = {name: make_session(name) for name in ("ses_0", "ses_1", "ses_2")}
-    providers = FakeProviders(FakeProvider([TextDelta(0, "all")]))
-    turns = Turns(make_environment(FakeStore(sessions_by_id=sessions), providers, observer=Ends()))
-    tenant = make_turn("trn").tenant
-
-    async def start(session_id: str, owner: str) -> None:
-        own(owner)
-        turn = make_turn(f"trn_{session_id}", session_id=session_id, user_message_id=f"msg_{session_id}")
-        with turns.reserve(turn, make_message(f"msg_{session_id}", session_id=session_id), BusyPolicy.QUEUE) as place:
-            turns.start(place, Work((PutTurn(place.turn),)) + place.work)
-
-    for session_id, owner in zip(sessions, ("a connection", "", ""), strict=True):
-        await asyncio.create_task(start(session_id, owner))
-    await settled()
-    await turns.aclose()
-    assert sorted(owners) == ["a connection", f"turns of {tenant}", f"turns of {tenant}"]

@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.fakes.loop import settled
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
-from turnwire.event_loop.owner import own
 from turnwire.storage.sqlite.care.shrinking import INCREMENTAL
 from turnwire.storage.sqlite.connection import (
     PAGE_BYTES,
@@ -94,10 +93,9 @@ class Held:
         self.order: list[str] = []
 
     def read(self, owner: str) -> "asyncio.Task[None]":
-        """Begins a read of an owner, which notes when it runs."""
+        """Begins a read, which notes when it runs."""
 
         async def reading() -> None:
-            own(owner)
             await run(self.connection, lambda _: self.order.append(owner))
 
         return asyncio.create_task(reading())
@@ -117,20 +115,20 @@ async def held(tmp_path: Path) -> AsyncIterator[Held]:
     await connection.close()
 
 
-async def test_a_read_does_not_wait_for_those_of_others(held: Held) -> None:
-    """But for the few that the thread has already. Those of one owner keep their order."""
-    many = [held.read("many") for _ in range(100)]
-    await settled()
-    few = [held.read("few") for _ in range(2)]
+async def test_reads_run_in_order_of_arrival(held: Held) -> None:
+    """Also those that the thread does not have yet."""
+    names = [str(number) for number in range(3 * READS_AT_ONCE)]
+    reads = [held.read(name) for name in names]
     await settled()
     held.goes_on.set()
-    await asyncio.gather(*many, *few)
-    assert len(held.order) == 102
-    assert held.order[: READS_AT_ONCE + 4].count("few") == 2
+    await asyncio.gather(*reads)
+    assert held.order == names
 
 
 async def test_a_read_whose_caller_has_left_does_not_run(held: Held) -> None:
-    """Whether the thread has it or not; its place is another's."""
+    """Unless the thread has it already."""
+    begun = [held.read("begun") for _ in range(READS_AT_ONCE - 1)]
+    await settled()
     reads = [held.read("one") for _ in range(3 * READS_AT_ONCE)]
     await settled()
     for one in reads:
@@ -138,22 +136,8 @@ async def test_a_read_whose_caller_has_left_does_not_run(held: Held) -> None:
     await asyncio.wait(reads)
     last = held.read("last")
     held.goes_on.set()
-    await last
-    assert held.order == ["last"]
-
-
-async def test_thousands_who_leave_are_passed_over_a_few_at_a_time(held: Held) -> None:
-    """And who comes behind them is served."""
-    reads = [held.read("one") for _ in range(3000)]
-    await settled()
-    for one in reads:
-        one.cancel()
-    last = held.read("one")
-    held.goes_on.set()
-    await asyncio.wait([*reads, last])
-    again = [held.read("two") for _ in range(20)]
-    await asyncio.wait(again)
-    assert held.order == ["one", *["two"] * 20]
+    await asyncio.gather(last, *begun)
+    assert held.order == ["begun"] * len(begun) + ["last"]
 
 
 async def test_a_closed_connection_refuses_those_that_waited(held: Held) -> None:

@@ -104,7 +104,7 @@ class Place:
         """
         if not self.is_outline:
             return
-        reads, session_id = store.of(self.turn.tenant, has_room=True), self.turn.session_id
+        reads, session_id = store.of(self.turn.tenant), self.turn.session_id
         turn = await reads.turn(session_id, self.turn.turn_id)
         message = await reads.message(session_id, self.message.message_id)
         self.turn, self.message, self.is_outline = turn, message, False

@@ -72,7 +72,7 @@ class WaitingPlaces:
 
         Raises StorageError.
         """
-        store = self._store.of(turn.tenant, has_room=True)
+        store = self._store.of(turn.tenant)
         try:
             await store.alternatives(turn.session_id, AlternativesOf(turn.regenerates), Page(size=1))
             return await store.message(turn.session_id, turn.regenerates)

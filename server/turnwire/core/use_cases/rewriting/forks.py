@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +24,6 @@ from turnwire.domain.conversation.events import ConversationChange, Conversation
 from turnwire.domain.conversation.messages import MessageStatus, Origin
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import StorageError, TurnInProgress
-from turnwire.domain.incremental.fairness import OneAtATime
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutSession, PutTurn
 
@@ -58,8 +56,8 @@ class SessionForks:
         self._requests = requests
         self._reservations = reservations
         self._staging = staging
-        self._at_a_time = OneAtATime()
-        """A copy is in memory whole while it is made, so only one is; tenants take turns."""
+        self._one_at_a_time = asyncio.Lock()
+        """A copy is in memory whole while it is made, so only one is at a time."""
         self._uncancelled = Uncancelled()
 
     async def fork(self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange) -> Fork:
@@ -82,10 +80,12 @@ class SessionForks:
             QuotaExceeded: the tenant has no room for the copy.
             StorageError: the session could not be read, or the copy not be stored.
         """
-        fork = partial(self._fork, principal, session_id, through_message_id, change)
-        made = await self._requests.once(
-            principal, change, self._uncancelled, lambda: self._at_a_time.run(principal.tenant, fork)
-        )
+
+        async def fork() -> Fork:
+            async with self._one_at_a_time:
+                return await self._fork(principal, session_id, through_message_id, change)
+
+        made = await self._requests.once(principal, change, self._uncancelled, fork)
         return await self._earlier(principal, session_id, made) if isinstance(made, Receipt) else made
 
     async def aclose(self) -> None:

@@ -94,7 +94,7 @@ class LateTurns:
         environment = self._environment
         session = await environment.session(principal, session_id)
         await check_tools(environment, principal.tenant, answer.tools, "settings.tools")
-        store = environment.store.of(principal.tenant, has_room=True)
+        store = environment.store.of(principal.tenant)
         async with environment.beginnings.for_question(store, principal.tenant, session_id, message_id):
             for _ in range(MAX_ATTEMPTS):
                 question = await store.question(session_id, message_id)

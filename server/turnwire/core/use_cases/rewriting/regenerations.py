@@ -125,7 +125,7 @@ class Regenerations:
 
     async def _question(self, principal: Principal, asked: Regeneration) -> _Question:
         """Returns the question that a request is about; raises what `regenerate` does about it."""
-        store = self._environment.store.of(principal.tenant, has_room=True)
+        store = self._environment.store.of(principal.tenant)
         head = (await store.session(asked.session_id)).head_sequence
         message = await store.message(asked.session_id, asked.message_id)
         if message.type is MessageType.ASSISTANT and message.answers_message_id:

@@ -116,7 +116,7 @@ class Titles:
 
     async def _words(self, turn: Turn) -> str:
         """Returns what the model reads; "" when there is nothing. The messages that it is of may be large."""
-        store = self._environment.store.of(turn.tenant, has_room=True)
+        store = self._environment.store.of(turn.tenant)
         session_id, message_id = turn.session_id, turn.user_message_id
         async with self._environment.beginnings.for_question(store, turn.tenant, session_id, message_id):
             asked = await store.question(session_id, message_id)

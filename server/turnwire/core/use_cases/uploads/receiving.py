@@ -15,7 +15,6 @@ from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge
 from turnwire.domain.incremental.room import Room
 from turnwire.domain.principal import Principal
-from turnwire.event_loop.owner import for_all
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 
@@ -148,7 +147,6 @@ class Uploads:
             task = self._completing[key] = asyncio.create_task(
                 self._complete(upload),
                 name="upload digest",
-                context=for_all(),  # others wait for it
             )
             task.add_done_callback(lambda done: self._complete_ended(key, done))
         return await asyncio.shield(task)

@@ -9,7 +9,6 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
 from turnwire.storage.histories import History, HistoryCache, check_conversation, message_bytes
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.long_reads import LongReads
 from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.fitting import fitting
@@ -31,7 +30,7 @@ class Conversations:
     """Reads conversations, and keeps them in memory. Used on the event loop only."""
 
     def __init__(
-        self, connection: aiosqlite.Connection, long: LongReads, writer: GroupWriter, kept: HistoryCache
+        self, connection: aiosqlite.Connection, long: aiosqlite.Connection, writer: GroupWriter, kept: HistoryCache
     ) -> None:
         """Args:
         connection: Reads what is short.
@@ -54,7 +53,7 @@ class Conversations:
                     return tuple(history.messages)
         finally:
             self._kept.release(session_id, history)
-        return await self._long.read(queries.history, tenant, session_id)
+        return await run(self._long, queries.history, tenant, session_id)
 
     async def kept_bytes(self, tenant: str, session_id: str) -> int | None:
         """Returns about how much memory the conversation takes; None when it has to be counted in the database."""
@@ -85,7 +84,7 @@ class Conversations:
             found, is_last = await run(self._connection, _page, tenant, session_id, 0, known)
             size = _size_of(found)
             while not is_last:
-                page, is_last = await self._long.read(_page, tenant, session_id, found[-1][1], known)
+                page, is_last = await run(self._long, _page, tenant, session_id, found[-1][1], known)
                 found += page
                 size += _size_of(page)
                 check_conversation(size)

@@ -44,7 +44,7 @@ from turnwire.storage.sqlite.histories.reading import Conversations
 from turnwire.storage.sqlite.listing.pages import session_page
 from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
 from turnwire.storage.sqlite.log import replay
-from turnwire.storage.sqlite.long_reads import LongReads, unless_long
+from turnwire.storage.sqlite.long_reads import unless_long
 from turnwire.storage.sqlite.open_calls import listing
 from turnwire.storage.sqlite.reading import archives, displays, fitting, queries, usage, waiting
 from turnwire.storage.sqlite.searching.reader import Searches
@@ -60,7 +60,7 @@ class Reads:
     """What every read needs, whoever it is for."""
 
     connection: aiosqlite.Connection
-    long: LongReads
+    long: aiosqlite.Connection
     """For what may take long; all else would wait behind it."""
     writer: GroupWriter
     cache: SessionCache
@@ -74,11 +74,10 @@ class Reads:
 class TenantReads:
     """Implements `ports.store.TenantStore`; see there for every method. Costs next to nothing to make."""
 
-    __slots__ = ("_has_room", "_reads", "_tenant")
+    __slots__ = ("_reads", "_tenant")
 
-    def __init__(self, reads: Reads, tenant: str, *, has_room: bool = False) -> None:
-        """Takes whose sessions to read, and whether others wait for room that the caller has."""
-        self._has_room = has_room
+    def __init__(self, reads: Reads, tenant: str) -> None:
+        """Takes whose sessions to read."""
         self._reads = reads
         self._tenant = tenant
 
@@ -108,14 +107,14 @@ class TenantReads:
 
         async def look(wanted: SessionFilter, place: Place | None, room: Room) -> Step:
             if page.size is None:
-                return await self._reads.long.read(step, self._tenant, wanted, place, room)
+                return await run(self._reads.long, step, self._tenant, wanted, place, room)
             return await run(self._reads.connection, step, self._tenant, wanted, place, room)
 
         return await session_page(look, self._tenant, wanted, page)
 
     async def session_ids(self) -> tuple[str, ...]:
         """Returns the ids of all sessions."""
-        return await self._reads.long.read(archives.session_ids, self._tenant)
+        return await run(self._reads.long, archives.session_ids, self._tenant)
 
     async def known_sessions(self, session_ids: Sequence[str]) -> tuple[Session, ...]:
         """Returns those of some sessions that there are."""
@@ -277,7 +276,7 @@ class TenantReads:
         try:
             return await run(reads.connection, page, reads.codec, tenant, *args, max_bytes=fitting.HEAVY_BYTES)
         except fitting.HeavyRead:
-            return await reads.long.read(lambda db, _: page(db, reads.codec, tenant, *args), tenant)
+            return await run(reads.long, lambda db, _: page(db, reads.codec, tenant, *args), tenant)
 
     async def _by_size(self, query: Callable[..., T], session_id: str | None, *args: object) -> T:
         """Reads what may be large: it is measured first, and then read with all else or beside it."""
@@ -286,11 +285,11 @@ class TenantReads:
                 self._reads.connection, query, self._tenant, session_id, *args, max_bytes=fitting.HEAVY_BYTES
             )
         except fitting.HeavyRead:
-            return await self._reads.long.read(query, self._tenant, session_id, *args, has_room=self._has_room)
+            return await run(self._reads.long, query, self._tenant, session_id, *args)
 
     async def _by_length(self, query: Callable[..., T], session_id: str, *args: object) -> T:
         """Reads a whole conversation: a short one as all else is read, a long one beside it."""
         found = await run(self._reads.connection, unless_long, query, self._tenant, session_id, *args)
         if found is not None:
             return found
-        return await self._reads.long.read(query, self._tenant, session_id, *args, has_room=self._has_room)
+        return await run(self._reads.long, query, self._tenant, session_id, *args)

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,7 +20,6 @@ import aiosqlite
 import structlog
 
 from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
-from turnwire.domain.incremental.lines import Lines
 from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
@@ -44,9 +44,6 @@ and what `Other.size_bytes` tells. The commit that passes it is the last one; hu
 BATCH_SECONDS = 0.1
 """Of work in a transaction, before the wait for the disk. The commit that passes it is the last one; those that come
 meanwhile wait for it."""
-
-LARGE_BYTES = 64 * 1024
-"""A unit that writes as much goes after the small ones of other sessions."""
 
 PART_BYTES = 1024
 """What writing a part costs, whatever its text."""
@@ -130,7 +127,7 @@ class GroupWriter:
         self._changes = changes
         self._publish = publish
         self._observer = observer
-        self._waiting = Lines[Waiting](_line_of, _is_large)
+        self._waiting = deque[Waiting]()
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
         self._told: frozenset[str] = frozenset()  # the sessions of which the current batch has events
@@ -163,14 +160,14 @@ class GroupWriter:
         if self._closing:
             future.set_exception(ShuttingDown())
             return future
-        self._waiting.add((unit, future, loop.time()))
+        self._waiting.append((unit, future, loop.time()))
         self._wake.set()
         return future
 
     def is_writable(self) -> bool:
         """Returns whether the last transaction was written. If not, tries once a second, so that later calls know."""
         now = asyncio.get_running_loop().time()
-        if self._is_refused and now >= self._next_try and not len(self._waiting):
+        if self._is_refused and now >= self._next_try and not self._waiting:
             self._next_try = now + RETRY_SECONDS
             self.carry_out(Other(_rewrite, is_step=True)).add_done_callback(asyncio.Future.exception)
         return not self._is_refused
@@ -200,7 +197,8 @@ class GroupWriter:
 
     def _refuse(self) -> None:
         self._closing = self._is_refusing = True
-        _fail(self._waiting.take(len(self._waiting)), ShuttingDown())
+        _fail(self._waiting, ShuttingDown())
+        self._waiting.clear()
 
     async def aclose(self) -> None:
         """Writes the waiting commits, then ends the task. Idempotent."""
@@ -228,7 +226,7 @@ class GroupWriter:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                batch = self._waiting.take(MAX_BATCH)
+                batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
                 self._told = frozenset(u.session_id for u, *_ in batch if isinstance(u, Commit) and u.events)
                 self._batch = asyncio.get_running_loop().create_future()
                 try:
@@ -261,7 +259,7 @@ class GroupWriter:
         outcomes, stored, deltas, leaves_upkeep, is_change = written
         if is_change:
             self._is_refused = False
-        self._waiting.put_back(batch[len(outcomes) :])  # there was no room for them, or no time
+        self._waiting.extendleft(reversed(batch[len(outcomes) :]))  # there was no room for them, or no time
         del batch[len(outcomes) :]
         ended_at = loop.time()
         self._tell_loss()
@@ -394,19 +392,10 @@ def _rewrite(db: sqlite3.Connection, _deltas: list[Delta]) -> None:
         db.execute("UPDATE log_state SET pruned_through = pruned_through + ?", (change,))
 
 
-def _fail(waiting: list[Waiting], error: Exception) -> None:
+def _fail(waiting: Iterable[Waiting], error: Exception) -> None:
     for _, future, _ in waiting:
         if not future.done():
             future.set_exception(error)
-
-
-def _line_of(waiting: Waiting) -> str:
-    unit = waiting[0]
-    return unit.session_id if isinstance(unit, Commit) else ""
-
-
-def _is_large(waiting: Waiting) -> bool:
-    return _written_bytes(waiting[0]) >= LARGE_BYTES
 
 
 def _written_bytes(unit: Unit) -> int:

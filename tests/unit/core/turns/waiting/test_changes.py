@@ -330,20 +330,6 @@ async def test_only_so_much_is_read_for_changes_of_all_sessions() -> None:
         assert room.held_bytes == 0
 
 
-async def test_a_change_with_room_waits_for_few_other_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All tenants wait for the room meanwhile."""
-    world, asked = World("q1"), list[bool]()
-    world.store.automatic = True
-
-    def of(store: FakeStore, tenant: str, *, has_room: bool = False) -> FakeStore:
-        asked.append(has_room)
-        return store
-
-    monkeypatch.setattr(FakeStore, "of", of)
-    await world.edit("q1", "new words")
-    assert asked == [True]
-
-
 async def test_a_change_does_not_wait_for_ever_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk those that have room may keep it."""
     monkeypatch.setattr(beginnings, "PATIENCE_SECONDS", 0.0)

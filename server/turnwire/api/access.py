@@ -10,7 +10,7 @@ from turnwire.domain.principal import ANONYMOUS, TENANT_NAME, Principal, Role
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 
 
-class Admission:
+class Access:
     """Turns callers into principals with the right to make a call. Keeps no state of a call."""
 
     def __init__(self, authenticator: Authenticator) -> None:

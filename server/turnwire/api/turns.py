@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from turnwire.event_loop.owner import group_of
+from turnwire.domain.networks import network_of_peer
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Turns(Generic[T]):
 
     def has_others(self, owner: str) -> bool:
         """Returns whether something waits of another group than an owner's."""
-        return len(self._groups) > (group_of(owner) in self._groups)
+        return len(self._groups) > (network_of_peer(owner) in self._groups)
 
     def owner_of_most(self) -> str:
         """Returns of whom most wait, in the group of whom most wait. Something must wait."""
@@ -88,7 +88,7 @@ class Turns(Generic[T]):
     def _resized(self, owner: str, before: int, now: int) -> None:
         """Gives an owner of whom more or fewer wait its place, and forgets it when none does."""
         self.count += now - before
-        name = group_of(owner)
+        name = network_of_peer(owner)
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = _Group()
@@ -105,7 +105,7 @@ class Turns(Generic[T]):
 
     def _place(self, owner: str) -> None:
         level = ((len(self._lines[owner]) + self._further(owner)) // _FEW).bit_length()
-        self._groups[group_of(owner)].place(owner, level)
+        self._groups[network_of_peer(owner)].place(owner, level)
 
 
 class _Sizes:

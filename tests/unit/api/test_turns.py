@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.domain.incremental.turns import Turns
-from turnwire.event_loop.owner import group_of
+from turnwire.api.turns import Turns
+from turnwire.domain.networks import network_of_peer
 
 
 def waiting(counts: dict[str, int]) -> Turns[str]:
@@ -101,8 +101,10 @@ def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
         elif turns.count:
             most = turns.owner_of_most()
             groups = {"x": len(held["x:a"]) + len(held["x:b"]), "c": len(held["c"])}
-            assert groups[group_of(most)] == max(groups.values())
-            assert len(held[most]) == max(len(held[one]) for one in held if group_of(one) == group_of(most))
+            assert groups[network_of_peer(most)] == max(groups.values())
+            assert len(held[most]) == max(
+                len(held[one]) for one in held if network_of_peer(one) == network_of_peer(most)
+            )
             assert turns.take_newest(most) == held[most].pop()
         assert turns.count == sum(map(len, held.values()))
 

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.fakes.identity import FakeCaller, KnownCallers
-from turnwire.api.admission import Admission
+from turnwire.api.access import Access
 from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import InvalidRequest, PermissionDenied, Unauthenticated
 from turnwire.domain.principal import Principal, Role
@@ -13,9 +13,9 @@ WRITER = Principal(tenant="acme", subject="eve", role=Role.WRITER)
 ADMIN = Principal(tenant="acme", subject="ada", role=Role.ADMIN)
 
 
-def admission() -> Admission:
+def admission() -> Access:
     """Knows a writer and an admin of one tenant."""
-    return Admission(KnownCallers({"Bearer eve": WRITER, "Bearer ada": ADMIN}))
+    return Access(KnownCallers({"Bearer eve": WRITER, "Bearer ada": ADMIN}))
 
 
 async def test_an_admin_acts_for_another_tenant() -> None:

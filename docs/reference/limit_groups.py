@@ -527,8 +527,7 @@ NO_LIMITS = (
     "providers.offline.arguments _MAX_DEPTH",
     "providers.anthropic.messages _MAX_TITLE_CHARS",
     "api.grpc.wakeups MAX_BYTES",
-    "storage.sqlite.care.repair MAX_ROUNDS",
-    "storage.sqlite.care.checks.structure MAX_LINES",
+    "storage.sqlite.care.facts MAX_LINES",
 )
 """Constants that bound nothing that anybody brings, by module."""
 

@@ -25,9 +25,8 @@ from tests.support.fakes.opened_store import events_in
 from tests.support.oracles.archives import golden_records, real_id
 from tests.support.oracles.golden_history import HISTORY
 from tests.support.oracles.histories import Conversation, histories
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, lines, moving, until_clean
-from turnwire.api.wire.codec import ProtoCodec
-from turnwire.cli.operator.event_frames import ProtoFrames
 from turnwire.core.settings import NO_QUOTAS, CoreSettings
 from turnwire.core.use_cases.moving import exports
 from turnwire.core.use_cases.moving.progress import ImportProgress
@@ -57,7 +56,6 @@ from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, PutSession, RemoveSession, ShowMessages
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.care.examination import Examiner
 from turnwire.storage.sqlite.staging.seen_ids import TemporaryIds
 
 MODEL = ModelRef("offline", "echo")
@@ -83,7 +81,7 @@ async def test_export_import_export_is_byte_equal(tmp_path: Path) -> None:
         with pytest.raises(UploadNotFound):
             await here.store.uploads.upload("mine", "upl_1")
         path = here.path
-    assert examine_all(path) == set()
+    assert_sound(path)
 
 
 async def test_the_progress_of_an_import_only_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +98,6 @@ async def test_the_progress_of_an_import_only_grows(tmp_path: Path, monkeypatch:
             assert (told[0], told[-1]) == (0, len(archive))
             assert any(0 < done < len(archive) // 2 for done in told)
             assert any(len(archive) // 2 < done < len(archive) for done in told)
-
-
-def examine_all(path: Path) -> set[str]:
-    """Returns what the doctor finds, but for what servers do while they run."""
-    report = Examiner(ProtoCodec(), ProtoFrames()).examine(path)
-    assert report.is_complete
-    return {finding.name for finding in report.findings} - {"search.unfinished"}
 
 
 async def test_any_history_comes_through(tmp_path: Path) -> None:
@@ -162,7 +153,7 @@ async def test_ids_that_are_taken_are_derived(tmp_path: Path) -> None:
         assert copies[-1].compaction.through_message_id == copies[0].message_id
         assert await here.archive() == archive
         path = here.path
-    assert examine_all(path) == set()
+    assert_sound(path)
 
 
 async def test_sessions_of_one_archive_may_have_equal_ids(tmp_path: Path) -> None:
@@ -306,7 +297,7 @@ async def test_a_deleted_session_comes_back_under_its_id(tmp_path: Path) -> None
         assert theirs.sessions[0].session_id != SESSION
         assert await here.archive() == archive
         path, account = here.path, here.store.of("mine").account(NOW)
-    assert examine_all(path) == set()
+    assert_sound(path)
     async with moving(tmp_path) as again_opened:
         assert again_opened.store.of("mine").account(NOW) == account
 
@@ -513,7 +504,7 @@ async def test_other_formats_get_ids_of_their_source(tmp_path: Path) -> None:
         own = await here.archive()
         assert (await here.bring(own, OTHERS)).problems == []
         path = here.path
-    assert examine_all(path) == set()
+    assert_sound(path)
 
 
 PARTS = golden_records("golden", HISTORY[:7])
@@ -570,7 +561,7 @@ async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pyt
             upload_id = await here.upload(archive)
             if not await dies_at(here, commits, here.follow(MINE, upload_id=upload_id), copy):
                 break
-        assert examine_all(copy / here.path.name) <= {"sessions.staged"}
+        assert_sound(copy / here.path.name)
         async with moving(copy) as again:
             before = await again.archive()
             assert before in (lines([]), lines(PARTS))
@@ -579,7 +570,7 @@ async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pyt
             assert await again.archive(MINE, *(one.session_id for one in outcome.sessions)) == archive
             assert await again.store.staged_sessions() == ()
             account = again.store.of("mine").account(NOW)
-        assert examine_all(copy / here.path.name) == set()
+        assert_sound(copy / here.path.name)
         async with moving(copy) as reopened:
             assert reopened.store.of("mine").account(NOW) == account
     assert commits > 20

@@ -13,11 +13,11 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW, adding, creating, make_message
 from tests.support.fakes.opened_store import OpenedStore, opened_store
-from tests.support.oracles.totals import count_totals
 from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
+from turnwire.storage.sqlite.accounts import count_anew
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES
@@ -290,7 +290,7 @@ async def test_another_start_has_everything(tmp_path: Path) -> None:
         await opened.store.uploads.write("default", "upl_2", Chunk(offset=0, data=b"counts no more"), LATER)
     with closing(sqlite3.connect(tmp_path / "turnwire.db")) as db:
         db.execute("UPDATE uploads SET removed = 1 WHERE upload_id = 'upl_2'")
-        count_totals(db)
+        count_anew(db)
         db.commit()
     async with opened_store(tmp_path) as opened:
         assert await opened.store.uploads.upload("default", "upl_1") == before

@@ -29,9 +29,8 @@ from tests.support.fakes.foreign_archives import EXAMPLES, as_json, as_lines
 from tests.support.fakes.opened_store import events_in, opened_store
 from tests.support.oracles.archives import golden_records
 from tests.support.oracles.golden_history import HISTORY
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, Moving, Outcome, lines, moving, until_clean
-from turnwire.api.wire.codec import ProtoCodec
-from turnwire.cli.operator.event_frames import ProtoFrames
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ArchivedTurn, Record, SessionEnd
 from turnwire.domain.conversation.events import QueueChanged
 from turnwire.domain.conversation.messages import Text, ToolStatus, ToolUse
@@ -55,7 +54,6 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.care.examination import Examiner
 
 MARK = "squatter"
 """A word that only the attacker's messages have."""
@@ -184,13 +182,6 @@ async def nothing_is_seen(here: Moving) -> None:
         assert {hit.session_id for hit in hits} <= {session.session_id for session in sessions}
 
 
-def findings(path: Path) -> set[str]:
-    """Returns what the doctor finds, but for what servers do while they run."""
-    report = Examiner(ProtoCodec(), ProtoFrames()).examine(path)
-    assert report.is_complete
-    return {finding.name for finding in report.findings} - {"search.unfinished"}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(ARCHIVES))
 async def test_ids_that_are_taken_in_advance_cost_nobody_a_row(tmp_path: Path, name: str, kind: str) -> None:
@@ -216,7 +207,7 @@ async def test_ids_that_are_taken_in_advance_cost_nobody_a_row(tmp_path: Path, n
             mine = {one: sorted({*ids} - {*before[one]}) for one, ids in ids_in(here.path).items()}
             assert kind == "parts" or not {*mine[kind]} & {*taken[kind]}  # by a part's id alone, nothing is found
             await nothing_is_seen(here)
-        assert findings(here.path) == set()
+        assert_sound(here.path)
         async with opened(folder) as again:
             assert await contents(again, outcome) == wanted
             repeated = await again.bring(archive, format=name)
@@ -229,7 +220,7 @@ async def test_ids_that_are_taken_in_advance_cost_nobody_a_row(tmp_path: Path, n
             assert await contents(again, outcome) == wanted
             assert (await again.archive(OTHERS)).count(b'"kind":"session"') >= theirs.count(b'"kind":"session"')
             await nothing_is_seen(again)
-        assert findings(here.path) == set()
+        assert_sound(here.path)
         taken = {one: sorted({*taken[one], *mine[one]}) for one in KINDS}
 
 
@@ -245,7 +236,7 @@ async def test_imports_at_once_with_equal_ids_are_both_whole(tmp_path: Path) -> 
                 shown = (await here.store.of(principal.tenant).messages(one.session_id, Page())).messages
                 assert shown
         assert not {one.session_id for one in mine.sessions} & {one.session_id for one in theirs.sessions}
-    assert findings(here.path) == set()
+    assert_sound(here.path)
 
 
 @pytest.mark.parametrize("kind", ["sessions", "messages"])
@@ -285,7 +276,7 @@ async def test_ids_that_are_taken_at_the_last_moment_leave_a_session_out(
         assert again.problems == []
         assert len(await contents(here, again)) == len(first.sessions)
         await until_clean(here.store)
-    assert findings(here.path) == set()
+    assert_sound(here.path)
 
 
 async def test_all_derived_ids_may_be_taken(tmp_path: Path) -> None:

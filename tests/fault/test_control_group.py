@@ -14,8 +14,7 @@ import pytest
 from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.chaos.control_groups import ControlGroup, control_group
 from tests.support.clients.conversation import FOREVER, ask, messages_of, refusal_of, session_of, words_of
-from tests.support.oracles.ledger import problems
-from tests.support.oracles.sound import assert_sound
+from tests.support.oracles.sound import assert_sound, problems
 from tests.support.servers.mcp import own_port
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect

@@ -22,7 +22,8 @@ from tests.support.clients.conversation import ask, messages_of, refused, sessio
 from tests.support.clients.signed_in import bearer
 from tests.support.clients.web import WebClient, web_client
 from tests.support.disk.failing import ERRORS, Call, Disk
-from tests.support.oracles.ledger import Ledger, problems
+from tests.support.oracles.ledger import Ledger
+from tests.support.oracles.sound import problems
 from tests.support.servers.commands import start_command
 from tests.support.servers.mcp import own_port
 from tests.support.servers.process import ServerProcess, server_process

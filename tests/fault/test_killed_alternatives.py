@@ -1,7 +1,6 @@
 """kill -9 while messages are answered again and paths are chosen: each change has happened whole, or not at all."""
 
 import asyncio
-import json
 import os
 import random
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-from typer.testing import CliRunner
 
 from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, Part, SessionMessage
 from opencode.message.message_pb2 import AbortSessionRequest
@@ -35,9 +33,9 @@ from tests.support.clients.conversation import (
 )
 from tests.support.clients.rereading import Reader
 from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
-from turnwire.cli.commands import app
 
 KILLS = int(os.environ.get("TURNWIRE_KILLS", "3"))
 """How often the server is killed; set it to 50 or more for a long run."""
@@ -166,8 +164,7 @@ async def test_a_kill_leaves_one_path(tmp_path: Path, kill: int) -> None:
         await asyncio.gather(*(one.check(client) for one in clients))
         assert await server.terminate() == 0
     assert not [line for line in server.stderr if "Traceback" in line]
-    done = CliRunner().invoke(app, ["doctor", "--json", str(tmp_path / "turnwire.db")])
-    assert [finding for finding in json.loads(done.stdout)["findings"] if finding["severity"] != "note"] == []
+    assert_sound(tmp_path / "turnwire.db")
 
 
 @pytest.mark.parametrize("words", ['/tool look {"a": 1}', FOREVER])

@@ -18,7 +18,8 @@ from tests.support.clients.conversation import messages_of, refusal_of, session_
 from tests.support.disk.failing import KILL, Call, Disk
 from tests.support.fakes.domain_values import adding, creating, make_message, removing
 from tests.support.fakes.opened_store import opened_store
-from tests.support.oracles.ledger import Ledger, problems
+from tests.support.oracles.ledger import Ledger
+from tests.support.oracles.sound import problems
 from tests.support.servers.commands import start_command
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect

@@ -1,7 +1,6 @@
 """kill -9 while a long text grows: what was saved of it is there, and nothing else is left of how it grew."""
 
 import asyncio
-import json
 import os
 import random
 import sqlite3
@@ -11,15 +10,14 @@ from pathlib import Path
 
 import grpc
 import pytest
-from typer.testing import CliRunner
 
 from opencode.message.content_pb2 import MESSAGE_STATUS_INTERRUPTED
 from tests.support.clients.conversation import answer_to, ask, turn_ended, watching, words_of
 from tests.support.clients.pace import Pace
 from tests.support.oracles.fold import SessionFold
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
-from turnwire.cli.commands import app
 from turnwire.storage.sqlite.writing.messages import WHOLE_TEXT_BYTES
 
 KILLS = int(os.environ.get("TURNWIRE_KILLS", "2"))
@@ -59,12 +57,6 @@ def _count(database: Path, query: str) -> int:
         return int(db.execute(query).fetchone()[0])
 
 
-def _errors(database: Path) -> list[object]:
-    """Returns what the doctor finds wrong."""
-    done = CliRunner().invoke(app, ["doctor", str(database), "--json"])
-    return [one for one in json.loads(done.stdout)["findings"] if one["severity"] != "note"]
-
-
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: int) -> None:
@@ -81,7 +73,7 @@ async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: in
         await server.kill()
         await asyncio.gather(reading, measuring)
     assert _count(database, "SELECT count(*) FROM part_growth") > 0
-    assert _errors(database) == []
+    assert_sound(database)
     async with server_process(tmp_path) as server, connect(server.address) as client:
         await turn_ended(client, accepted)
         answer = await answer_to(client, accepted)
@@ -91,4 +83,4 @@ async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: in
         assert reader.held[-1][1].startswith(words_of(answer)[: len(reader.held[-1][1])])
         assert await server.terminate() == 0
     assert _count(database, "SELECT count(*) FROM part_growth") == 0
-    assert _errors(database) == []
+    assert_sound(database)

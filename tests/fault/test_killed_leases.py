@@ -17,11 +17,9 @@ from opencode.tool.tool_pb2 import ListOpenToolCallsRequest, ToolCallLease, Tool
 from tests.support.clients.conversation import messages_of, refusal_of, refused, turn_ended, watching
 from tests.support.clients.tool_calls import LOOK, claim, pending_calls, release, renew, result
 from tests.support.oracles.fold import SessionFold, comparable
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
-from turnwire.api.wire.codec import ProtoCodec
-from turnwire.cli.operator.event_frames import ProtoFrames
-from turnwire.storage.sqlite.care.examination import Examiner
 
 KILLS = int(os.environ.get("TURNWIRE_KILLS", "3"))
 """How often the server is killed at any moment; set it to 50 or more for a long run."""
@@ -84,7 +82,7 @@ async def test_each_change_has_happened_or_not(tmp_path: Path, what: str, delay:
         if what != "submit":
             await client.tools.SubmitToolResult(result(accepted, call, "a cat", lease_id=after.lease.lease_id))
         await turn_ended(client, accepted)
-    assert Examiner(ProtoCodec(), ProtoFrames()).examine(tmp_path / "turnwire.db").findings == ()
+    assert_sound(tmp_path / "turnwire.db")
 
 
 @dataclass
@@ -173,4 +171,4 @@ async def test_a_kill_at_any_moment_keeps_what_was_confirmed(tmp_path: Path, kil
         await turn_ended(client, accepted)
         assert await server.terminate() == 0
     assert not [line for line in server.stderr if "Traceback" in line]
-    assert Examiner(ProtoCodec(), ProtoFrames()).examine(tmp_path / "turnwire.db").findings == ()
+    assert_sound(tmp_path / "turnwire.db")

@@ -16,7 +16,7 @@ from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, refused, turn_ended, watching
 from tests.support.clients.tool_calls import LOOK, pending_calls, result
 from tests.support.clients.uploads import found, is_used, naming, uploaded
-from tests.support.oracles.ledger import problems
+from tests.support.oracles.sound import problems
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 

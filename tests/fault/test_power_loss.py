@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.disk.failing import ERRORS, Call, Disk
-from tests.support.oracles.ledger import Ledger, problems
+from tests.support.oracles.ledger import Ledger
+from tests.support.oracles.sound import problems
 from tests.support.servers.commands import start_command
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect

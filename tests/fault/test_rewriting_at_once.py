@@ -1,14 +1,12 @@
 """Several clients rewrite conversations at once, while turns run and sessions are deleted: all stays whole."""
 
 import asyncio
-import json
 import random
 from base64 import b64encode
 from pathlib import Path
 
 import grpc
 import pytest
-from typer.testing import CliRunner
 
 from opencode.file.file_pb2 import DownloadFileRequest
 from opencode.message.content_pb2 import (
@@ -43,8 +41,8 @@ from tests.support.clients.conversation import (
     text,
     words_of,
 )
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.cli.commands import app
 
 EXPECTED = {
     "TURN_IN_PROGRESS",
@@ -153,8 +151,7 @@ async def test_conversations_stay_whole(tmp_path: Path, seed: int) -> None:
             await asyncio.gather(*(rewriters.act() for _ in range(callers)))
         for session_id in rewriters.sessions:
             await _check(client, session_id)
-    done = CliRunner().invoke(app, ["doctor", "--json", str(tmp_path / "turnwire.db")])
-    assert (done.exit_code, json.loads(done.stdout)["findings"]) == (0, [])
+    assert_sound(tmp_path / "turnwire.db")
 
 
 async def _check(client: Client, session_id: str) -> None:

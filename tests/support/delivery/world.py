@@ -17,14 +17,12 @@ from opencode.turn.turn_service_pb2 import GetTurnRequest
 from tests.support.clients.conversation import session_of
 from tests.support.delivery.answers import Answers
 from tests.support.delivery.readers import PATIENCE_SECONDS
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import ENVIRON, asker, ready
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.provider import ProviderServer
 from tests.support.servers.running import Client, connect
 from tests.support.servers.world_models import configuration
-from turnwire.api.wire.codec import ProtoCodec
-from turnwire.cli.operator.event_frames import ProtoFrames
-from turnwire.storage.sqlite.care.examination import Examiner
 
 PAUSE_SECONDS = 0.005
 """Between two looks at a state that nobody announces."""
@@ -152,8 +150,7 @@ class World:
     def examine(self) -> None:
         """Checks the database of a server that is not running: the doctor finds nothing."""
         assert self._server is None
-        findings = Examiner(ProtoCodec(), ProtoFrames()).examine(self._folder / "turnwire.db").findings
-        assert not findings, findings
+        assert_sound(self._folder / "turnwire.db")
 
     async def rest(self, sessions: list[str]) -> None:
         """Returns when nothing happens in these sessions before somebody acts.

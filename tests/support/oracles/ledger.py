@@ -8,7 +8,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 
@@ -27,18 +26,9 @@ from tests.support.clients.conversation import (
 )
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client
-from turnwire.api.wire.codec import ProtoCodec
-from turnwire.cli.operator.event_frames import ProtoFrames
-from turnwire.storage.sqlite.care.examination import Examiner
 
 NEVER = 1 << 62
 """The moment of what was not acknowledged."""
-
-
-def problems(database: Path) -> list[str]:
-    """Returns what the doctor finds wrong in a database, but for notes."""
-    findings = Examiner(ProtoCodec(), ProtoFrames()).examine(database).findings
-    return [f"{found.name}: {found.first}" for found in findings if found.severity != "note"]
 
 
 @dataclass

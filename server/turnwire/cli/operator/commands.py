@@ -86,12 +86,15 @@ def _doctor(
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair what can be recomputed, after a copy of the file.")
     ] = False,
+    rebuild_search: Annotated[
+        bool, typer.Option("--rebuild-search", help="Let the next start index all messages anew.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Examine a database, also of a running server. Exit code 0: nothing is wrong; 1: something is; 2: unusable."""
     from turnwire.cli.operator.doctor import run_doctor
 
-    raise typer.Exit(run_doctor(file, fix=fix, as_json=as_json))
+    raise typer.Exit(run_doctor(file, fix=fix, rebuilds_search=rebuild_search, as_json=as_json))
 
 
 def _backup(

@@ -1,4 +1,4 @@
-"""`turnwire doctor`: examines a database, and repairs what can be recomputed."""
+"""`turnwire doctor`: examines a database, and makes anew what can be computed."""
 
 from pathlib import Path
 from typing import Any
@@ -6,40 +6,38 @@ from typing import Any
 import msgspec
 from rich.table import Column
 
-from turnwire.api.wire.codec import ProtoCodec
-from turnwire.cli.operator.event_frames import ProtoFrames
 from turnwire.cli.operator.output import print_error, print_json, print_line, print_table
-from turnwire.cli.operator.progress import ExaminationBar, progress_bar
+from turnwire.cli.operator.progress import progress_bar
 from turnwire.domain.errors import StorageError
 from turnwire.ports.clock import utc_now
-from turnwire.storage.sqlite.care.examination import Examiner
-from turnwire.storage.sqlite.care.findings import Report, Summary
-from turnwire.storage.sqlite.care.repair import Repairs, repair
+from turnwire.storage.sqlite.care.doctor import Finding, Repairs, Report, examine, rebuild_search, repair
 
 _COLUMNS = (
     Column("problem", width=20),
-    Column("severity", width=8),
     Column("count", width=9, justify="right"),
     Column("can be repaired", width=15, justify="right"),
 )
 
+_COUNTED = ("sessions", "turns", "messages", "events", "files")
 
-def run_doctor(path: Path, *, fix: bool, as_json: bool) -> int:
+
+def run_doctor(path: Path, *, fix: bool, rebuilds_search: bool, as_json: bool) -> int:
     """Examines a database and prints what is wrong.
 
     Returns:
         The exit code: 0 when nothing is wrong, or nothing any more; 1 when something is; 2 when the file cannot be
-        examined, or is to be repaired while a server has it open.
+        examined, or is to be changed while a server has it open.
     """
     try:
         with progress_bar() as bar:
-            bar.begin("examining pages")
-            examiner = Examiner(ProtoCodec(), ProtoFrames(), ExaminationBar(bar))
+            bar.begin("examining")
             if fix:
-                done = repair(path, examiner, utc_now(), bar.show)
+                done = repair(path, utc_now(), bar.show)
             else:
-                report = examiner.examine(path)
+                report = examine(path)
                 done = Repairs(before=report, after=report, copy="")
+            if rebuilds_search:
+                rebuild_search(path)
     except StorageError as error:
         print_error(error.message)
         return 2
@@ -47,6 +45,8 @@ def run_doctor(path: Path, *, fix: bool, as_json: bool) -> int:
         print_json(_as_json(done))
     else:
         _print(done)
+        if rebuilds_search:
+            print_line("The next start of a server indexes all messages anew.")
     return 0 if done.after.is_clean else 1
 
 
@@ -69,11 +69,11 @@ def _print(done: Repairs) -> None:
     print_line(_conclusion(report), "green" if report.is_clean else "red")
 
 
-def _print_findings(title: str, findings: tuple[Summary, ...]) -> None:
+def _print_findings(title: str, findings: tuple[Finding, ...]) -> None:
     if not findings:
         return
     print_line(title, "bold")
-    print_table(_COLUMNS, ((f.name, f.severity, str(f.count), str(f.repairable or "no")) for f in findings))
+    print_table(_COLUMNS, ((f.name, str(f.count), str(f.repairable or "no")) for f in findings))
     for finding in findings:
         more = ", ..." if finding.count > len(finding.first) else ""
         print_line(f"{finding.name}: {finding.meaning}")
@@ -81,11 +81,9 @@ def _print_findings(title: str, findings: tuple[Summary, ...]) -> None:
 
 
 def _conclusion(report: Report) -> str:
-    rows = ", ".join(f"{count} {table}" for table, count in report.rows.items())
-    examined = f"{report.path}: schema {report.schema_version}"
-    if not report.is_complete:
-        return f"{examined}; the contents were not examined."
-    if report.is_clean:
-        return f"{examined}, {rows}: nothing is wrong."
+    rows = ", ".join(f"{report.rows[table]} {table}" for table in _COUNTED if table in report.rows)
+    examined = f"{report.path}: schema {report.schema_version}, {rows}"
     hint = "`turnwire doctor --fix` repairs what can be repaired." if report.is_repairable else "Restore a backup."
-    return f"{examined}, {rows}: see above. {hint}"
+    if report.is_complete:
+        return f"{examined}: nothing is wrong." if report.is_clean else f"{examined}: see above. {hint}"
+    return f"{examined}; the counters were not examined." if report.is_clean else f"{examined}: see above. {hint}"

@@ -7,11 +7,6 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from turnwire.storage.sqlite.care.examination import Progress as ExaminationProgress
-
-STEP_ROWS = 200
-"""Rows between two updates of a bar, which cost more than the rows."""
-
 
 class Bar:
     """One bar for one kind of work after the other."""
@@ -37,23 +32,3 @@ def progress_bar() -> Iterator[Bar]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         yield Bar(progress)
-
-
-class ExaminationBar(ExaminationProgress):
-    """Shows an examination: its pages, then the rows of its tables."""
-
-    def __init__(self, bar: Bar) -> None:
-        """Takes the bar."""
-        self._bar = bar
-        self._done = self._total = 0
-
-    def begin(self, rows: dict[str, int]) -> None:
-        """Starts with the rows."""
-        self._done, self._total = 0, sum(rows.values())
-        self._bar.begin("examining rows", self._total)
-
-    def advance(self, table: str, rows: int) -> None:
-        """Counts rows."""
-        self._done += rows
-        if self._done % STEP_ROWS < rows:
-            self._bar.show(self._done, self._total)

@@ -6,8 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
 from turnwire.domain.money import Consumption, Usage
-from turnwire.domain.principal import is_staging
+from turnwire.domain.principal import is_staging, removed_id
 from turnwire.storage.accounts import KEPT_DAYS, Delta
+from turnwire.storage.sqlite.part_rows import PART_BYTES
 from turnwire.storage.sqlite.uploads import changes as uploads
 
 KNOWN = (
@@ -45,6 +46,18 @@ _ADD_DAY = (
 )
 _FORGET_DAYS = f"DELETE FROM usage_days WHERE tenant = ?1 AND day <= ?2 - {KEPT_DAYS}"
 _FIRST_DAY = date(1970, 1, 1)
+
+_OWN = "(SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM {} WHERE session = sessions.id)"
+_STORED_BYTES = " + ".join(
+    (
+        "length(CAST(sessions.body AS BLOB))",
+        *(_OWN.format(table) for table in ("turns", "messages", "permissions", "questions")),
+        f"(SELECT coalesce(sum({PART_BYTES}), 0)"
+        " FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id)",
+        "(SELECT coalesce(sum(length(frame)), 0) FROM events WHERE events.session_id = sessions.session_id)",
+    )
+)
+"""What a session has stored, counted anew from its rows."""
 
 
 def add_spending(db: sqlite3.Connection, spending: Spending) -> tuple[date, Consumption]:
@@ -96,6 +109,28 @@ def counted_totals(db: sqlite3.Connection) -> list[Delta]:
     return found + uploads.stored_bytes(db)
 
 
+def wrong_stored_bytes(db: sqlite3.Connection) -> list[str]:
+    """Returns the ids of sessions whose `stored_bytes` is not what their rows have. Reads the whole database."""
+    rows = db.execute(f"SELECT session_id, tenant FROM sessions WHERE stored_bytes <> {_STORED_BYTES} ORDER BY id")
+    return [session_id for session_id, tenant in rows if not removed_id(tenant)]
+
+
+def wrong_totals(db: sqlite3.Connection) -> list[str]:
+    """Returns the tenants whose totals are not the sum of what they have."""
+    counted = _sums(Delta(*row) for row in db.execute("SELECT tenant, sessions, stored_bytes FROM tenant_totals"))
+    real = _sums(counted_totals(db))
+    return sorted(
+        tenant for tenant in real.keys() | counted.keys() if real.get(tenant, (0, 0)) != counted.get(tenant, (0, 0))
+    )
+
+
+def count_anew(db: sqlite3.Connection) -> None:
+    """Writes the counters of all sessions and tenants anew. Runs in the transaction of the caller."""
+    db.execute(f"UPDATE sessions SET stored_bytes = {_STORED_BYTES} WHERE stored_bytes <> {_STORED_BYTES}")
+    db.execute("DELETE FROM tenant_totals")
+    add_to_totals(db, counted_totals(db))
+
+
 def stored_accounts(db: sqlite3.Connection) -> list[Delta]:
     """Returns what all tenants have stored, and their usage of the newest days, as additions to empty accounts."""
     totals = db.execute("SELECT tenant, sessions, stored_bytes FROM tenant_totals")
@@ -108,6 +143,14 @@ def stored_accounts(db: sqlite3.Connection) -> list[Delta]:
 def quarter(at: datetime) -> int:
     """Returns the number of the quarter of an hour, since 1970."""
     return int(at.timestamp() // QUARTER_SECONDS)
+
+
+def _sums(deltas: Iterable[Delta]) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for delta in deltas:
+        sessions, stored_bytes = found.get(delta.tenant, (0, 0))
+        found[delta.tenant] = sessions + delta.sessions, stored_bytes + delta.stored_bytes
+    return found
 
 
 def _day(number: int) -> date:

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError
-from turnwire.storage.sqlite.care.checks.structure import MAX_LINES
+from turnwire.storage.sqlite.care.facts import Facts, facts_of
 from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
 
 STEP_PAGES = 512
@@ -25,14 +25,6 @@ class Backup(Struct, frozen=True, kw_only=True):
     schema_version: int
     rows: dict[str, int]
     """How many rows each table has, in the database and in the copy."""
-
-
-class _Facts(Struct, frozen=True):
-    """What has to be the same in a database and its copy."""
-
-    integrity: tuple[str, ...]
-    broken_references: int
-    rows: dict[str, int]
 
 
 def back_up(
@@ -68,8 +60,8 @@ def back_up(
         with read_only(source) as db:
             version = identify(db)
             _create_private(temporary)
-            before = _facts(db)
-            if before.integrity != ("ok",) and not keeps_damage:
+            before = facts_of(db)
+            if not before.is_whole and not keeps_damage:
                 raise StorageCorrupt(f"{source} is damaged, see `turnwire doctor`: {before.integrity[0]}")
             with translated(temporary):
                 after = _copy(db, temporary, advance)
@@ -108,7 +100,7 @@ def _create_private(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
-def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None]) -> _Facts:
+def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None]) -> Facts:
     """Copies the database and returns the copy's facts.
 
     The source's transaction is open, so SQLite copies that moment, however much is written meanwhile; without it, each
@@ -119,37 +111,7 @@ def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None
             copy, pages=STEP_PAGES, progress=lambda _, remaining, total: advance(total - remaining, total), sleep=0
         )
         copy.execute("PRAGMA journal_mode=DELETE")  # one file, which can be read where nothing can be written
-        return _facts(copy)
-
-
-def _facts(db: sqlite3.Connection) -> _Facts:
-    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-    rows = {}
-    for table in tables:
-        if not table.startswith("sqlite_"):
-            rows[table] = _count(db, f'SELECT count(*) FROM "{table}"')
-    broken = _count(db, "SELECT count(*) FROM pragma_foreign_key_check")
-    return _Facts(_integrity(db), broken, rows)
-
-
-def _integrity(db: sqlite3.Connection) -> tuple[str, ...]:
-    try:
-        return tuple(line for (line,) in db.execute(f"PRAGMA integrity_check({MAX_LINES})"))
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as error:
-        return (str(error),)
-
-
-def _count(db: sqlite3.Connection, query: str) -> int:
-    """Returns a count; -1 when the database is too damaged to count."""
-    try:
-        (count,) = db.execute(query).fetchone()
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError:
-        return -1
-    return int(count)
+        return facts_of(copy)
 
 
 def _sync(path: Path) -> None:

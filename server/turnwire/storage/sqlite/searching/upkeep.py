@@ -40,6 +40,11 @@ def adopt_words(db: sqlite3.Connection) -> None:
         db.execute("UPDATE search_state SET version = ?", (VERSION,))
 
 
+def forget_words(db: sqlite3.Connection) -> None:
+    """Lets the next start index all messages anew; see `adopt_words`."""
+    db.execute("UPDATE search_state SET version = ''")
+
+
 def any_work(db: sqlite3.Connection) -> bool:
     """Returns whether something is to be removed or added. Costs two looks at empty tables."""
     return bool(db.execute(_ANY_WORK).fetchone()[0])

@@ -1,0 +1,207 @@
+"""Examines a database, and makes anew what can be computed from the rest: indexes and counters.
+
+An examination changes nothing and may run beside a server. It asks SQLite whether the file is whole, and counts again
+what the server keeps count of. What stored values mean is for the server to read; nothing of it is repaired here.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from turnwire.storage.sqlite.accounts import count_anew, wrong_stored_bytes, wrong_totals
+from turnwire.storage.sqlite.care.backup import back_up
+from turnwire.storage.sqlite.care.facts import Facts, facts_of
+from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
+from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.schema import MIGRATIONS
+from turnwire.storage.sqlite.searching.upkeep import forget_words
+
+SHOWN_SUBJECTS = 5
+"""How many of the things with one problem a report names."""
+
+_OF_INDEX = re.compile(r"(?:row \d+ missing from|wrong # of entries in|non-unique entry in) index (\w+)")
+
+
+class Problem(Struct, frozen=True):
+    """A kind of finding."""
+
+    name: str
+    """Stable, such as "tenants.totals"."""
+    meaning: str
+    """One sentence for people, which fits any number of findings."""
+    is_repairable: bool = False
+
+
+DAMAGED_FILE = Problem("file.damaged", "SQLite finds the file damaged: restore a backup")
+DAMAGED_INDEX = Problem("file.index", "an index does not agree with its table", is_repairable=True)
+LOST_REFERENCE = Problem("references", "rows of a table name something that is missing")
+WRONG_STORED = Problem("sessions.stored", "the bytes that a session has stored are counted wrongly", is_repairable=True)
+WRONG_TOTALS = Problem("tenants.totals", "the sessions and bytes of a tenant are counted wrongly", is_repairable=True)
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """All that has one problem."""
+
+    name: str
+    meaning: str
+    count: int
+    repairable: int
+    """How many of them a repair can end: all or none."""
+    first: tuple[str, ...]
+    """The first few: ids, names of tables or indexes, or lines of SQLite."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """The result of one examination."""
+
+    path: str
+    schema_version: int
+    known_schema_version: int
+    """The newest version that this program knows."""
+    is_complete: bool
+    """False when an older schema or a damaged file kept the counters from being examined."""
+    rows: dict[str, int]
+    """How many rows each table has; -1 where the file is too damaged to count."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Returns whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def is_repairable(self) -> bool:
+        """Returns whether a repair would change something."""
+        return any(finding.repairable for finding in self.findings)
+
+
+class Repairs(Struct, frozen=True, kw_only=True):
+    """The result of a repair."""
+
+    before: Report
+    after: Report
+    """Equal to `before` when nothing could be repaired."""
+    copy: str
+    """Where the copy of the database as it was is; "" when nothing was changed."""
+
+
+def examine(path: Path) -> Report:
+    """Returns what is wrong with a database.
+
+    Raises:
+        StorageSchemaTooNew: a newer version of Turnwire has written it.
+        StorageCorrupt: it is damaged beyond reading, or no Turnwire database.
+        StorageError: it is not there or cannot be read.
+    """
+    with read_only(path) as db:
+        version, facts = schema_version(db), facts_of(db)
+        is_complete = facts.is_whole and version == len(MIGRATIONS)
+        findings = [*_of_file(facts), *(_of_counters(db) if is_complete else ())]
+        return Report(
+            path=str(path),
+            schema_version=version,
+            known_schema_version=len(MIGRATIONS),
+            is_complete=is_complete,
+            rows=facts.rows,
+            findings=tuple(findings),
+        )
+
+
+def repair(path: Path, now: datetime, advance: Callable[[int, int], None] = lambda _done, _all: None) -> Repairs:
+    """Examines a database, copies it, and makes anew what can be. No server can start meanwhile.
+
+    Args:
+        path: The database.
+        now: Part of the copy's name.
+        advance: Called with the progress of the copy; see `back_up`.
+
+    Raises:
+        StorageBusy: a server has the database open. Nothing was changed.
+        StorageError: it cannot be read, copied or written.
+    """
+    before = after = examine(path)  # also that the file is there, so that no lock is made for a wrong name
+    if not before.is_repairable:
+        return Repairs(before=before, after=before, copy="")
+    copy = path.with_name(f"{path.name}.before-repair-{now:%Y%m%dT%H%M%S}")
+    with _locked(path):
+        back_up(path, copy, keeps_damage=True, advance=advance)
+        while after.is_repairable:
+            names = {finding.name for finding in after.findings}
+            with _writing(path) as db:
+                _repair(db, after)
+            after = examine(path)
+            if names == {finding.name for finding in after.findings}:  # it did not help
+                break
+    return Repairs(before=before, after=after, copy=str(copy))
+
+
+def rebuild_search(path: Path) -> None:
+    """Lets the next start index all messages anew. Nothing is lost: the words come from the messages.
+
+    Raises:
+        StorageBusy: a server has the database open.
+        StorageError: it cannot be read or written, or is not one of Turnwire.
+    """
+    with read_only(path) as db:
+        schema_version(db)
+    with _locked(path), _writing(path) as db:
+        forget_words(db)
+
+
+def _of_file(facts: Facts) -> Iterator[Finding]:
+    if not facts.is_whole:
+        indexes = [_OF_INDEX.search(line) for line in facts.integrity]
+        yield from _finding(DAMAGED_INDEX, dict.fromkeys(found[1] for found in indexes if found))
+        lines = zip(facts.integrity, indexes, strict=True)
+        yield from _finding(DAMAGED_FILE, [line for line, found in lines if not found])
+    yield from _finding(LOST_REFERENCE, facts.lost_references)
+
+
+def _of_counters(db: sqlite3.Connection) -> Iterator[Finding]:
+    yield from _finding(WRONG_STORED, wrong_stored_bytes(db))
+    yield from _finding(WRONG_TOTALS, wrong_totals(db))
+
+
+def _finding(problem: Problem, subjects: Iterable[str]) -> Iterator[Finding]:
+    if found := tuple(subjects):
+        yield Finding(
+            name=problem.name,
+            meaning=problem.meaning,
+            count=len(found),
+            repairable=len(found) if problem.is_repairable else 0,
+            first=found[:SHOWN_SUBJECTS],
+        )
+
+
+def _repair(db: sqlite3.Connection, report: Report) -> None:
+    if any(finding.name == DAMAGED_INDEX.name for finding in report.findings):
+        db.execute("REINDEX")
+    if report.is_complete:
+        count_anew(db)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps servers from the database."""
+    lock = ProcessLock(DatabaseFiles(path))
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Gives a connection in a transaction, which is committed unless the context raises."""
+    with translated(path), closing(sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)) as db:
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("BEGIN IMMEDIATE")
+        yield db
+        db.execute("COMMIT")

@@ -55,9 +55,9 @@ FAULTS = {
         "core/turns/registry.py", "if entry.turn_id in waiting:", "if entry.turn_id in waiting and False:"
     ),
     "a call takes two results": Fault(
-        "core/tools/client_calls.py",
-        "if call.status.settled or call.name not in self._client_tools:",
-        "if call.name not in self._client_tools:",
+        "core/tools/open_calls.py",
+        "if call.status.settled or call.name not in self.client_tools:",
+        "if call.name not in self.client_tools:",
     ),
 }
 """By what goes wrong."""

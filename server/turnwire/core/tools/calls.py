@@ -5,22 +5,66 @@ and this object can be rebuilt from it.
 """
 
 import asyncio
+import contextlib
+import sys
+from asyncio import Future
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
+from msgspec import Struct
+
+from turnwire.core.actor import Actor, Command, Decision, Done, Now
 from turnwire.core.environment import Environment
-from turnwire.core.tools.client_calls import ClientCalls
-from turnwire.core.tools.permission_requests import PermissionAnswers
-from turnwire.core.tools.questions.asking import Questions
-from turnwire.core.tools.results import CallResult, StoredCalls
+from turnwire.core.spans.tools import ClientToolSpans
+from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
+from turnwire.core.tools.open_calls import OpenCalls, shown_with_logs
+from turnwire.core.tools.permission_requests import AnswerPermission
+from turnwire.core.tools.questions.asking import EXPIRED, AnswerQuestion, Questions, answered
+from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import ServerCalls
-from turnwire.domain.conversation.messages import Message, Part
+from turnwire.core.work import Work
+from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS
+from turnwire.domain.conversation.messages import Message, Part, ToolStatus
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
-from turnwire.domain.conversation.questions import HeldQuestion
+from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionAnswer
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import StorageError
+from turnwire.ports.commit import Committed
+from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
+
+RETRY_SECONDS = 0.5
+"""Pause before what time did is stored again: a full disk stays full until somebody makes room."""
+
+
+class PassTime(Struct, frozen=True):
+    """What time does: late clients are answered for, leases end, questions expire."""
+
+    limits: CallLimits
+
+    def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
+        """Returns the calls as they are now. Changes nothing when nothing is due."""
+        late = self.limits.overdue(calls, now)
+        work = Work()
+        if late:
+            calls, work = _parts(calls.with_results(late, now))
+        if lapsed := self.limits.lapsed(calls, now):
+            calls, more = _parts(calls.with_calls(lapsed, now))
+            work += more
+        if expired := [one for one in calls.questions.values() if one.is_open and one.ends_at <= now.seconds]:
+            calls, more = _parts(answered(calls, expired, EXPIRED))
+            work += more
+        return Decision(calls, work)
+
+
+def _parts(decision: Decision[OpenCalls]) -> tuple[OpenCalls, Work]:
+    return decision.state, decision.work
 
 
 class ToolCalls:
-    """Gives each call of one message a result. Used on the event loop only."""
+    """Gives each call of one message a result. Used on the event loop only.
+
+    `_reported` has the part indexes of the client's calls whose results were reported.
+    """
 
     def __init__(
         self,
@@ -40,43 +84,49 @@ class ToolCalls:
         permissions: Open requests of these calls.
         questions: Questions of these calls that an earlier process left.
         """
-        self._client_tools = client_tools
-        self._calls = calls = StoredCalls(environment, turn.tenant, message)
-        self._permissions = PermissionAnswers(calls, permissions, environment.clock)
-        self.client = ClientCalls(environment, calls, client_tools)
-        """Those that a client answers, and may claim before."""
-        self.questions = Questions(environment, turn, calls, questions)
-        """What the calls ask people while they run."""
-        self._server = ServerCalls(environment, turn, calls, client_tools, self.questions)
+        limits = environment.settings.limits
+        now = Now(environment.clock(), asyncio.get_running_loop().time())
+        calls = OpenCalls.of(
+            message, client_tools, permissions, questions, question_timeout=limits.question_timeout, now=now
+        )
+        self._environment = environment
+        self._turn = turn
+        self._limits = CallLimits.of(limits)
+        self._actor = Actor(calls, self._store, environment.clock, self._note_change)
+        self._questions = Questions(environment, turn, self._actor)
+        self._server = ServerCalls(environment, turn, self._actor, self._questions)
+        self._spans = ClientToolSpans(environment.tracer)
 
     @property
     def message(self) -> Message:
-        """The message with the results so far."""
-        return self._calls.message
+        """The message with the results and the lines of logs so far."""
+        return shown_with_logs(self._actor.state.message, self._server.logs)
 
-    @property
-    def told_message(self) -> Message:
-        """The message for readers; see `StoredCalls.told_message`."""
-        return self._calls.told_message
-
-    def told_part(self, index: int) -> Part:
-        """Returns one part of the message for readers, which costs less than the message."""
-        return self._calls.told_part(index)
+    def part(self, index: int) -> Part:
+        """Returns one part of the message, which costs less than the message."""
+        if index in self._server.logs:
+            return self.message.parts[index]
+        return self._actor.state.message.parts[index]
 
     @property
     def open_permissions(self) -> tuple[PermissionRequest, ...]:
         """The unanswered permission requests, oldest first."""
-        return self._permissions.open_requests
+        return self._actor.state.open_permissions
+
+    @property
+    def open_questions(self) -> tuple[Question, ...]:
+        """The unanswered questions, oldest first."""
+        return self._actor.state.open_questions
+
+    @property
+    def pending_questions(self) -> tuple[HeldQuestion, ...]:
+        """The questions that are open or whose call has yet to go on, oldest first."""
+        return self._actor.state.pending_questions
 
     @property
     def open_requests(self) -> int:
         """How many calls wait for the answer to a permission request or for the client's result, and open questions."""
-        waiting = sum(
-            bool(call.permission_id) or call.name in self._client_tools
-            for _, call in self.message.tool_calls()
-            if not call.status.settled
-        )
-        return waiting + len(self.questions.open_questions)
+        return self._actor.state.open_requests
 
     async def settle(self) -> None:
         """Returns when every call has a durable result. Cancelling this cancels running calls of the server's tools.
@@ -84,7 +134,7 @@ class ToolCalls:
         Raises:
             StorageError: a result could not be stored.
         """
-        tasks = [*self._server.start(), asyncio.create_task(self.client.wait_results(), name="client tool calls")]
+        tasks = [*self._server.start(), asyncio.create_task(self._watch_time(), name="client tool calls")]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -92,6 +142,7 @@ class ToolCalls:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._spans.cancel()
         for task in tasks:
             if not task.cancelled():
                 task.result()  # raises the store's error
@@ -102,21 +153,154 @@ class ToolCalls:
 
     async def wait_stored(self) -> None:
         """Returns when no commit is pending. Safe to cancel."""
-        await self._calls.wait_stored()
-        await self.questions.wait_stored()
+        await self._actor.idle()
 
     def index_of(self, part_id: str) -> int | None:
         """Returns the index of the call with this part id; None when the message has no such call."""
-        return next((part.index for part, _ in self.message.tool_calls() if part.part_id == part_id), None)
+        calls = self._actor.state.message.tool_calls()
+        return next((part.index for part, _ in calls if part.part_id == part_id), None)
 
     async def submit(self, index: int, result: CallResult, lease_id: str = "") -> int:
-        """Stores a client's result for the call in one part; see `ClientCalls.submit`."""
-        return await self.client.submit(index, result, lease_id)
+        """Stores a client's result for the call in one part. Safe to cancel: the result is still stored.
+
+        Idempotent: submitting the same result again succeeds, whatever the lease.
+
+        Returns:
+            A sequence of the session after that; 0 when an earlier process stored the result.
+
+        Raises:
+            ToolCallAlreadySettled, ToolCallNotReady, LeaseHeld, LeaseLost: see `SubmitResult`.
+            MemoryShort: there is no room for the result beside those of other calls.
+            StorageError: the result could not be stored.
+        """
+        content_bytes = result.content_bytes
+        is_repeated = result.is_of(self._actor.state.call(index))
+        size = 0 if is_repeated else result.size_bytes + content_bytes
+        submitted = self._ask(SubmitResult(index, result, lease_id), size)
+        submitted.add_done_callback(lambda done: self._grow(-content_bytes) if _has_changed(done) else None)
+        committed = (await asyncio.shield(submitted)).committed
+        return 0 if committed is None else committed.sequence
+
+    def claim(
+        self, index: int, lease_id: str, holder: str, duration: timedelta, further: Work
+    ) -> "Future[Done[OpenCalls]]":
+        """Stores who runs the call in one part, with further work; see `ClaimCall`. Shield it when awaiting it."""
+        return self._actor.ask(ClaimCall(index, lease_id, holder, duration, further))
+
+    def renew(
+        self, index: int, lease_id: str, duration: timedelta, lines: Iterable[str], further: Work
+    ) -> "Future[Done[OpenCalls]]":
+        """Stores more time for a lease, and lines of the log as far as there is room; see `RenewLease`."""
+        kept = tuple(lines)
+        size = sum(sys.getsizeof(line[:MAX_LOG_CHARACTERS]) for line in kept)
+        if not self._has_room(size):
+            kept, size = (), 0
+        return self._ask(RenewLease(index, lease_id, duration, kept, further), size)
+
+    def release(self, index: int, lease_id: str, further: Work) -> "Future[Done[OpenCalls]]":
+        """Stores that nobody runs the call any more; see `ReleaseLease`."""
+        return self._actor.ask(ReleaseLease(index, lease_id, further))
+
+    def check_lease(self, index: int, lease_id: str) -> None:
+        """Raises ToolCallAlreadySettled or LeaseLost unless a lease of the call in one part lasts."""
+        calls = self._actor.state
+        calls.check_client_may_answer(index)
+        calls.check_lease(index, lease_id, Now(self._environment.clock(), asyncio.get_running_loop().time()))
 
     def has_permission(self, permission_id: str) -> bool:
         """Returns whether one of these calls has this permission request."""
-        return self._permissions.has_request(permission_id)
+        return permission_id in self._actor.state.permissions
 
     async def reply(self, permission_id: str, answer: PermissionAnswer) -> None:
-        """Answers a permission request; see `PermissionAnswers.answer`."""
-        await self._permissions.answer(permission_id, answer)
+        """Answers a permission request; see `AnswerPermission`. Safe to cancel: the answer is still stored.
+
+        Raises:
+            PermissionAlreadyAnswered: it has another answer.
+            StorageError: the answer could not be stored.
+        """
+        await asyncio.shield(self._actor.ask(AnswerPermission(permission_id, answer)))
+
+    def question(self, question_id: str) -> Question | None:
+        """Returns a question of these calls; None when it is not one of theirs."""
+        asked = self._actor.state.questions.get(question_id)
+        return None if asked is None else asked.question
+
+    async def answer(
+        self, question_id: str, answer: QuestionAnswer, content_json: str, further: Work
+    ) -> Committed | None:
+        """Answers a question of these calls; see `AnswerQuestion`. Safe to cancel: the answer is still stored.
+
+        Returns:
+            The commit; None when an earlier request gave the same answer.
+
+        Raises:
+            QuestionAlreadyAnswered: it has another answer, or an answer with content.
+            StorageError: the answer could not be stored.
+        """
+        done = await asyncio.shield(self._actor.ask(AnswerQuestion(question_id, answer, content_json, further)))
+        return done.committed if done.has_changed else None
+
+    async def _watch_time(self) -> None:
+        """Lets time do what it does, until every call has its result."""
+        waiting = dict[int, float]()
+        while True:
+            calls, loop = self._actor.state, asyncio.get_running_loop()
+            self._report(calls, waiting, loop.time())
+            if calls.is_settled:
+                return
+            ends = (one.ends_at for one in calls.questions.values() if one.is_open)
+            due_at = min((*ends, *filter(None, (self._limits.next_moment(calls),))), default=None)
+            if due_at is not None and due_at <= loop.time():
+                await self._pass_time()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due_at):
+                    await self._actor.changed()
+
+    async def _pass_time(self) -> None:
+        try:
+            await asyncio.shield(self._actor.ask(PassTime(self._limits)))
+        except StorageError as error:
+            if not error.may_pass:
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _report(self, calls: OpenCalls, waiting: dict[int, float], now: float) -> None:
+        """Reports the client's calls that wait from now on or have their results; `waiting` has those that waited."""
+        for index in [index for index in waiting if calls.call(index).status.settled]:
+            call, seconds = calls.call(index), now - waiting.pop(index)
+            self._spans.finish(index, call)
+            is_error = call.status is ToolStatus.ERROR
+            ended = ToolCallEnd(source=CLIENT_TOOLS, is_error=is_error, seconds=seconds)
+            self._environment.observer.tool_call_ended(ended)
+        for index, times in calls.times.items():
+            if index not in waiting:
+                waiting[index] = times.ready_since
+                self._spans.begin(index, calls.call(index))
+
+    def _ask(self, command: Command[OpenCalls], size: int) -> "Future[Done[OpenCalls]]":
+        """Asks for what takes memory, which is given back unless it is stored. Raises MemoryShort."""
+        if not self._grow(size):
+            raise self._environment.waiting_calls.full()
+        asked = self._actor.ask(command)
+        asked.add_done_callback(lambda done: None if _has_changed(done) else self._grow(-size))
+        return asked
+
+    def _grow(self, by: int) -> bool:
+        return self._environment.waiting_calls.grow(self._turn.turn_id, by)
+
+    def _has_room(self, more: int) -> bool:
+        if not self._grow(more):
+            return False
+        self._grow(-more)
+        return True
+
+    def _note_change(self, before: OpenCalls, after: OpenCalls) -> None:
+        self._questions.note_change(before, after)
+
+    def _store(self, work: Work, at: datetime) -> "Future[Committed]":
+        return self._environment.commit(self._turn.tenant, self._turn.session_id, work, at)
+
+
+def _has_changed(done: "Future[Done[OpenCalls]]") -> bool:
+    return not done.cancelled() and done.exception() is None and done.result().has_changed

@@ -1,16 +1,17 @@
 """Permission requests: decides which tool calls need one, and opens, answers and closes them."""
 
-import asyncio
 import glob
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 
 import msgspec
+from msgspec import Struct
 
+from turnwire.core.actor import Decision, Now
 from turnwire.core.environment import Environment
 from turnwire.core.rooms.waiting import MAX_PERMISSIONS_OF_TENANT
-from turnwire.core.tools.results import CallResult, StoredCalls
+from turnwire.core.tools.open_calls import OpenCalls
+from turnwire.core.tools.results import CallResult
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse
@@ -23,8 +24,7 @@ from turnwire.domain.conversation.permissions import (
 )
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import PermissionAlreadyAnswered
-from turnwire.ports.clock import Clock
-from turnwire.ports.commit import Committed, NewEvent, PutPermission
+from turnwire.ports.commit import NewEvent, PutPermission
 
 MAX_TITLE_CHARS = 200
 """Length of one line in a dialog; the metadata has the complete arguments."""
@@ -111,69 +111,34 @@ def other_answer(request: PermissionRequest) -> PermissionAlreadyAnswered:
     )
 
 
-class PermissionAnswers:
-    """The permission requests of the calls of one message, and the answers to them.
+class AnswerPermission(Struct, frozen=True):
+    """The answer to a request. "Always" also answers the other open requests that its patterns match."""
 
-    An answer takes effect in memory first and is undone if it cannot be stored. `_answering` holds the commit of each
-    answer. Used on the event loop only.
-    """
+    permission_id: str
+    answer: PermissionAnswer
 
-    def __init__(self, calls: StoredCalls, requests: Iterable[PermissionRequest], clock: Clock) -> None:
-        """Takes the calls, their open requests, and the clock that dates the answers."""
-        self._clock = clock
-        self._calls = calls
-        self._requests = {request.permission_id: request for request in requests}
-        self._answering: dict[str, asyncio.Future[Committed]] = {}
+    def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
+        """Returns the calls with the answer. The same answer once more changes nothing.
 
-    @property
-    def open_requests(self) -> tuple[PermissionRequest, ...]:
-        """The unanswered requests, oldest first."""
-        return tuple(request for request in self._requests.values() if request.answer is None)
-
-    def has_request(self, permission_id: str) -> bool:
-        """Returns whether one of these calls has this request."""
-        return permission_id in self._requests
-
-    async def answer(self, permission_id: str, answer: PermissionAnswer) -> None:
-        """Answers a request. Safe to cancel: the answer is still stored.
-
-        Idempotent: giving the same answer again succeeds. "Always" also answers the other open requests that its
-        patterns match.
-
-        Raises:
-            PermissionAlreadyAnswered: it has another answer.
-            StorageError: the answer could not be stored.
+        Raises PermissionAlreadyAnswered: it has another answer.
         """
-        request = self._requests[permission_id]
-        if request.answer is None:
-            same = [request]
-            if answer.response is PermissionChoice.ALWAYS:
-                same = [other for other in self.open_requests if matches_glob(request.patterns, other.tool)]
-            await asyncio.shield(self._answer(same, answer))
-        elif request.answer.response is not answer.response:
-            raise other_answer(request)
-        elif permission_id in self._answering:
-            await asyncio.shield(self._answering[permission_id])
-
-    def _answer(self, requests: list[PermissionRequest], answer: PermissionAnswer) -> "asyncio.Future[Committed]":
-        """Stores an answer to open requests, and what follows for their calls."""
-        now = self._clock()
+        request, answer = calls.permissions[self.permission_id], self.answer
+        if request.answer is not None:
+            if request.answer.response is not answer.response:
+                raise other_answer(request)
+            return Decision(calls)
+        requests = [request]
+        if answer.response is PermissionChoice.ALWAYS:
+            requests = [other for other in calls.open_permissions if matches_glob(request.patterns, other.tool)]
         refused = CallResult(output=refusal(answer), is_error=True)
-        calls = {}
-        for request in requests:
-            call = self._calls.call(request.part_index)
-            allowed = msgspec.structs.replace(call, permission_id="", started_at=now)
-            calls[request.part_index] = allowed if answer.response.allows else refused.apply_to(call, now)
-            self._requests[request.permission_id] = request.closed(answer)
-        storing = self._calls.replace(calls, closing_work(requests, answer))
-        self._answering.update(dict.fromkeys((request.permission_id for request in requests), storing))
-        storing.add_done_callback(partial(self._finish_answer, requests))
-        return storing
-
-    def _finish_answer(self, requests: list[PermissionRequest], storing: "asyncio.Future[Committed]") -> None:
-        if storing.cancelled() or storing.exception() is not None:
-            for request in requests:
-                self._requests[request.permission_id] = request
+        changed = dict[int, ToolUse]()
+        for one in requests:
+            call = calls.call(one.part_index)
+            allowed = msgspec.structs.replace(call, permission_id="", started_at=now.at)
+            changed[one.part_index] = allowed if answer.response.allows else refused.apply_to(call, now.at)
+        answered = {one.permission_id: one.closed(answer) for one in requests}
+        calls = msgspec.structs.replace(calls, permissions={**calls.permissions, **answered})
+        return calls.with_calls(changed, now, closing_work(requests, answer))
 
 
 def _request(environment: Environment, turn: Turn, message: Message, part: Part, call: ToolUse) -> PermissionRequest:

@@ -2,18 +2,23 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 import structlog
+from msgspec import Struct
 
+from turnwire.core.actor import Actor, Decision, Done, Now
 from turnwire.core.answer.slots import Slot
+from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import reference_to
 from turnwire.core.spans.tools import note_outcome, server_tool_span
+from turnwire.core.tools.open_calls import OpenCalls, with_questions_ended
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.questions.asking import Questions
-from turnwire.core.tools.results import CallResult, StoredCalls, with_log_line
+from turnwire.core.tools.results import CallResult, with_log_line
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
@@ -23,7 +28,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
 from turnwire.domain.incremental.room import Room
 from turnwire.domain.text import join_surrogates
-from turnwire.ports.commit import Committed, PutFile, PutMessage
+from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.ports.telemetry.observer import ToolCallEnd
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolOutcome, ToolPause, ToolResumption
 
@@ -79,35 +84,75 @@ def _reference(content: bytes, mime: str, filename: str) -> File:
     return reference_to(content, join_surrogates(mime), name)
 
 
+class StartCall(Struct, frozen=True):
+    """The call of a server's tool in one part begins to run."""
+
+    index: int
+
+    def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
+        """Returns the calls with this one running."""
+        running = msgspec.structs.replace(calls.call(self.index), status=ToolStatus.RUNNING, started_at=now.at)
+        return calls.with_calls({self.index: running}, now)
+
+
+class EndCall(Struct, frozen=True):
+    """The result of a server's tool for the call in one part, which ends its questions."""
+
+    index: int
+    result: CallResult
+    logs: tuple[str, ...] | None = None
+    """All lines of its log; None leaves those that are stored."""
+
+    def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
+        """Returns the calls with the result, and none of its questions open."""
+        calls, ending = with_questions_ended(calls, self.index)
+        if self.logs is not None:
+            calls = with_logs(calls, {self.index: self.logs})
+        return calls.with_results({self.index: self.result}, now, ending)
+
+
+class KeepLogs(Struct, frozen=True):
+    """The lines of running calls, by part index. Nobody is told: they were told when they came."""
+
+    logs: Mapping[int, tuple[str, ...]]
+
+    def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
+        """Returns the calls with the lines. A call that has its result has its lines too."""
+        running = {index: lines for index, lines in self.logs.items() if not calls.call(index).status.settled}
+        if not running:
+            return Decision(calls)
+        logged = with_logs(calls, running)
+        return Decision(logged, Work((PutMessage(logged.message, tuple(running)),)))
+
+
+def with_logs(calls: OpenCalls, logs: Mapping[int, tuple[str, ...]]) -> OpenCalls:
+    """Returns calls with other logs, by part index."""
+    changed = {index: msgspec.structs.replace(calls.call(index), logs=lines) for index, lines in logs.items()}
+    message, _ = settle_calls(calls.message, changed, calls.message.updated_at)
+    return msgspec.structs.replace(calls, message=message)
+
+
 class ServerCalls:
     """Runs the calls of the server's tools in one message.
 
-    `_slots` bounds the calls that run at the same time; one that asks a person gives its place up. `_unsaved_logs`
-    holds the indexes of parts with log lines that are not stored yet. `_is_over` is set by `end`, because a cancelled
-    tool may still send log lines.
+    `_slots` bounds the calls that run at the same time; one that asks a person gives its place up. `_logs` has all
+    lines of the running calls, by part index, and `_unsaved_logs` the indexes of those with lines that are not stored
+    yet. `_is_over` is set by `end`, because a cancelled tool may still send log lines.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        turn: Turn,
-        calls: StoredCalls,
-        client_tools: frozenset[str],
-        questions: Questions,
-    ) -> None:
+    def __init__(self, environment: Environment, turn: Turn, actor: Actor[OpenCalls], questions: Questions) -> None:
         """Args:
         environment: Ports and settings.
         turn: The turn of the message.
-        calls: All calls of the message, including those of client tools.
-        client_tools: Names of the tools that the client runs; all others are the server's.
+        actor: The owner of all calls of the message, including those of client tools.
         questions: What the calls ask.
         """
         self._questions = questions
         self._environment = environment
-        self._calls = calls
-        self._client_tools = client_tools
+        self._actor = actor
         self._turn = turn
         self._slots = Room(environment.settings.limits.max_parallel_tool_calls)
+        self._logs: dict[int, tuple[str, ...]] = {}
         self._unsaved_logs: set[int] = set()
         self._is_over = False
 
@@ -117,10 +162,11 @@ class ServerCalls:
         A call that was running when an earlier process died gets an error result. It is not run again, because nobody
         knows whether it had its effect. One that had paused with questions goes on.
         """
+        calls = self._actor.state
         return [
             asyncio.create_task(self._run(part.index), name=f"tool call {part.part_id}")
-            for part, call in self._calls.message.tool_calls()
-            if not call.status.settled and call.name not in self._client_tools
+            for part, call in calls.message.tool_calls()
+            if not call.status.settled and call.name not in calls.client_tools
         ]
 
     def end(self) -> None:
@@ -128,42 +174,49 @@ class ServerCalls:
         self._is_over = True
         self._questions.end()
 
+    @property
+    def logs(self) -> Mapping[int, tuple[str, ...]]:
+        """The lines of running calls by part index, those included that are not stored yet."""
+        return self._logs
+
     async def flush(self) -> None:
         """Makes the log lines of running tools durable; the next flush retries lines that failed. Safe to cancel."""
-        if self._unsaved_logs:
-            indexes, now = tuple(sorted(self._unsaved_logs)), self._environment.clock()
-            self._unsaved_logs.clear()
-            message = self._calls.message
-            work = Work((PutMessage(message, indexes),))
-            saving = self._environment.commit(self._turn.tenant, message.session_id, work, now)
-            saving.add_done_callback(partial(self._finish_flush, indexes))
-            await asyncio.wait((saving,))
+        if not self._unsaved_logs:
+            return
+        unsaved = frozenset(self._unsaved_logs)
+        self._unsaved_logs.clear()
+        keeping = self._actor.ask(KeepLogs({index: self._logs[index] for index in sorted(unsaved)}))
+
+        def finish(kept: "asyncio.Future[Done[OpenCalls]]") -> None:
+            if kept.cancelled() or kept.exception() is not None:
+                self._unsaved_logs.update(unsaved & self._logs.keys())
+
+        keeping.add_done_callback(finish)
+        await asyncio.wait((keeping,))
 
     async def _run(self, index: int) -> None:
         """Runs one call, once it is allowed."""
-        calls = self._calls
-        is_paused = self._questions.is_paused(index)
-        if calls.call(index).status is ToolStatus.RUNNING and not is_paused:
-            await self._settle(index, CallResult(output=INTERRUPTED_RUN, is_error=True))
+        is_paused = bool(self._actor.state.held_questions(index))
+        if self._actor.state.call(index).status is ToolStatus.RUNNING and not is_paused:
+            await self._end(index, CallResult(output=INTERRUPTED_RUN, is_error=True))
             return
-        while calls.call(index).permission_id or not await calls.wait_call_stored(index):
-            await calls.wait_changed()
-        if calls.call(index).status.settled:  # it was refused
+        while self._actor.state.call(index).permission_id:
+            await self._actor.changed()
+        call = self._actor.state.call(index)
+        if call.status.settled:  # it was refused
             return
-        if self._is_denied(name := calls.call(index).name):  # a restart may have changed the rules
-            await self._settle(index, CallResult(output=denial(name), is_error=True))
+        if self._is_denied(call.name):  # a restart may have changed the rules
+            await self._end(index, CallResult(output=denial(call.name), is_error=True))
             return
         await self._environment.tools.wait_discovered()
         resumption = await self._questions.resumption(index) if is_paused else None
         async with Slot(self._slots, self._turn.tenant) as slot:
-            call, now = calls.call(index), self._environment.clock()
             if resumption is None:
-                running = msgspec.structs.replace(call, status=ToolStatus.RUNNING, started_at=now)
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
-                await asyncio.shield(calls.replace({index: running}))
+                await asyncio.shield(self._actor.ask(StartCall(index)))
             outcome = await self._call(call, index, slot, resumption)
             try:
-                await self._settle_surely(index, await self._result(outcome))
+                await self._end_surely(index, await self._result(outcome))
             finally:
                 outcome.leave()
 
@@ -203,33 +256,36 @@ class ServerCalls:
         slot.leave()  # for good: a call that goes on must not wait for another one
         return await self._questions.ask(index, question)
 
-    async def _settle(self, index: int, result: CallResult) -> None:
+    async def _end(self, index: int, result: CallResult) -> None:
         self._unsaved_logs.discard(index)
-        await asyncio.shield(self._questions.end_call(index, lambda work: self._calls.settle({index: result}, work)))
+        await asyncio.shield(self._actor.ask(EndCall(index, result, self._logs.get(index))))
+        self._logs.pop(index, None)
 
-    async def _settle_surely(self, index: int, result: CallResult) -> None:
+    async def _end_surely(self, index: int, result: CallResult) -> None:
         """Stores the result of a tool that has had its effect; retries as long as that may help."""
         content_bytes = result.content_bytes
-        if not self._calls.has_room(result.size_bytes + content_bytes):
+        if not self._has_room(result.size_bytes + content_bytes):
             result, content_bytes = self._left_out(), 0
         try:
             while True:
                 try:
-                    await self._settle(index, result)
+                    await self._end(index, result)
                     return
                 except StorageError as error:
                     if not error.may_pass:
                         raise
-                    if not self._calls.has_room(result.size_bytes):  # a result that was not stored has given it up
-                        result = self._left_out()
-                    session_id = self._calls.message.session_id
+                    session_id = self._turn.session_id
                     log.warning("tool_result_not_saved_yet", session_id=session_id, reason=error.reason)
                     await asyncio.sleep(RESULT_RETRY_SECONDS)
         finally:
-            self._calls.has_room(-content_bytes)
+            self._has_room(-content_bytes)
+
+    def _has_room(self, more: int) -> bool:
+        """Counts so many bytes more in memory. Returns False when there is no room for them."""
+        return self._environment.waiting_calls.grow(self._turn.turn_id, more)
 
     def _left_out(self) -> CallResult:
-        why = self._calls.full().message
+        why = self._environment.waiting_calls.full().message
         return CallResult(output=f"the call ran, and its result was left out: {why}", is_error=True)
 
     def _is_denied(self, tool: str) -> bool:
@@ -239,15 +295,13 @@ class ServerCalls:
 
     def _log(self, index: int, line: str) -> None:
         """Keeps and publishes a log line of a tool; drops lines beyond the limits."""
-        call, message = self._calls.call(index), self._calls.message
+        stored = self._actor.state.call(index)
+        call = msgspec.structs.replace(stored, logs=self._logs.get(index, stored.logs))
         if self._is_over or call.status.settled or (logged := with_log_line(call, line)) is None:
             return
-        if not self._calls.has_room(sys.getsizeof(logged.logs[-1])):
+        if not self._has_room(sys.getsizeof(logged.logs[-1])):
             return
-        self._calls.amend(index, logged)
+        self._logs[index] = logged.logs
         self._unsaved_logs.add(index)
-        self._environment.publish(self._turn, ToolLog(message.message_id, index, len(call.logs), logged.logs[-1]))
-
-    def _finish_flush(self, indexes: tuple[int, ...], saving: "asyncio.Future[Committed]") -> None:
-        if saving.cancelled() or saving.exception() is not None:
-            self._unsaved_logs.update(indexes)
+        message_id = self._actor.state.message.message_id
+        self._environment.publish(self._turn, ToolLog(message_id, index, len(call.logs), logged.logs[-1]))

@@ -282,7 +282,7 @@ class Turns:
         if (waiting := self.waiting_call(session.session_id, part_id)) is not None:
             calls, index = waiting
             sequence = await calls.submit(index, result, lease_id)
-            return calls.message.parts[index], sequence
+            return calls.part(index), sequence
         message = await self._reads(session).message_of_call(session.session_id, part_id)
         part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
         if not result.is_of(call):

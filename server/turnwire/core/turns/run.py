@@ -160,7 +160,7 @@ class TurnRun:
     @property
     def open_questions(self) -> tuple[Question, ...]:
         """The unanswered questions, oldest first."""
-        return self.calls.questions.open_questions if self.calls is not None else ()
+        return self.calls.open_questions if self.calls is not None else ()
 
     @property
     def open_requests(self) -> int:

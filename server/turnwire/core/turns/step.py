@@ -266,6 +266,7 @@ class EndedStep:
             end: The end; its work is empty when the step is resumed, because that end is stored already.
         """
         self._end = end
+        self._is_stopped = False
         self._calls: ToolCalls | None = None
         if end.message.finish_reason is FinishReason.TOOL_USE:
             self._calls = ToolCalls(
@@ -282,11 +283,11 @@ class EndedStep:
 
     @property
     def calls(self) -> ToolCalls | None:
-        """The calls that wait for their results; None until the end of the step is durable.
+        """The calls that wait for their results; None until the end of the step is durable, and once it is stopped.
 
         Results stored earlier would be overwritten if that commit failed and the end was stored again.
         """
-        return self._calls if self._is_stored else None
+        return self._calls if self._is_stored and not self._is_stopped else None
 
     def open_message(self) -> Message | None:
         """Returns the message whose calls wait for their results; None when it has no calls.
@@ -295,13 +296,13 @@ class EndedStep:
         """
         if self._calls is None:
             return None
-        return self._calls.told_message if self._is_stored else _as_told(self._calls.message)
+        return self._calls.message if self._is_stored else _unfinished(self._calls.message)
 
     def open_part(self, message_id: str, index: int) -> Part | None:
         """Returns one part of the open message; None when the id is another message's."""
         if self._calls is None or self._calls.message.message_id != message_id:
             return None
-        return self._calls.told_part(index) if self._is_stored else _part_as_told(self._calls.message.parts[index])
+        return self._calls.part(index) if self._is_stored else _unfinished_part(self._calls.part(index))
 
     async def settle(self) -> Message:
         """Returns the message once it is durable with all results. Cancelling this cancels running server tools.
@@ -325,6 +326,7 @@ class EndedStep:
 
     async def stop(self) -> StepEnd:
         """Returns the state of the step once all its commits have ended. Called after its task ended."""
+        self._is_stopped = True
         if self._storing is not None:
             await asyncio.wait((self._storing,))
         work = Work() if self._is_stored else self._end.work
@@ -332,7 +334,7 @@ class EndedStep:
             return StepEnd(self._end.message, work=work)
         await self._calls.wait_stored()
         calls = self._calls
-        return StepEnd(calls.message, calls.open_permissions, calls.questions.pending, work)
+        return StepEnd(calls.message, calls.open_permissions, calls.pending_questions, work)
 
     @property
     def _is_stored(self) -> bool:
@@ -340,15 +342,15 @@ class EndedStep:
         return storing is None or (storing.done() and storing.exception() is None)
 
 
-def _as_told(message: Message) -> Message:
-    """Returns an ended message as it was told before its end is durable: no client may run its calls yet."""
-    parts = tuple(map(_part_as_told, message.parts))
+def _unfinished(message: Message) -> Message:
+    """Returns an ended message as readers have it before its end is durable: no client may run its calls yet."""
+    parts = tuple(map(_unfinished_part, message.parts))
     return msgspec.structs.replace(
         message, parts=parts, status=MessageStatus.STREAMING, finish_reason=None, provider_finish_reason=""
     )
 
 
-def _part_as_told(part: Part) -> Part:
+def _unfinished_part(part: Part) -> Part:
     call = part.content
     if not isinstance(call, ToolUse) or call.status.settled:
         return part

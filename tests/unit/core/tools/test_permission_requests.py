@@ -12,9 +12,8 @@ from turnwire.core.settings import PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions
 from turnwire.core.tools.results import CallResult
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionReplied
-from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import (
     PermissionAction,
     PermissionAnswer,
@@ -102,8 +101,8 @@ async def test_readers_see_the_permission_until_its_answer_is_durable() -> None:
     settling = asyncio.create_task(calls.settle())
 
     def shown() -> list[tuple[str, bool]]:
-        assert calls.told_message.parts == tuple(map(calls.told_part, range(2)))
-        return [(call.permission_id, call.started_at is not None) for _, call in calls.told_message.tool_calls()]
+        assert calls.message.parts == tuple(map(calls.part, range(2)))
+        return [(call.permission_id, call.started_at is not None) for _, call in calls.message.tool_calls()]
 
     replying = asyncio.create_task(calls.reply("per_0", ONCE))
     await settled()
@@ -117,9 +116,6 @@ async def test_readers_see_the_permission_until_its_answer_is_durable() -> None:
     store.futures[1].set_result(Committed(0, 1))  # its event is published in the same step of the loop
     assert shown() == [("", True), ("per_1", False)]
     await replying
-    claimed = calls.client.claim(0, Lease(lease_id="lse_1", holder="a", expires_at=NOW + NEVER), Work())
-    assert [call.lease is not None for _, call in calls.told_message.tool_calls()] == [True, False]
-    claimed.set_result(Committed(1, 2))
     settling.cancel()
     await asyncio.wait((settling,))
 
@@ -182,19 +178,18 @@ async def test_a_client_tool_waits_for_its_permission_too() -> None:
 
 
 async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
-    """Neither can its time limit run out: a result on top of an answer that fails would leave the request open."""
+    """A result waits for the answer on its way, and is refused when that fails; no time limit runs out before."""
     store = FakeStore(automatic=False)
     calls, _ = _asking("read", store=store, timeout=timedelta())
     settling = asyncio.create_task(calls.settle())
     replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    early = asyncio.create_task(calls.submit(0, CallResult(output="early")))
     await settled()
-    with pytest.raises(ToolCallNotReady):
-        await calls.submit(0, CallResult(output="early"))
     store.futures[0].set_exception(StorageBusy("busy"))
-    with pytest.raises(ToolCallNotReady):
-        await calls.submit(0, CallResult(output="early"))
     with pytest.raises(StorageBusy):
         await replying
+    with pytest.raises(ToolCallNotReady):
+        await early
     assert (len(store.commits), len(calls.open_permissions), settling.done()) == (1, 1, False)
     store.automatic = True
     await calls.reply("per_0", ONCE)

@@ -111,10 +111,10 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     assert commit.changes == (PutTurn(msgspec.structs.replace(turn, steps=1)),)
     await settled()
     assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [calling]
+    assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
     part, _ = await turns.deliver_result(make_session(), "prt_0", CallResult(output="42"))
     assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
     await turns.aclose()
-    assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
 
 
 @dataclass

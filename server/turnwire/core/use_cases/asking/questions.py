@@ -72,9 +72,9 @@ class Questions:
         if is_filled and (problem := await problem_of_content(stored, new.content_json, checks, session.tenant)):
             raise InvalidRequest.of("content_json", problem)
         calls = self._turns.calls(session.session_id)
-        if calls is not None and calls.questions.has_question(new.question_id):
+        if calls is not None and calls.question(new.question_id) is not None:
             record = receipt_record(principal, new, Receipt(session_id=session.session_id))
-            committed = await calls.questions.answer(new.question_id, new.answer, new.content_json, record)
+            committed = await calls.answer(new.question_id, new.answer, new.content_json, record)
             return 0 if committed is None else committed.sequence
         given = stored.answer
         if given is None or given.action is not new.answer.action or given.action is QuestionAction.ACCEPT:
@@ -83,6 +83,6 @@ class Questions:
 
     async def _asked(self, session: Session, question_id: str) -> Question:
         calls = self._turns.calls(session.session_id)
-        if calls is not None and calls.questions.has_question(question_id):
-            return await calls.questions.opened(question_id)
+        if calls is not None and (asked := calls.question(question_id)) is not None:
+            return asked
         return await self._environment.store.of(session.tenant).asked_question(session.session_id, question_id)

@@ -1,26 +1,27 @@
 """Leases of client tool calls: finds calls to run, claims them, and keeps, extends or gives up the claim."""
 
+import asyncio
 from asyncio import Future
 from collections.abc import Callable
 from functools import partial
 
+from turnwire.core.actor import Done
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import LeaseChange
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.client_calls import ClientCalls
+from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
-from turnwire.domain.conversation.messages import Lease, Part
+from turnwire.domain.conversation.messages import Part
 from turnwire.domain.errors import ToolCallAlreadySettled
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Committed
 from turnwire.ports.pages import OpenCallPage, Page
 
-_Change = Callable[[ClientCalls, int, Work], "Future[Committed]"]
+_Change = Callable[[ToolCalls, int, Work], "Future[Done[OpenCalls]]"]
 """Stores a change of a call, given its calls, its part and further work."""
 
 
@@ -69,11 +70,10 @@ class ToolLeases:
             LeaseLost: this is a retry, and the lease has ended.
             QuotaExceeded: the tenant has stored as much as it may.
         """
-        now, lease_id = self._environment.clock(), self._environment.new_id("lse")
-        lease = Lease(lease_id=lease_id, holder=change.holder, expires_at=now + change.duration)
+        lease_id = self._environment.new_id("lse")
 
-        def store(calls: ClientCalls, index: int, further: Work) -> "Future[Committed]":
-            return calls.claim(index, lease, further)
+        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[OpenCalls]]":
+            return calls.claim(index, lease_id, change.holder, change.duration, further)
 
         return await self._once(principal, change, lease_id, store)
 
@@ -87,9 +87,8 @@ class ToolLeases:
             QuotaExceeded: the tenant has stored as much as it may.
         """
 
-        def store(calls: ClientCalls, index: int, further: Work) -> "Future[Committed]":
-            expires_at = self._environment.clock() + change.duration
-            return calls.renew(index, change.lease_id, expires_at, change.log_lines, further)
+        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[OpenCalls]]":
+            return calls.renew(index, change.lease_id, change.duration, change.log_lines, further)
 
         return await self._once(principal, change, change.lease_id, store)
 
@@ -100,7 +99,7 @@ class ToolLeases:
             LeaseLost: the lease has ended.
         """
 
-        def store(calls: ClientCalls, index: int, further: Work) -> "Future[Committed]":
+        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[OpenCalls]]":
             return calls.release(index, change.lease_id, further)
 
         return await self._once(principal, change, "", store)
@@ -117,7 +116,7 @@ class ToolLeases:
             return made
         if made.lease_id:
             calls, index = await self._waiting_call(principal, change)
-            calls.client.check_lease(index, made.lease_id)
+            calls.check_lease(index, made.lease_id)
             return calls.message.parts[index]
         return await self._stored_part(principal, change)
 
@@ -125,15 +124,13 @@ class ToolLeases:
         calls, index = await self._waiting_call(principal, change)
         further = receipt_record(principal, change, Receipt(session_id=change.session_id, lease_id=lease_id))
         if not lease_id:  # nothing is left to be stored but what was there
-            storing = store(calls.client, index, further)
+            changing = store(calls, index, further)
         else:
             told = calls.message.parts[index], change
             with self._reservations.reserve(principal.tenant, told=told) as reserved:
-                storing = store(calls.client, index, further)
-                reserved.until(storing)
-        changed = calls.message.parts[index]
-        await storing
-        return changed
+                changing = store(calls, index, further)
+                reserved.until(changing)
+        return (await asyncio.shield(changing)).state.message.parts[index]
 
     async def _waiting_call(self, principal: Principal, change: LeaseChange) -> tuple[ToolCalls, int]:
         """Returns the calls among which a turn waits for the one of a change, and its part."""

@@ -9,17 +9,19 @@ from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.rooms.waiting import MAX_OPEN_OF_CALL
+from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.questions import asking
-from turnwire.core.tools.questions.asking import MAX_QUESTIONS_OF_CALL, Questions
-from turnwire.core.tools.results import StoredCalls
+from turnwire.core.tools.questions.asking import MAX_QUESTIONS_OF_CALL
+from turnwire.core.tools.results import CallResult
+from turnwire.core.tools.server_calls import EndCall
 from turnwire.core.work import Work
-from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked
+from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked, ToolCallUpdated
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
-from turnwire.domain.errors import QuestionAlreadyAnswered, QuestionNotFound, StorageBusy
+from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import Committed, PutQuestion
+from turnwire.ports.commit import PutQuestion
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 
 ACCEPT, DECLINE = QuestionAnswer(QuestionAction.ACCEPT), QuestionAnswer(QuestionAction.DECLINE)
@@ -39,19 +41,24 @@ class Asker:
         limits = {"limits": Limits(question_timeout_seconds=60.0)}
         self.environment = make_environment(self.store, clock=self.clock, settings=limits)
         message = make_answer("msg_1", ToolUse(name="ask.one", input_json="{}"), ToolUse(name="two", input_json="{}"))
-        self.calls = StoredCalls(self.environment, "default", message)
-        self.questions = Questions(self.environment, make_turn(), self.calls)
+        self.calls = ToolCalls(self.environment, make_turn(), message, frozenset())
+        self.watching = asyncio.create_task(self.calls._watch_time())
 
     async def ask(self, index: int = 0, new: NewQuestion = NEW) -> "asyncio.Task[QuestionReply]":
         """Asks, and returns when that waits for something."""
         await self.environment.schemas.problems(DEFAULT_TENANT, (FORM,))  # the first time is on a thread
-        asked = asyncio.create_task(self.questions.ask(index, new))
+        asked = asyncio.create_task(self.calls._questions.ask(index, new))
         await settled()
         return asked
 
-    def after_restart(self) -> Questions:
-        """Returns the questions as the next process finds them."""
-        return Questions(self.environment, make_turn(), self.calls, self.questions.pending)
+    def after_restart(self) -> ToolCalls:
+        """Returns the calls as the next process finds them."""
+        pending = self.calls.pending_questions
+        return ToolCalls(self.environment, make_turn(), self.calls.message, frozenset(), questions=pending)
+
+    def is_paused(self) -> bool:
+        """Returns whether the first call has paused."""
+        return any(one.hold is not None for one in self.calls.pending_questions)
 
     def events(self) -> list[object]:
         """Returns what was told."""
@@ -71,28 +78,28 @@ async def test_a_question_is_stored_with_its_event_before_it_is_answered() -> No
     """It names who asks and when it ends. What is filled in goes to the tool and is neither stored nor told."""
     asker = Asker()
     asked = await asker.ask()
-    (question,) = asker.questions.open_questions
+    (question,) = asker.calls.open_questions
     assert (question.question_id, question.source, question.tool) == ("que_1", "ask", "ask.one")
     assert question.expires_at - question.created_at == MINUTE
     assert asker.events() == [QuestionAsked(question)]
-    assert await asker.questions.answer("que_1", ACCEPT, RED, Work())
+    assert await asker.calls.answer("que_1", ACCEPT, RED, Work())
     assert await asked == QuestionReply(QuestionAction.ACCEPT, RED)
     assert asker.events()[1:] == [QuestionAnswered("que_1", question.tool_call_id, ACCEPT)]
     assert RED not in repr(asker.store.commits)
-    assert asker.questions.open_questions == ()
+    assert asker.calls.open_questions == ()
 
 
 async def test_the_first_answer_wins() -> None:
     """The same decline is confirmed. A second accept is refused, for nobody can compare it."""
     asker = Asker()
     first, second = await asker.ask(), await asker.ask()
-    assert await asker.questions.answer("que_1", DECLINE, "", Work())
-    assert await asker.questions.answer("que_1", DECLINE, "", Work()) is None
+    assert await asker.calls.answer("que_1", DECLINE, "", Work())
+    assert await asker.calls.answer("que_1", DECLINE, "", Work()) is None
     with pytest.raises(QuestionAlreadyAnswered, match="decline"):
-        await asker.questions.answer("que_1", ACCEPT, RED, Work())
-    assert await asker.questions.answer("que_2", ACCEPT, RED, Work())
+        await asker.calls.answer("que_1", ACCEPT, RED, Work())
+    assert await asker.calls.answer("que_2", ACCEPT, RED, Work())
     with pytest.raises(QuestionAlreadyAnswered):
-        await asker.questions.answer("que_2", ACCEPT, RED, Work())
+        await asker.calls.answer("que_2", ACCEPT, RED, Work())
     assert [(await one).action for one in (first, second)] == [QuestionAction.DECLINE, QuestionAction.ACCEPT]
 
 
@@ -119,7 +126,7 @@ async def test_a_question_expires_when_its_time_is_over() -> None:
     await asker.passes(timedelta(seconds=1))
     assert (await asked).action is QuestionAction.EXPIRED
     with pytest.raises(QuestionAlreadyAnswered, match="expired"):
-        await asker.questions.answer("que_1", ACCEPT, RED, Work())
+        await asker.calls.answer("que_1", ACCEPT, RED, Work())
 
 
 async def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
@@ -130,7 +137,7 @@ async def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
     await asker.passes(MINUTE)
     asker.store.futures[-1].set_exception(StorageBusy("busy"))
     await settled()
-    assert [one.question_id for one in asker.questions.open_questions] == ["que_1"]
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_1"]
     asker.store.automatic = True
     await asker.passes(timedelta(seconds=1))
     assert (await asked).action is QuestionAction.EXPIRED
@@ -141,29 +148,26 @@ async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> 
     asker = Asker()
     asked = await asker.ask()
     asker.store.automatic = False
-    answering = asyncio.create_task(asker.questions.answer("que_1", ACCEPT, RED, Work()))
+    answering = asyncio.create_task(asker.calls.answer("que_1", ACCEPT, RED, Work()))
     await settled()
     asker.store.futures[-1].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
         await answering
     assert not asked.done()
     asker.store.automatic = True
-    await asker.questions.answer("que_1", DECLINE, "", Work())
+    await asker.calls.answer("que_1", DECLINE, "", Work())
     assert (await asked).action is QuestionAction.DECLINE
 
 
 async def test_a_question_that_could_not_be_stored_was_never_asked() -> None:
-    """Who answered it meanwhile hears that; its place is free again."""
+    """Its place is free again."""
     asker = Asker(automatic=False)
     asked = await asker.ask()
-    answering = asyncio.create_task(asker.questions.answer("que_1", ACCEPT, RED, Work()))
-    await settled()
+    assert asker.calls.question("que_1") is None
     asker.store.futures[0].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
         await asked
-    with pytest.raises(QuestionNotFound):
-        await answering
-    assert not asker.questions.has_question("que_1")
+    assert asker.calls.question("que_1") is None
     assert asker.environment.open_questions.problem("default", "ses_1", 32) == ""
 
 
@@ -175,10 +179,10 @@ async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
     await asyncio.wait((first,))
     (told,) = (kind for kind in asker.events() if isinstance(kind, QuestionAnswered))
     assert (told.question_id, told.answer.action) == ("que_1", QuestionAction.CANCEL)
-    asker.questions.end()
+    asker.calls._questions.end()
     second.cancel()
     await asyncio.wait((second,))
-    assert [one.question_id for one in asker.questions.open_questions] == ["que_2"]
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_2"]
     assert asker.environment.open_questions.problem("default", "ses_1", 32) == ""
 
 
@@ -197,17 +201,17 @@ async def test_a_call_asks_a_bounded_number_of_questions() -> None:
     asker = Asker()
     tasks = [await asker.ask() for _ in range(MAX_OPEN_OF_CALL)]
     with pytest.raises(QuestionRefused, match="are open"):
-        await asker.questions.ask(0, NEW)
+        await asker.calls._questions.ask(0, NEW)
     other = await asker.ask(1)
     for number in range(1, MAX_QUESTIONS_OF_CALL + 1):
         if number > MAX_OPEN_OF_CALL:
             tasks.append(await asker.ask())
-        opened = [one for one in asker.questions.open_questions if one.part_index == 0]
-        await asker.questions.answer(opened[0].question_id, DECLINE, "", Work())
+        opened = [one for one in asker.calls.open_questions if one.part_index == 0]
+        await asker.calls.answer(opened[0].question_id, DECLINE, "", Work())
     with pytest.raises(QuestionRefused, match="may ask no more"):
-        await asker.questions.ask(0, NEW)
+        await asker.calls._questions.ask(0, NEW)
     with pytest.raises(QuestionRefused, match="empty"):
-        await asker.questions.ask(1, NewQuestion(prompt=" ", form=NEW.form))
+        await asker.calls._questions.ask(1, NewQuestion(prompt=" ", form=NEW.form))
     assert not other.done()
     other.cancel()
     await asyncio.wait((*tasks, other))
@@ -217,15 +221,17 @@ async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
     """What it needs is stored until the commit that lets it go on, and not longer."""
     asker = Asker()
     await asker.environment.schemas.problems(DEFAULT_TENANT, (FORM,))
-    paused = asyncio.create_task(asker.questions.pause(0, ToolPause(questions=(("a", NEW), ("b", NEW)), state="s")))
+    paused = asyncio.create_task(
+        asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW), ("b", NEW)), state="s"))
+    )
     await settled()
-    assert asker.questions.is_paused(0)
-    await asker.questions.answer("que_1", ACCEPT, RED, Work())
+    assert asker.is_paused()
+    await asker.calls.answer("que_1", ACCEPT, RED, Work())
     assert any(one.hold is not None and one.hold.content_json == RED for one in asker.stored())
     paused.cancel()
     await asyncio.wait((paused,))
     again = asker.after_restart()
-    resuming = asyncio.create_task(again.resumption(0))
+    resuming = asyncio.create_task(again._questions.resumption(0))
     await settled()
     await again.answer("que_2", DECLINE, "", Work())
     resumption = await resuming
@@ -235,7 +241,7 @@ async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
         ("b", QuestionReply(QuestionAction.DECLINE)),
     )
     assert [one.hold for one in asker.stored()[-2:]] == [None, None]
-    assert (again.is_paused(0), again.pending) == (False, ())
+    assert again.pending_questions == ()
 
 
 async def test_a_paused_call_has_a_bounded_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +249,7 @@ async def test_a_paused_call_has_a_bounded_state(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(asking, "MAX_STATE_CHARS", 3)
     asker = Asker()
     with pytest.raises(QuestionRefused, match="larger than 3"):
-        await asker.questions.pause(0, ToolPause(questions=(("a", NEW),), state="long"))
+        await asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW),), state="long"))
     assert asker.store.commits == []
 
 
@@ -251,21 +257,18 @@ async def test_the_end_of_a_call_ends_its_questions_in_the_same_commit() -> None
     """Those of other calls stay open; when the commit fails, so do these."""
     asker = Asker()
     first, second = await asker.ask(0), await asker.ask(1)
-    works: list[Work] = []
-    storing: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
-
-    def store(work: Work) -> "asyncio.Future[Committed]":
-        works.append(work)
-        return storing
-
-    asker.questions.end_call(0, store)
-    (told,) = works[0].events
-    assert isinstance(told.kind, QuestionAnswered)
-    assert [one.question_id for one in asker.questions.open_questions] == ["que_2"]
-    storing.set_exception(StorageBusy("busy"))
-    await settled()
-    assert [one.question_id for one in asker.questions.open_questions] == ["que_1", "que_2"]
-    asker.questions.end()
-    for task in (first, second):
-        task.cancel()
-    await asyncio.wait((first, second))
+    asker.store.automatic = False
+    ending = asker.calls._actor.ask(EndCall(0, CallResult(output="over")))
+    kinds = [type(event.kind) for event in asker.store.commits[-1].events]
+    assert kinds == [QuestionAnswered, ToolCallUpdated]
+    asker.store.futures[-1].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await ending
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_1", "que_2"]
+    asker.store.automatic = True
+    await asker.calls._actor.ask(EndCall(0, CallResult(output="over")))
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_2"]
+    assert (await first).action is QuestionAction.CANCEL
+    asker.calls._questions.end()
+    second.cancel()
+    await asyncio.wait((second,))

@@ -17,7 +17,6 @@ from turnwire.domain.conversation.limits import MAX_LOG_LINES
 from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
 from turnwire.domain.errors import LeaseHeld, LeaseLost, StorageFull, ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import Committed
 
 READ = ToolUse(name="read", call_id="c1", input_json="{}")
 MINUTE = timedelta(minutes=1)
@@ -59,11 +58,11 @@ class Claimed:
 
     async def claim(self, name: str, index: int = 0, duration: timedelta = MINUTE) -> None:
         """Claims a call; returns when that is stored."""
-        await self.calls.client.claim(index, self.lease(name, duration), Work())
+        await self.calls.claim(index, f"lse_{name}", name, duration, Work())
 
     async def renew(self, name: str, *lines: str, duration: timedelta = MINUTE) -> None:
         """Extends the lease of the first call."""
-        await self.calls.client.renew(0, f"lse_{name}", self.clock() + duration, lines, Work())
+        await self.calls.renew(0, f"lse_{name}", duration, lines, Work())
 
     def told(self) -> list[ToolUse]:
         """Returns what events have said of the calls."""
@@ -103,7 +102,7 @@ async def test_each_change_is_one_commit_with_one_event() -> None:
     lease = one.lease("ann")
     await one.claim("ann")
     await one.renew("ann", "half way", duration=MINUTE * 2)
-    await one.calls.client.release(0, "lse_ann", Work())
+    await one.calls.release(0, "lse_ann", Work())
     longer = msgspec.structs.replace(lease, expires_at=one.clock() + MINUTE * 2)
     logged = msgspec.structs.replace(READ, logs=("half way",))
     assert one.told() == [
@@ -183,49 +182,42 @@ async def test_a_lease_survives_the_process(left: timedelta, seconds: int) -> No
 
 
 async def test_a_claim_that_could_not_be_stored_is_none() -> None:
-    """Meanwhile nobody else gets the call; afterwards anybody does."""
+    """Who claims meanwhile waits, and has the call then."""
     one = Claimed(READ, store=FakeStore(automatic=False))
-    claiming = one.calls.client.claim(0, one.lease("ann"), Work())
-    with pytest.raises(LeaseHeld):
-        one.calls.client.claim(0, one.lease("bob"), Work())
+    first, second = (one.calls.claim(0, f"lse_{name}", name, MINUTE, Work()) for name in ("ann", "bob"))
+    one.store.automatic = True
     one.store.futures[0].set_exception(StorageFull("full"))
     with pytest.raises(StorageFull):
-        await claiming
-    await settled()
-    assert one.call() == READ
-    one.store.automatic = True
-    await one.claim("bob")
+        await first
+    assert (await second).state.call(0).lease == one.lease("bob") == one.call().lease
     await one.end()
 
 
-async def test_a_result_need_not_wait_for_a_renewal() -> None:
-    """It is stored behind it, and stays when the renewal could not be stored."""
+async def test_a_result_behind_a_renewal_stays_when_that_could_not_be_stored() -> None:
+    """The lease lasts as before; the line of the renewal is lost with it."""
     one = Claimed(READ)
     await one.claim("ann")
     one.store.automatic = False
-    renewing = one.calls.client.renew(0, "lse_ann", one.clock() + MINUTE, ("a line",), Work())
+    renewing = one.calls.renew(0, "lse_ann", MINUTE, ("a line",), Work())
     submitting = asyncio.create_task(one.calls.submit(0, CallResult(output="done"), "lse_ann"))
     await settled()
-    one.store.futures[-2].set_exception(StorageFull("full"))
-    one.store.futures[-1].set_result(Committed(6, 7))
-    assert await submitting == 7
+    one.store.automatic = True
+    one.store.futures[-1].set_exception(StorageFull("full"))
+    assert await submitting
     with pytest.raises(StorageFull):
         await renewing
     await one.settling
-    assert (one.call().output, one.call().logs, one.call().lease) == ("done", ("a line",), None)
+    assert (one.call().output, one.call().logs, one.call().lease) == ("done", (), None)
 
 
-async def test_the_end_of_a_lease_that_cannot_be_stored_is_tried_once() -> None:
-    """On a full disk the call is free all the same, and nothing is tried again and again."""
+async def test_the_end_of_a_lease_that_cannot_be_stored_frees_the_call() -> None:
+    """On a full disk as well; that it ended is stored as soon as there is room."""
     one = Claimed(READ)
     await one.claim("ann")
     one.store.automatic = False
     await elapse(MINUTE)
-    assert len(one.store.commits) == 2
-    one.store.futures[-1].set_exception(StorageFull("full"))
-    await elapse(timedelta(minutes=9))
-    assert len(one.store.commits) == 2
     one.store.automatic = True
+    one.store.futures[-1].set_exception(StorageFull("full"))
     await one.claim("bob")
     assert one.call().lease == one.lease("bob")
     await one.end()
@@ -286,12 +278,12 @@ async def test_a_call_that_is_settled_is_no_lost_lease() -> None:
     """Who asks for its lease again learns that the call has its result, and need not claim it anew."""
     one = Claimed(READ)
     await one.claim("ann")
-    one.calls.client.check_lease(0, "lse_ann")
+    one.calls.check_lease(0, "lse_ann")
     with pytest.raises(LeaseLost):
-        one.calls.client.check_lease(0, "lse_bob")
+        one.calls.check_lease(0, "lse_bob")
     await one.calls.submit(0, CallResult(output="x"), "lse_ann")
     with pytest.raises(ToolCallAlreadySettled):
-        one.calls.client.check_lease(0, "lse_ann")
+        one.calls.check_lease(0, "lse_ann")
     await one.settling
 
 

@@ -1,0 +1,198 @@
+"""One decision after the other: commands of many callers change one state, and a change is durable before it is seen.
+
+A command is decided on the state as it is stored, never on one that may still fail. While a commit is on its way,
+commands wait in the inbox; those that wait together are decided one after the other and stored in one commit. So there
+is nothing to undo: a commit that fails leaves the state as it was, and every caller learns of it.
+"""
+
+import asyncio
+from asyncio import Future
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
+
+from turnwire.core.work import Work, joined
+from turnwire.ports.clock import Clock
+from turnwire.ports.commit import Committed
+
+COMMANDS_AT_ONCE = 128
+"""Most commands in one commit: each of them takes the loop for some microseconds."""
+
+S = TypeVar("S")
+
+
+class Now(Struct, frozen=True):
+    """The moment of a decision."""
+
+    at: datetime
+    """The time of day, which people may set."""
+    seconds: float
+    """By the loop's clock, which never jumps: for what lasts a while."""
+
+
+class Decision(Struct, Generic[S], frozen=True):
+    """What follows from a command: the next state, and the work that stores it."""
+
+    state: S
+    work: Work = Work()
+    """Empty when nothing changes."""
+
+
+class Command(Protocol[S]):
+    """A request to change a state."""
+
+    def decide(self, state: S, now: Now) -> Decision[S]:
+        """Returns what follows from the command in a state. A pure function; raises to refuse the command."""
+        ...
+
+
+class Done(Struct, Generic[S], frozen=True):
+    """A command that was carried out."""
+
+    state: S
+    """The state as the command left it."""
+    has_changed: bool
+    """False when nothing was to be stored, because an earlier command had the same effect."""
+    committed: Committed | None
+    """The commit that stored it, or what it found; None when this actor has stored nothing yet."""
+
+
+class _Asked(NamedTuple, Generic[S]):
+    command: Command[S]
+    reply: "Future[Done[S]]"
+
+
+class _Batch(NamedTuple, Generic[S]):
+    """Commands whose commit is on its way."""
+
+    asked: list[_Asked[S]]
+    decisions: list[Decision[S]]
+    storing: "Future[Committed]"
+
+
+class Actor(Generic[S]):
+    """Owns one state. Used on the event loop only; it has no task of its own.
+
+    At most one commit is on its way (`_batch`). `_alone` counts the commands at the head of the inbox that failed
+    together and are now tried each by itself, so that one that cannot be stored does not fail the others.
+    """
+
+    def __init__(
+        self,
+        state: S,
+        store: Callable[[Work, datetime], "Future[Committed]"],
+        clock: Clock,
+        on_changed: Callable[[S, S], None] | None = None,
+    ) -> None:
+        """Args:
+        state: The state, which is stored.
+        store: Begins to store work, and returns its commit. Called in the order of the decisions.
+        clock: The time of day.
+        on_changed: Called with the state before and after a change, in the moment in which readers see it; must not
+            raise.
+        """
+        self._state = state
+        self._store = store
+        self._clock = clock
+        self._on_changed = on_changed
+        self._inbox: deque[_Asked[S]] = deque()
+        self._batch: _Batch[S] | None = None
+        self._alone = 0
+        self._last: Committed | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def state(self) -> S:
+        """The state as it is stored. It changes in the moment in which the commit's events are published."""
+        self._end_batch()
+        return self._state
+
+    def ask(self, command: Command[S]) -> "Future[Done[S]]":
+        """Lets a command be decided and stored. It is carried out whether or not somebody waits for the reply.
+
+        Returns:
+            The reply. It raises what `decide` raised, or the error of the commit. Cancelling it has no effect on the
+            command.
+        """
+        reply: Future[Done[S]] = asyncio.get_running_loop().create_future()
+        self._inbox.append(_Asked(command, reply))
+        self._end_batch()
+        self._advance()
+        return reply
+
+    async def changed(self) -> None:
+        """Returns at the next change of the state. Safe to cancel."""
+        await self._changed.wait()
+
+    async def idle(self) -> None:
+        """Returns when every command has been carried out or refused. Safe to cancel."""
+        while self._batch is not None:
+            await asyncio.wait((self._batch.storing,))
+            self._end_batch()
+
+    def _advance(self) -> None:
+        while self._inbox and self._batch is None:
+            self._decide_waiting()
+
+    def _decide_waiting(self) -> None:
+        """Decides the commands that wait, and begins to store what follows from them."""
+        now = Now(self._clock(), asyncio.get_running_loop().time())
+        state, asked, decisions = self._state, list[_Asked[S]](), list[Decision[S]]()
+        most = 1 if self._alone else COMMANDS_AT_ONCE
+        self._alone = max(self._alone - 1, 0)
+        while self._inbox and most:
+            one, most = self._inbox.popleft(), most - 1
+            try:
+                decision = one.command.decide(state, now)
+            except Exception as error:  # also a fault of ours: it is the caller's alone
+                _fail(one.reply, error)
+                continue
+            asked.append(one)
+            decisions.append(decision)
+            state = decision.state
+        work = joined(decision.work for decision in decisions)
+        if not work.changes and not work.events:
+            self._finish(asked, decisions)
+            return
+        storing = self._store(work, now.at)
+        self._batch = _Batch(asked, decisions, storing)
+        storing.add_done_callback(lambda _: self._end_batch())
+
+    def _end_batch(self) -> None:
+        """Takes over what was decided, once it is durable. Does nothing while it is not."""
+        batch = self._batch
+        if batch is None or not batch.storing.done():
+            return
+        self._batch = None
+        error = asyncio.CancelledError() if batch.storing.cancelled() else batch.storing.exception()
+        if error is None:
+            self._last = batch.storing.result()
+            self._finish(batch.asked, batch.decisions)
+        elif len(batch.asked) > 1:
+            self._alone += len(batch.asked)
+            self._inbox.extendleft(reversed(batch.asked))
+        else:
+            _fail(batch.asked[0].reply, error)
+        self._advance()
+
+    def _finish(self, asked: list[_Asked[S]], decisions: list[Decision[S]]) -> None:
+        if not decisions:
+            return
+        before, self._state = self._state, decisions[-1].state
+        if before is not self._state:
+            if self._on_changed is not None:
+                self._on_changed(before, self._state)
+            self._changed.set()
+            self._changed = asyncio.Event()
+        for one, decision in zip(asked, decisions, strict=True):
+            if not one.reply.done():
+                one.reply.set_result(Done(decision.state, decision.work != Work(), self._last))
+
+
+def _fail(reply: "Future[Done[S]]", error: BaseException) -> None:
+    if not reply.done():
+        reply.set_exception(error)
+        reply.exception()  # retrieved, so that asyncio does not log it when the caller is gone

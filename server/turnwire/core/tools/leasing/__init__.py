@@ -1,1 +1,0 @@
-"""Leases: clients claim calls of their tools, so that no two of them run the same one."""

@@ -1,0 +1,204 @@
+"""One decision after the other, on what is stored; a commit that fails leaves everything as it was."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pytest
+from msgspec import Struct
+
+from tests.support.fakes.domain_values import NOW, make_message
+from tests.support.fakes.loop import settled
+from turnwire.core.actor import Actor, Decision, Done, Now
+from turnwire.core.work import Work, joined
+from turnwire.domain.conversation.events import SessionStatusChanged
+from turnwire.domain.errors import StorageBusy, StorageError, StorageFull
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveMessage
+
+CHANGE = Work((), (NewEvent(SessionStatusChanged(True)),))
+
+Numbers = tuple[int, ...]
+
+
+class Add(Struct, frozen=True):
+    """Adds a number that is not there yet."""
+
+    number: int
+    further: Work = CHANGE
+
+    def decide(self, state: Numbers, now: Now) -> Decision[Numbers]:
+        """Returns the numbers with this one; refuses negative ones, and fails for 13."""
+        assert now.at == NOW
+        if self.number < 0:
+            raise ValueError(str(self.number))
+        if self.number == 13:
+            raise ZeroDivisionError
+        if self.number in state:
+            return Decision(state)
+        return Decision((*state, self.number), self.further)
+
+
+@dataclass
+class Disk:
+    """A store whose commits end when the test says so."""
+
+    commits: list[Work] = field(default_factory=list)
+    futures: list["asyncio.Future[Committed]"] = field(default_factory=list)
+
+    def store(self, work: Work, at: datetime) -> "asyncio.Future[Committed]":
+        """Begins a commit."""
+        assert at == NOW
+        assert all(future.done() for future in self.futures), "two commits are on their way"
+        self.commits.append(work)
+        self.futures.append(asyncio.get_running_loop().create_future())
+        return self.futures[-1]
+
+    def succeed(self) -> None:
+        """Ends the newest commit."""
+        self.futures[-1].set_result(Committed(0, len(self.futures)))
+
+    def fail(self, error: StorageError) -> None:
+        """Lets the newest commit fail."""
+        self.futures[-1].set_exception(error)
+
+
+def _actor(disk: Disk, changes: list[tuple[Numbers, Numbers]] | None = None) -> Actor[Numbers]:
+    noted = [] if changes is None else changes
+    return Actor((), disk.store, lambda: NOW, lambda before, after: noted.append((before, after)))
+
+
+async def test_a_change_is_seen_when_it_is_durable() -> None:
+    """In the very moment in which its commit is done, before any callback; the reply tells what the command left."""
+    disk, changes = Disk(), list[tuple[Numbers, Numbers]]()
+    actor = _actor(disk, changes)
+    asked = actor.ask(Add(1))
+    assert (actor.state, changes, asked.done()) == ((), [], False)
+    disk.succeed()
+    assert (actor.state, changes) == ((1,), [((), (1,))])
+    assert await asked == Done((1,), has_changed=True, committed=Committed(0, 1))
+
+
+async def test_those_that_wait_share_a_commit() -> None:
+    """They are decided in their order, each on what the ones before it left; a refused one leaves nothing."""
+    disk = Disk()
+    actor = _actor(disk)
+    first = actor.ask(Add(1))
+    refused, same, second, broken = actor.ask(Add(-1)), actor.ask(Add(1)), actor.ask(Add(2)), actor.ask(Add(13))
+    disk.succeed()
+    await first
+    assert [len(work.events) for work in disk.commits] == [1, 1]
+    assert (same.done(), actor.state) == (False, (1,))
+    disk.succeed()
+    assert await same == Done((1,), has_changed=False, committed=Committed(0, 2))
+    assert (await second).state == (1, 2)
+    with pytest.raises(ValueError, match="-1"):
+        await refused
+    with pytest.raises(ZeroDivisionError):
+        await broken
+
+
+async def test_a_commit_that_fails_changes_nothing() -> None:
+    """Its caller learns why; the next command is decided on the state as it was."""
+    disk = Disk()
+    actor = _actor(disk)
+    lost = actor.ask(Add(1))
+    disk.fail(StorageFull("full"))
+    assert actor.state == ()
+    with pytest.raises(StorageFull):
+        await lost
+    again = actor.ask(Add(1))
+    disk.succeed()
+    assert (await again).state == (1,)
+
+
+async def test_commands_that_fail_together_are_tried_each_by_itself() -> None:
+    """One that cannot be stored does not fail the others, and they keep their order."""
+    disk = Disk()
+    actor = _actor(disk)
+    first, large, small = (actor.ask(Add(number)) for number in (1, 2, 3))
+    later = actor.ask(Add(4))
+    disk.succeed()  # 1
+    await first
+    disk.fail(StorageFull("full"))  # 2, 3 and 4 together
+    await settled()
+    disk.fail(StorageFull("full"))  # 2
+    with pytest.raises(StorageFull):
+        await large
+    disk.succeed()  # 3
+    assert (await small).state == (1, 3)
+    disk.succeed()  # 4
+    assert (await later).state == (1, 3, 4)
+
+
+async def test_a_command_outlives_its_caller() -> None:
+    """It is carried out, and nobody hears of it."""
+    disk = Disk()
+    actor = _actor(disk)
+    asked = actor.ask(Add(1))
+    asked.cancel()
+    disk.succeed()
+    await actor.idle()
+    assert actor.state == (1,)
+
+
+async def test_what_changes_nothing_is_answered_at_once() -> None:
+    """With the commit that stored it, so that its caller may read what is behind it."""
+    disk = Disk()
+    actor = _actor(disk)
+    actor.ask(Add(1))
+    disk.succeed()
+    assert await actor.ask(Add(1)) == Done((1,), has_changed=False, committed=Committed(0, 1))
+    assert len(disk.commits) == 1
+
+
+async def test_who_waits_for_a_change_sees_the_next_one() -> None:
+    """And nobody waits for a commit that there is not."""
+    disk = Disk()
+    actor = _actor(disk)
+    waiting = asyncio.create_task(actor.changed())
+    await actor.idle()
+    actor.ask(Add(1))
+    await settled()
+    assert not waiting.done()
+    disk.succeed()
+    await waiting
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_replies_and_state_agree_with_what_was_stored(seed: int) -> None:
+    """Whatever fails, and whoever leaves: the state is what the commits that succeeded have made, in their order."""
+    chance, disk = random.Random(seed), Disk()
+    actor = _actor(disk)
+    replies: list[tuple[int, asyncio.Future[Done[Numbers]]]] = []
+    for _ in range(60):
+        for _ in range(chance.randrange(4)):
+            number = chance.randrange(-2, 30)
+            replies.append((number, actor.ask(Add(number))))
+            if not chance.randrange(6):
+                replies[-1][1].cancel()
+        if disk.futures and not disk.futures[-1].done():
+            disk.succeed() if chance.randrange(4) else disk.fail(StorageBusy("busy"))
+        if chance.randrange(2):
+            await settled()
+    while disk.futures and not disk.futures[-1].done():
+        disk.succeed()
+        await settled()
+    await actor.idle()
+    told = [(number, reply) for number, reply in replies if not reply.cancelled()]
+    assert all(reply.done() for _, reply in told)
+    stored = {number for number, reply in told if reply.exception() is None}
+    assert stored <= set(actor.state)
+    assert len(actor.state) == len(set(actor.state))
+    changed = [number for number, reply in told if reply.exception() is None and reply.result().has_changed]
+    assert [number for number in actor.state if number in changed] == changed
+
+
+def test_a_message_that_several_change_is_written_once() -> None:
+    """As the last one has it, with all parts that any of them writes; unless it was removed between."""
+    old, new = make_message("msg_1"), make_message("msg_1", request_id="later")
+    other = make_message("msg_2")
+    units = [Work((PutMessage(old, (2,)),)), Work((PutMessage(other, ()),)), Work((PutMessage(new, (0,)),))]
+    assert joined(units).changes == (PutMessage(new, (0, 2)), PutMessage(other, ()))
+    removed = Work((RemoveMessage("msg_1"), PutMessage(new, (0,))))
+    assert joined([units[0], removed]).changes == (PutMessage(old, (2,)), *removed.changes)

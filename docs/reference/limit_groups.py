@@ -41,7 +41,6 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_imports": BUSY,
     "max_message_bytes": LARGE,
     "max_tools_bytes": LARGE,
-    "max_schema_steps": INVALID,
     "max_answer_bytes": ANSWER_ENDS,
     "max_answer_state_bytes": ANSWER_ENDS,
     "max_answer_parts": ANSWER_ENDS,
@@ -192,17 +191,14 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Tools and schemas": {
         "domain.conversation.turns": {"MAX_TOOLS": INVALID},
         "domain.conversation.limits": {"MAX_SESSION_TOOLS_BYTES": INVALID},
-        "core.schemas.compiled": {
-            "MAX_STEPS": "the schema is refused; the arguments are not checked",
+        "core.schemas": {
+            "MAX_STEPS": "the arguments are not checked",
+            "MAX_DEPTH": "the arguments are not checked",
             "MAX_LEVELS": INVALID,
+            "MAX_VALUE_CHARS": "the arguments are not checked",
             "MAX_PROBLEMS": LEFT_OUT,
             "MAX_PROBLEM_CHARS": CUT,
-        },
-        "core.schemas.steps": {"MAX_DEPTH": "the arguments, or the schema, are refused"},
-        "core.schemas.checks": {"MAX_VALUE_CHARS": "the arguments are not checked", "MAX_KEPT_NODES": FORGOTTEN},
-        "core.schemas.patterns": {
-            "MAX_COST": "the pattern is not checked",
-            "MAX_PATTERN_CHARS": "the pattern is not checked",
+            "MAX_KEPT_CHARS": FORGOTTEN,
         },
         "tools.mcp.tool_list": {
             "MAX_TOOLS": LEFT_OUT,

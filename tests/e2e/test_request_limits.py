@@ -14,13 +14,12 @@ from opencode.message.message_pb2 import (
     AbortSessionRequest,
     ExplainContextRequest,
     GetMessageRequest,
-    SendMessageRequest,
 )
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.tool.tool_pb2 import ToolDefinition
 from opencode.turn.turn_pb2 import TurnSettings
 from opencode.turn.turn_service_pb2 import GetTurnRequest, RegenerateMessageRequest, StartTurnRequest
-from tests.support.clients.conversation import FOREVER, ask, model, refused, talk, text, watching
+from tests.support.clients.conversation import FOREVER, ask, model, refused, talk, watching
 from tests.support.clients.tool_calls import LOOK
 from tests.support.servers.running import Client, connect, running_server
 
@@ -28,7 +27,6 @@ LIMITS = """
 [limits]
 max_message_bytes = 10_000
 max_tools_bytes = 6_000
-max_schema_steps = 1_500
 """
 
 
@@ -86,26 +84,12 @@ async def test_the_tools_of_a_request_have_a_limit(client: Client) -> None:
         assert (refusal.reason, refusal.fields) == ("MESSAGE_TOO_LARGE", ["settings.tools"])
 
 
-async def test_costly_schemas_are_refused_with_their_field(client: Client) -> None:
-    """Those before it are known from then on, so the same request may be taken later."""
-
-    def dense(number: int) -> str:
-        return json.dumps({"title": str(number), "properties": {f"{n}": {} for n in range(150)}})
-
-    tools = [tool(1, dense(number), f"t{number}") for number in range(3)]
-    refusal = await refused(client.messages.SendMessage(ask("hello", tools=tools)))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
-    [field] = refusal.fields
-    assert field in ("tools[1].input_schema_json", "tools[2].input_schema_json")
-    assert (refusal.metadata["limit"], refusal.metadata["limitValue"]) == ("limits.max_schema_steps", "1500")
-    await client.messages.SendMessage(ask("hello", tools=tools))
-
-
-async def test_a_schema_that_no_check_of_ends_is_refused(client: Client) -> None:
-    """The library would fail on it in the middle of a turn."""
-    request = SendMessageRequest(parts=[text("hello")], tools=[tool(1, '{"not":{"$ref":"#"}}')])
-    refusal = await refused(client.messages.SendMessage(request))
-    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["tools[0].input_schema_json"])
+async def test_a_schema_that_no_check_of_ends_fails_no_turn(client: Client) -> None:
+    """The check of the arguments is given up, and the client runs its tool."""
+    endless = tool(1, '{"allOf":[{"$ref":"#"},{"$ref":"#"}]}', "look")
+    accepted = await client.messages.SendMessage(ask(LOOK, tools=[endless]))
+    async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+        assert (await watch.until_kind("tool_call_updated")).tool_call_updated.state.status == "pending"
 
 
 async def test_what_waits_keeps_its_tools_over_a_restart(tmp_path: Path) -> None:

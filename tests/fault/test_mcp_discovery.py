@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fakes.loop import elapse, settled
 from tests.support.servers.mcp import ENVIRON, PROGRAM, ROOT
-from turnwire.core.schemas.checks import SchemaChecks
+from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import Agent, CoreSettings
 from turnwire.core.tools.toolbox import open_toolbox
 from turnwire.domain.conversation.messages import ModelRef, ToolUse
@@ -113,7 +113,7 @@ async def toolbox_names(servers: McpServers) -> list[str]:
 async def problem(servers: McpServers, name: str, agent: str = "") -> str:
     """Returns what a model reads that calls a tool."""
     toolbox = await open_toolbox((), SETTINGS, agent, servers, CHECKS)
-    return await toolbox.problem(ToolUse(name=name), CHECKS, "tenant")
+    return await toolbox.problem(ToolUse(name=name), CHECKS)
 
 
 async def called(servers: McpServers, name: str) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from turnwire.core.keeping import KeptSessions
 from turnwire.core.rooms.beginnings import Beginnings
 from turnwire.core.rooms.waiting import OpenPermissions, OpenQuestions, WaitingCalls
-from turnwire.core.schemas.checks import SchemaChecks
+from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.slices import Slices
 from turnwire.core.work import Work

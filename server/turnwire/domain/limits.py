@@ -33,9 +33,6 @@ class Limits(
     """All that one message brings: text, attachments, metadata, system prompt and tools together."""
     max_tools_bytes: Count = 2**20
     """Names, descriptions and schemas of the tools of one message together. Those of a session have 256 KiB."""
-    max_schema_steps: Count = 200_000
-    """Work on the schemas of one request that the server has not seen lately: about a step for each keyword, of which a
-    second has 150,000. The tools of a common frontend take some thousand."""
 
     # Answers of models
     max_answer_bytes: Count = 8 * 2**20

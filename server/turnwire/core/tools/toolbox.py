@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
-from turnwire.core.schemas.checks import SchemaChecks
+from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.permission_requests import denial
 from turnwire.domain.conversation.messages import ToolUse
@@ -49,20 +49,19 @@ class Toolbox:
         """The offered tools: the client's in their order, then the server's."""
         return tuple(self._by_name.values())
 
-    async def problem(self, call: ToolUse, checks: SchemaChecks, tenant: str) -> str:
+    async def problem(self, call: ToolUse, checks: SchemaChecks) -> str:
         """Returns why a complete call cannot run: unknown tool, denied tool or invalid arguments. "" when it can.
 
         Args:
             call: The call.
             checks: Checks its arguments.
-            tenant: Whose call it is.
         """
         if call.name in self._denied:
             return denial(call.name)
         tool = self._by_name.get(call.name)
         if tool is None:
             return self._missing(call.name)
-        return await checks.problem_of_arguments(tenant, tool.input_schema_json, call.input_json)
+        return await checks.problem_of_arguments(tool.input_schema_json, call.input_json)
 
 
 async def open_toolbox(

@@ -20,7 +20,7 @@ from turnwire.core.context.next_request import StepRequest, StepRequests
 from turnwire.core.ending.closing import close_message, settle_calls
 from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment
-from turnwire.core.schemas.checks import SchemaChecks
+from turnwire.core.schemas import SchemaChecks
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions, opening_work
 from turnwire.core.tools.toolbox import Toolbox
@@ -74,11 +74,10 @@ class _Asked:
     Another attempt has it made anew.
     """
 
-    def __init__(self, request: StepRequest, checks: SchemaChecks, tenant: str) -> None:
+    def __init__(self, request: StepRequest, checks: SchemaChecks) -> None:
         self.request: StepRequest | None = request
         self._toolbox: Callable[[], Awaitable[Toolbox]] = partial(_known, request.toolbox)
         self._checks = checks
-        self._tenant = tenant
 
     async def take(self, requests: StepRequests) -> StepRequest:
         """Returns the request, which is not kept any longer."""
@@ -90,7 +89,7 @@ class _Asked:
 
     async def problem_of(self, call: ToolUse) -> str:
         """Checks a call against the tools of the last request."""
-        return await (await self._toolbox()).problem(call, self._checks, self._tenant)
+        return await (await self._toolbox()).problem(call, self._checks)
 
 
 async def _known(toolbox: Toolbox) -> Toolbox:
@@ -123,7 +122,7 @@ class Step:
         """
         self._environment = environment
         self._turn = turn
-        self._asked = _Asked(request, environment.schemas, turn.tenant)
+        self._asked = _Asked(request, environment.schemas)
         self._publish = partial(environment.publish, turn)
         self._call: ModelCall | None = None
         self._on_output = on_output

@@ -12,12 +12,11 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import NewTurn, SessionChange
 from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.quotas.checks import spending_exceeded
-from turnwire.core.schemas.checks import SchemasTooCostlyError
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session
 from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition, Turn, TurnStatus
-from turnwire.domain.errors import FieldViolation, InvalidRequest, MessageTooLarge, limit_facts
+from turnwire.domain.errors import FieldViolation, InvalidRequest, MessageTooLarge
 from turnwire.domain.principal import Principal
 from turnwire.ports.provider import Providers
 from turnwire.ports.telemetry.tracing import current_span
@@ -203,25 +202,14 @@ async def check_tools(
         field: Their path in the request, for errors.
 
     Raises:
-        InvalidRequest: a schema is not valid; has one violation for each of these tools. Or all schemas together are
-            too costly to check.
+        InvalidRequest: a schema is not valid; has one violation for each of these tools.
         MessageTooLarge: they are over the limit together.
     """
     limits = environment.settings.limits
     size = sum(tool.size_bytes for tool in tools)
     if size > limits.max_tools_bytes:
         raise MessageTooLarge.over("limits.max_tools_bytes", limits.max_tools_bytes, field, size)
-    schemas = [tool.input_schema_json for tool in tools]
-    try:
-        problems = await environment.schemas.problems(tenant, schemas, limits.max_schema_steps)
-    except SchemasTooCostlyError as error:
-        raise InvalidRequest.of(
-            f"{field}[{error.index}].input_schema_json",
-            f"with the schemas before it, it takes more than {limits.max_schema_steps} steps to check: send fewer or"
-            " simpler ones, or those that were accepted before",
-            "TOO_LARGE",
-            **limit_facts("limits.max_schema_steps", limits.max_schema_steps),
-        ) from None
+    problems = await environment.schemas.problems(tenant, [tool.input_schema_json for tool in tools])
     violations = [
         FieldViolation(f"{field}[{index}].input_schema_json", problem, "BAD_SCHEMA")
         for index, problem in enumerate(problems)

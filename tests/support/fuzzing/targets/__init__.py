@@ -32,7 +32,7 @@ _PLACES: Mapping[str, _Place] = {
     "responses_stream": _Place("streams", ("turnwire.providers.openai_responses", "turnwire.providers.answer")),
     "anthropic_stream": _Place("streams", ("turnwire.providers.anthropic", "turnwire.providers.answer")),
     "data_uri": _Place("values", ("turnwire.core.intake", "turnwire.domain.text")),
-    "schema": _Place("values", ("turnwire.core.schemas", "jsonschema", "referencing")),
+    "schema": _Place("values", ("turnwire.core.schemas",)),
     "resume_token": _Place("values", ("turnwire.core.watches",)),
     "search_query": _Place("values", ("turnwire.domain.searching",)),
     "web_token": _Place("values", ("turnwire.identity",)),

@@ -1,7 +1,7 @@
 """Which tools a model is offered, and which calls cannot run."""
 
 from tests.support.fakes.core import FakeServerTools, server_tool
-from turnwire.core.schemas.checks import SchemaChecks
+from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import Agent, CoreSettings, PermissionRule
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import ModelRef, ToolUse
@@ -65,7 +65,7 @@ async def test_calls_that_cannot_run_have_a_problem() -> None:
     """It is the reason that the model reads; a call that can run has none."""
     toolbox = Toolbox((ToolDefinition("add", "", '{"required":["a"]}'), LOOK), ())
     calls = [ToolUse(name="none"), ToolUse(name="add"), ToolUse(name="look", input_json="{"), ToolUse(name="look")]
-    problems = [await toolbox.problem(call, CHECKS, "a") for call in calls]
+    problems = [await toolbox.problem(call, CHECKS) for call in calls]
     assert problems[0] == "there is no tool named 'none'"
     assert problems[1] == "the arguments do not fit the tool's schema: 'a' is a required property"
     assert problems[2].startswith("the arguments are not valid JSON")
@@ -94,7 +94,7 @@ async def test_calls_of_denied_tools_are_answered_so() -> None:
     """A model may know a name from earlier; tools that do not exist stay unknown, whatever the pattern."""
     given = settings(None, PermissionRule("*", PermissionAction.DENY))
     toolbox = await open_toolbox((LOOK,), given, "", FakeServerTools(server_tool("fs.write")), CHECKS)
-    assert [await toolbox.problem(ToolUse(name=name), CHECKS, "a") for name in ("fs.write", "look", "none")] == [
+    assert [await toolbox.problem(ToolUse(name=name), CHECKS) for name in ("fs.write", "look", "none")] == [
         "the tool 'fs.write' is not permitted",
         "the tool 'look' is not permitted",
         "there is no tool named 'none'",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnwire.core.schemas.checks import SchemaChecks
+from turnwire.core.schemas import SchemaChecks
 from turnwire.domain.conversation.questions import LinkForm, Question, SchemaForm
 from turnwire.ports.tools import NewQuestion
 
@@ -96,7 +96,7 @@ def problem_of_form(schema_json: str) -> str:
     return next((f"the property {name[:50]!r} of its schema {problem}" for name, problem in problems if problem), "")
 
 
-async def problem_of_content(question: Question, content_json: str, checks: SchemaChecks, tenant: str) -> str:
+async def problem_of_content(question: Question, content_json: str, checks: SchemaChecks) -> str:
     """Returns why what was filled in does not fit a question, for the person who did; "" when it does."""
     if isinstance(question.form, LinkForm):
         return "must be empty: nothing is filled in for an address" if content_json else ""
@@ -113,7 +113,7 @@ async def problem_of_content(question: Question, content_json: str, checks: Sche
         if name not in fields:
             return f"has {name[:50]!r}, which the question does not ask for"
     # a value that is not of its type is told by the schema, for every property has one
-    problem = await checks.problem_of_value(tenant, question.form.schema_json, content_json or "{}")
+    problem = await checks.problem_of_value(question.form.schema_json, content_json or "{}")
     return f"does not fit the question: {problem}" if problem else ""
 
 

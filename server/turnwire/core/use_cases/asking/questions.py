@@ -69,7 +69,7 @@ class Questions:
         stored = await self._asked(session, new.question_id)
         is_filled = new.answer.action is QuestionAction.ACCEPT and stored.answer is None
         checks = self._environment.schemas
-        if is_filled and (problem := await problem_of_content(stored, new.content_json, checks, session.tenant)):
+        if is_filled and (problem := await problem_of_content(stored, new.content_json, checks)):
             raise InvalidRequest.of("content_json", problem)
         calls = self._turns.calls(session.session_id)
         if calls is not None and calls.question(new.question_id) is not None:

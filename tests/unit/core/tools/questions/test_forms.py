@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.fakes.domain_values import NOW
-from turnwire.core.schemas.checks import SchemaChecks
+from turnwire.core.schemas import SchemaChecks
 from turnwire.core.tools.questions.forms import MAX_CONTENT_BYTES, problem_of_content, problem_of_form, problem_of_url
 from turnwire.domain.conversation.questions import Question, SchemaForm
 
@@ -66,8 +66,8 @@ async def test_what_is_filled_in_has_a_size() -> None:
     content = '{"a":"é"}'
     content += " " * (MAX_CONTENT_BYTES - len(content.encode()))
     checks = SchemaChecks()
-    assert await problem_of_content(question, content, checks, "default") == ""
-    assert str(MAX_CONTENT_BYTES) in await problem_of_content(question, content + " ", checks, "default")
+    assert await problem_of_content(question, content, checks) == ""
+    assert str(MAX_CONTENT_BYTES) in await problem_of_content(question, content + " ", checks)
 
 
 @pytest.mark.parametrize(

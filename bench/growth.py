@@ -20,7 +20,7 @@ from turnwire.ports.commit import AddSpending, Change, Commit, MarkArchived, Put
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.accounts import add_to_totals
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching.upkeep import adopt_words
+from turnwire.storage.sqlite.searching.index import adopt_words
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 

@@ -19,10 +19,9 @@ from turnwire.domain.searching.queries import parse_query
 from turnwire.domain.searching.words import tokens
 from turnwire.ports.commit import Commit, PutMessage, PutSession
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching import entries
-from turnwire.storage.sqlite.searching.facets import expression
-from turnwire.storage.sqlite.searching.finding import find
-from turnwire.storage.sqlite.searching.upkeep import adopt_words
+from turnwire.storage.sqlite.searching import index as searching
+from turnwire.storage.sqlite.searching.finding import find, match
+from turnwire.storage.sqlite.searching.index import adopt_words
 from turnwire.storage.sqlite.writing import messages as writing
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 
@@ -115,7 +114,7 @@ def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) 
     """Stores messages. Returns the seconds of CPU for each."""
     writer = CommitWriter(ProtoCodec(), 10_000)
     writer.next_position = 1 + db.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0]
-    writing.index_message = entries.index_message if index else (lambda *_, **__: [])  # type: ignore[attr-defined]
+    writing.add_message = searching.add_message if index else (lambda *_, **__: [])  # type: ignore[attr-defined]
     started = _cpu()
     for begin in range(0, len(made), PER_TRANSACTION):
         session_id = f"ses_{name}_{begin // PER_SESSION}"
@@ -137,7 +136,7 @@ def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) 
             writer.apply(db, Commit(session_id=session_id, at=at, changes=(PutMessage.whole(message),)))
         writer.finish(db)
         db.execute("COMMIT")
-    writing.index_message = entries.index_message  # type: ignore[attr-defined]
+    writing.add_message = searching.add_message  # type: ignore[attr-defined]
     return (_cpu() - started) / len(made)
 
 
@@ -153,7 +152,7 @@ def _bare(db: sqlite3.Connection, words: str, order: SearchOrder) -> None:
     """Runs the same query without everything around it: no sessions and tenants, no snippet."""
     by = "rank" if order is SearchOrder.RANK else "rowid DESC"
     query = f"SELECT rowid FROM search_index WHERE search_index MATCH ? ORDER BY {by} LIMIT 20"
-    db.execute(query, (expression(1, parse_query(words), ()),)).fetchall()
+    db.execute(query, (match(TENANT, parse_query(words)),)).fetchall()
 
 
 def _times(work: Callable[[], object], quick: bool) -> tuple[float, float]:

@@ -179,7 +179,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LABEL_CHARACTERS": INVALID,
         },
         "core.intake.attachments": {"MAX_HEAD_CHARS": INVALID},
-        "core.disk": {"MAX_FILE_READS": WAITS},
+        "core.disk.threads": {"MAX_FILE_READS": WAITS},
         "cli.serve": {"MAX_SHARED_THREADS": WAITS},
         "core.use_cases.rewriting.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
         "core.use_cases.titling.titles": {
@@ -423,7 +423,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "domain.searching.words": {"MAX_WORD_CHARACTERS": CUT},
         "domain.searching.content": {"MAX_SEARCHED_CHARACTERS": "the rest is not found"},
         "domain.searching.hits": {"MAX_RANKED": LEFT_OUT, "MAX_CANDIDATES": LEFT_OUT},
-        "storage.sqlite.searching.entries": {"MAX_BODY_CHARACTERS": "an excerpt is shown"},
+        "storage.sqlite.searching.index": {"MAX_BODY_CHARACTERS": "an excerpt is shown"},
         "storage.sqlite.searching.reader": {
             "MAX_SECONDS": "`SEARCH_TOO_COSTLY`",
             "MAX_OF_TENANT": BUSY,

@@ -313,49 +313,28 @@ CREATE TABLE upload_blocks (
     UNIQUE (upload, number)
 ) STRICT;
 
--- the words of messages; see storage/sqlite/searching/. Has no text of its own. A row is an entry, or one to be removed
+-- the words of messages; see storage/sqlite/searching/. Has no text of its own
 CREATE VIRTUAL TABLE search_index USING fts5(terms, content = '', tokenize = "ascii tokenchars '_.'");
 
--- version: which words the index has; another one makes it anew
+-- one for each part that is found. id: the second of its message, and a number in it. words: how many it has.
+-- excerpt: what of a large part is searched; NULL when the part says it
+CREATE TABLE search_entries (
+    id          INTEGER PRIMARY KEY,
+    message     INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    part_index  INTEGER NOT NULL,
+    at_us       INTEGER NOT NULL,
+    words       INTEGER NOT NULL,
+    excerpt     TEXT
+) STRICT;
+CREATE UNIQUE INDEX search_entries_of_messages ON search_entries (message, part_index);
+
+-- version: which words the index has; another one makes it anew. below: messages with lower ids are still to be indexed
 CREATE TABLE search_state (
     id       INTEGER PRIMARY KEY CHECK (id = 1),
-    version  TEXT NOT NULL
+    version  TEXT NOT NULL,
+    below    INTEGER NOT NULL
 ) STRICT;
-INSERT INTO search_state VALUES (1, '');
-
--- a short name of a tenant for the words of its messages
-CREATE TABLE search_tenants (
-    id      INTEGER PRIMARY KEY,
-    tenant  TEXT NOT NULL UNIQUE
-) STRICT;
-
--- one for each part that is found. id: the second of its message, and a number in it. excerpt: what of a large part is
--- searched; NULL when its body says it. words: how many it has
-CREATE TABLE search_entries (
-    id       INTEGER PRIMARY KEY,
-    part     INTEGER NOT NULL UNIQUE,
-    message  INTEGER NOT NULL,
-    at_us    INTEGER NOT NULL,
-    words    INTEGER NOT NULL,
-    facets   TEXT NOT NULL,
-    excerpt  TEXT
-) STRICT;
-
--- rows of the index whose part is gone or was rewritten, with what removes their words
-CREATE TABLE search_removals (
-    id       INTEGER PRIMARY KEY,
-    facets   TEXT NOT NULL,
-    excerpt  TEXT,
-    body     TEXT,
-    text     BLOB,
-    output   BLOB
-) STRICT;
-
--- one row while messages are still to be indexed: those with ids below this one
-CREATE TABLE search_backlog (
-    id     INTEGER PRIMARY KEY,
-    below  INTEGER NOT NULL
-) STRICT;
+INSERT INTO search_state VALUES (1, '', 0);
 
 CREATE TRIGGER session_added AFTER INSERT ON sessions BEGIN
     UPDATE sessions SET stored_bytes = length(CAST(new.body AS BLOB)) WHERE id = new.id;
@@ -389,21 +368,6 @@ CREATE TRIGGER part_changed AFTER UPDATE OF body, text, output, grown ON parts B
         + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0) + new.grown
         - length(CAST(old.body AS BLOB)) - coalesce(length(old.text), 0) - coalesce(length(old.output), 0) - old.grown
     WHERE id = (SELECT session FROM messages WHERE id = new.message);
-END;
-CREATE TRIGGER part_removed BEFORE DELETE ON parts BEGIN
-    INSERT INTO search_removals (id, facets, excerpt, body, text, output)
-    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END,
-        CASE WHEN excerpt IS NULL THEN old.text END, CASE WHEN excerpt IS NULL THEN old.output END
-    FROM search_entries WHERE part = old.id;
-    DELETE FROM search_entries WHERE part = old.id;
-END;
-CREATE TRIGGER part_rewritten BEFORE UPDATE OF body, text, output ON parts
-WHEN old.body <> new.body OR old.text IS NOT new.text OR old.output IS NOT new.output BEGIN
-    INSERT INTO search_removals (id, facets, excerpt, body, text, output)
-    SELECT id, facets, excerpt, CASE WHEN excerpt IS NULL THEN old.body END,
-        CASE WHEN excerpt IS NULL THEN old.text END, CASE WHEN excerpt IS NULL THEN old.output END
-    FROM search_entries WHERE part = old.id;
-    DELETE FROM search_entries WHERE part = old.id;
 END;
 CREATE TRIGGER permission_added AFTER INSERT ON permissions BEGIN
     UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;

@@ -37,8 +37,8 @@ from turnwire.storage.sqlite.log.retention import retaining
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.schema import migrate
+from turnwire.storage.sqlite.searching.index import adopt_words, renewal
 from turnwire.storage.sqlite.searching.reader import Searches
-from turnwire.storage.sqlite.searching.upkeep import adopt_words, upkeep
 from turnwire.storage.sqlite.staging.queries import staged_sessions
 from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.timelines import Timelines, token_key
@@ -136,7 +136,7 @@ class SqliteStore:
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session, is_watched)
-            index_upkeep, removal = upkeep(writing), block_removal(writing)
+            removal = block_removal(writing)
             writer = GroupWriter(
                 writing,
                 files,
@@ -145,7 +145,6 @@ class SqliteStore:
                 accounts,
                 publish=publish,
                 on_loss=on_loss,
-                on_upkeep=index_upkeep.wake,
                 observer=observer,
             )
             await writer.start()
@@ -158,7 +157,7 @@ class SqliteStore:
             lock.release()
             raise
         retention = retaining(writer, settings.retained_events_per_session, settings.retained_events_days, clock)
-        steps: list[Steps] = [retention, index_upkeep, removal, shrinking(writing), FileWatch(writer)]
+        steps: list[Steps] = [retention, renewal(writing), removal, shrinking(writing), FileWatch(writer)]
         for work in steps:
             work.start()
         uploads, searches = SqliteUploads(writer, reading, removal), Searches(searching)

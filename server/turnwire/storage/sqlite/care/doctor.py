@@ -20,7 +20,7 @@ from turnwire.storage.sqlite.care.opening import read_only, schema_version, tran
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.schema import MIGRATIONS
-from turnwire.storage.sqlite.searching.upkeep import forget_words
+from turnwire.storage.sqlite.searching.index import forget_words
 
 SHOWN_SUBJECTS = 5
 """How many of the things with one problem a report names."""

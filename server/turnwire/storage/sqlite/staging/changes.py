@@ -7,11 +7,12 @@ from turnwire.domain.principal import is_staging, removed_id, staged_for
 from turnwire.ports.commit import AdoptSession, DropStaged, MoveFiles
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.listing.entries import list_session
+from turnwire.storage.sqlite.searching.index import take_out
 from turnwire.storage.sqlite.staging.queries import is_left
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text
 
-MAX_DROPPED_BYTES = 4 * 2**20
-"""Of the messages that one step removes; each may bring files, too."""
+MAX_DROPPED_BYTES = 512 * 1024
+"""Of the messages that one step removes, whose words the index is told; each may bring files, too."""
 
 _TABLES = ("turns", "requests", "permissions", "questions")
 """Where a session has rows besides its messages, and none that a message refers to."""
@@ -129,6 +130,7 @@ def _drop_messages(unit: Unit, ids: list[int]) -> None:
         f"SELECT file FROM parts WHERE message IN ({among}) AND file IS NOT NULL"
         f" UNION SELECT file FROM part_files WHERE part IN ({used})"
     ).fetchall()
+    unit.index_changes += take_out(db, unit.session.tenant, unit.session.id, ids)
     db.execute(f"DELETE FROM messages WHERE id IN ({among})")
     for (file,) in files:
         removed = db.execute(_REMOVE_UNUSED, (file,)).fetchone()

@@ -16,8 +16,9 @@ MAX_MESSAGES = 100
 """Messages of a deleted session that one commit removes: others wait some milliseconds for it."""
 MAX_EVENTS = 1_000
 """Events of a deleted session that one commit removes."""
-MAX_BYTES = 4 * 2**20
-"""Of all that one such commit removes, with the files that only this session may use: pages are read to be given up."""
+MAX_BYTES = 512 * 1024
+"""Of all that one such commit removes, with the files that only this session may use: pages are read to be given up,
+and the index is told each word."""
 
 
 def remove(unit: Unit, change: RemoveSession, commit: Commit) -> None:

@@ -45,7 +45,7 @@ from turnwire.storage.sqlite.hiding.paths import select_path
 from turnwire.storage.sqlite.listing.entries import list_session
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.reading.rows import read_messages
-from turnwire.storage.sqlite.searching.entries import IndexRow, add_rows
+from turnwire.storage.sqlite.searching.index import IndexChange, change_index
 from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
 from turnwire.storage.sqlite.staging.removal import remove
 from turnwire.storage.sqlite.writing.archived import mark_archived
@@ -73,8 +73,8 @@ class CommitWriter:
         """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
         self.deltas: list[Delta] = []
         """What the commits have changed in the accounts. The writer empties it, and cuts it after a rollback."""
-        self.index_rows: list[IndexRow] = []
-        """What they add to the index of words, for `finish`. The writer empties it, and cuts it after a rollback."""
+        self.index_changes: list[IndexChange] = []
+        """What they change in the index of words, for `finish`. The writer empties it, and cuts it after a rollback."""
 
     def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
         """Applies one commit inside the open transaction.
@@ -92,7 +92,7 @@ class CommitWriter:
             commit.session_id,
             is_branched=row.branched_at > 0,
             archived_at_us=row.archived_at_us,
-            index_rows=self.index_rows,
+            index_changes=self.index_changes,
         )
         before, stored_bytes, removal = row.head_sequence, 0, None
         for change in commit.changes:
@@ -127,10 +127,9 @@ class CommitWriter:
         return committed, stored
 
     def finish(self, db: sqlite3.Connection) -> None:
-        """Adds the words of all messages of the transaction to the index. Called once before its end, last."""
-        if self.index_rows:
-            add_rows(db, self.index_rows)
-            self.index_rows = []
+        """Writes the words of all messages of the transaction to the index. Called once before its end, last."""
+        change_index(db, self.index_changes)
+        self.index_changes = []
 
     def _note_delta(self, unit: Unit, stored_bytes: int, *, is_removed: bool) -> None:
         row = unit.session

@@ -17,7 +17,7 @@ from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, 
 from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
 from turnwire.storage.sqlite.open_calls.filing import IS_FILED, file_call
 from turnwire.storage.sqlite.part_rows import grown_row, part_row
-from turnwire.storage.sqlite.searching.entries import index_message, is_final
+from turnwire.storage.sqlite.searching.index import add_message, take_out
 from turnwire.storage.sqlite.writing.unit import Unit, text
 
 WHOLE_TEXT_BYTES = 4096
@@ -34,6 +34,7 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
     message, session = change.message, unit.session
     growth = {one.part_index: one.offset for one in change.growth}
     form = codec.display_form(message, growth)
+    is_new = not _take_message_out(unit, message.message_id, message)
     if change.at_end:
         leave_place(unit.db, session.id, message.message_id)
     values = {
@@ -47,7 +48,6 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         "display": form.head,
         "display_bytes": form.size_bytes,
     }
-    changed = change.part_indexes if _was_indexed(unit.db, change) else None
     if unit.is_branched:
         keep_turn(unit.db, session.id, message.message_id, message.turn_id)
     row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
@@ -66,17 +66,16 @@ def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
         _put_off_path(unit, row[0], change.branch)
     elif unit.is_branched:
         carry_branches(unit.db, session.id, message.message_id)
-    unit.index_rows += index_message(unit.db, session.tenant, session.id, row[0], message, part_indexes=changed)
+    unit.index_changes += add_message(unit.db, session.tenant, session.id, row[0], message, is_new=is_new)
     unit.previous[message.message_id] = str(row[1])
 
 
-def _was_indexed(db: sqlite3.Connection, change: PutMessage) -> bool:
-    """Returns whether only the parts that a change names may have left the index. Looked up where that saves work."""
-    message = change.message
-    if len(message.parts) - len(change.part_indexes) < _MANY_PARTS:
-        return False
-    row = db.execute("SELECT body FROM messages WHERE message_id = ?", (message.message_id,)).fetchone()
-    return row is not None and is_final(_message(row[0]).status)
+def _take_message_out(unit: Unit, message_id: str, changed: Message | None = None) -> bool:
+    """Takes a message out of the index, or what changes of it. Returns whether the session has the message."""
+    query = "SELECT id FROM messages WHERE message_id = ? AND session = ?"
+    rows = [row for (row,) in unit.db.execute(query, (message_id, unit.session.id))]
+    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.id, rows, changed)
+    return bool(rows)
 
 
 def _put_off_path(unit: Unit, row: int, branch: Branch) -> None:
@@ -93,6 +92,7 @@ def remove_message(unit: Unit, message_id: str) -> None:
     """Removes a message of the session, and the files that no other message uses."""
     where = "messages.message_id = ? AND messages.session = ?"
     files = files_of(unit.db, where, message_id, unit.session.id)
+    _take_message_out(unit, message_id)
     unit.db.execute(f"DELETE FROM messages WHERE {where}", (message_id, unit.session.id))
     _remove_unused(unit, files)
 
@@ -100,6 +100,8 @@ def remove_message(unit: Unit, message_id: str) -> None:
 def remove_session(unit: Unit) -> None:
     """Removes the session with all that it has, and its events so far."""
     files = files_of(unit.db, "messages.session = ?", unit.session.id)
+    rows = [row for (row,) in unit.db.execute("SELECT id FROM messages WHERE session = ?", (unit.session.id,))]
+    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.id, rows)
     unit.db.execute("DELETE FROM sessions WHERE id = ?", (unit.session.id,))
     unit.db.execute("DELETE FROM events WHERE session_id = ?", (unit.session_id,))
     _remove_unused(unit, files)
@@ -201,11 +203,6 @@ def files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[in
     )
     return [file for (file,) in rows]
 
-
-_MANY_PARTS = 16
-"""Looking at this many costs more than looking up what a message was before."""
-
-_message = msgspec.json.Decoder(Message).decode
 
 _ASSIGNED: dict[str, Any] = {"previous_message_id": "", "alternative_count": 0, "alternative_index": 0}
 """What is not stored in a message's body: columns say it."""

@@ -36,8 +36,8 @@ class Unit:
     db: sqlite3.Connection
     session: SessionRow
     session_id: str
-    index_rows: list[tuple[int, str]] = field(default_factory=list)
-    """What the transaction has to add to the index of words before its end; see `searching.entries.add_rows`."""
+    index_changes: list[tuple[int, bool, str]] = field(default_factory=list)
+    """What the transaction has to change in the index of words before its end; see `searching.index.change_index`."""
     added_bytes: int = 0
     """What the turns and events that were written add to `sessions.stored_bytes`. Triggers count the rest."""
     turn_starts: dict[str, int] = field(default_factory=dict)

@@ -28,7 +28,6 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import add_to_totals
 from turnwire.storage.sqlite.connection import FAILURES, run, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
-from turnwire.storage.sqlite.searching.upkeep import any_work
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.events import last_position
 
@@ -88,8 +87,6 @@ class _Written(NamedTuple):
     outcomes: list[Outcome]
     events: list[StoredEvent]
     deltas: list[Delta]
-    leaves_upkeep: bool = False
-    """Whether the index of words has something to remove or to add."""
     is_change: bool = False
     """Whether anything was written: a transaction without changes passes on a full disk."""
 
@@ -111,13 +108,11 @@ class GroupWriter:
         *,
         publish: Publisher,
         on_loss: Callable[[StorageError], None],
-        on_upkeep: Callable[[], None],
         observer: Observer,
     ) -> None:
         """Takes the connection to write on, which the caller closes after `aclose`; see `SqliteStore.open`."""
         self._files = files
         self._on_loss = on_loss
-        self._on_upkeep = on_upkeep
         self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
         self._is_loss_told = False
         self._sessions = sessions
@@ -256,15 +251,13 @@ class GroupWriter:
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             self._is_refused = True
             written = _Written([error] * len(batch), [], [])
-        outcomes, stored, deltas, leaves_upkeep, is_change = written
+        outcomes, stored, deltas, is_change = written
         if is_change:
             self._is_refused = False
         self._waiting.extendleft(reversed(batch[len(outcomes) :]))  # there was no room for them, or no time
         del batch[len(outcomes) :]
         ended_at = loop.time()
         self._tell_loss()
-        if leaves_upkeep:
-            self._on_upkeep()
         self._sessions.forget_changed([unit for unit, *_ in batch if isinstance(unit, Commit)])
         self._accounts.add(deltas)
         if stored:
@@ -328,7 +321,7 @@ class GroupWriter:
 
     def _try(self, db: sqlite3.Connection, units: list[Unit], apply: Apply) -> _Written:
         first_position = self._changes.next_position
-        self._changes.deltas, self._changes.index_rows = [], []
+        self._changes.deltas, self._changes.index_changes = [], []
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         held_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
@@ -336,17 +329,16 @@ class GroupWriter:
         db.execute("BEGIN IMMEDIATE")
         try:
             for unit in units:
-                rows = len(self._changes.index_rows)
+                known = len(self._changes.index_changes)
                 outcome, events = apply(db, unit)
                 outcomes.append(outcome)
                 stored += events
                 held_bytes += _written_bytes(unit)
                 held_bytes += sum(len(one.frame or b"") for one in events)
-                held_bytes += sum(len(words) for _, words in self._changes.index_rows[rows:])
+                held_bytes += sum(len(words) for *_, words in self._changes.index_changes[known:])
                 if held_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
                     break
             add_to_totals(db, self._changes.deltas)
-            leaves_upkeep = any_work(db)
             self._changes.finish(db)
             self._check_files()
             db.execute("COMMIT")
@@ -356,7 +348,7 @@ class GroupWriter:
                 db.execute("ROLLBACK")
             raise
         self._check_files()  # a commit written to a file that is now gone must not be confirmed
-        return _Written(outcomes, stored, self._changes.deltas, leaves_upkeep, db.total_changes > changes)
+        return _Written(outcomes, stored, self._changes.deltas, db.total_changes > changes)
 
     def _check_files(self) -> None:
         self._loss = self._files.loss()
@@ -369,7 +361,8 @@ class GroupWriter:
         return unit.apply(db, self._changes.deltas), []
 
     def _apply_alone(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
-        position, deltas, rows = self._changes.next_position, len(self._changes.deltas), len(self._changes.index_rows)
+        position, deltas = self._changes.next_position, len(self._changes.deltas)
+        words = len(self._changes.index_changes)
         db.execute("SAVEPOINT unit")
         try:
             result = self._apply(db, unit)
@@ -378,7 +371,7 @@ class GroupWriter:
                 raise
             self._changes.next_position = position
             del self._changes.deltas[deltas:]
-            del self._changes.index_rows[rows:]
+            del self._changes.index_changes[words:]
             db.execute("ROLLBACK TO unit")
             db.execute("RELEASE unit")
             return translate(error) if isinstance(error, FAILURES) else error, []

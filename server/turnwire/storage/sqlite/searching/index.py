@@ -1,0 +1,240 @@
+"""What the index has, and how it follows the messages. Everything here runs inside transactions of the writer.
+
+A row of `search_index` has the words of one part, each behind the prefix of its tenant, so that the list of a word is
+the tenant's own; one word more says which session it is. Its id is that of a row of `search_entries`, which begins with
+the second in which the message was created: the order of ids is that of time.
+
+FTS5 has to be told the words of a row that it forgets. So whoever changes or removes a message calls `take_out` before,
+while the message is there to be read, and `add_message` after a change.
+"""
+
+import base64
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
+from operator import itemgetter
+
+import aiosqlite
+
+from turnwire.domain.conversation.messages import Message, MessageStatus, Part
+from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.principal import staged_for
+from turnwire.domain.searching.content import searched_text
+from turnwire.domain.searching.words import VERSION, tokens
+from turnwire.storage.sqlite.connection import transaction
+from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES, PART_OUTLINE
+from turnwire.storage.sqlite.reading.fitting import fitting
+from turnwire.storage.sqlite.reading.rows import read_messages
+from turnwire.storage.sqlite.steps import Steps
+
+NUMBER_BITS = 12
+"""Of an entry's id, behind the second of its message. Entries of a second that has more go to the next one. A bit more
+costs the index about a hundredth of its size where messages come seconds apart."""
+
+MAX_BODY_CHARACTERS = 65_536
+"""Of a part that is read again to show or remove an entry; of a larger one the entry has an excerpt."""
+
+STEP_MESSAGES = 32
+STEP_BYTES = 100_000
+"""Of one step of making the index anew, which holds up commits for some milliseconds."""
+PAUSE_SECONDS = 0.02
+"""Between steps, for calls. 100,000 messages take about two minutes."""
+
+_LAST_SECOND = 2**38
+"""After the year 9999; imported messages may have any time."""
+
+_FINAL = frozenset(MessageStatus) - {MessageStatus.QUEUED, MessageStatus.STREAMING}
+
+IndexChange = tuple[int, bool, str]
+"""A row of the index: its id, whether it is added (else it is removed), and its words."""
+
+_ADD = "INSERT INTO search_entries (id, message, part_index, at_us, words, excerpt) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def add_message(
+    db: sqlite3.Connection, tenant: str, session: int, message_row: int, message: Message, *, is_new: bool = False
+) -> Iterator[IndexChange]:
+    """Enters the parts of a message that are not in the index, unless the message waits or streams. Idempotent.
+
+    Yields what the same transaction has to give to `change_index`.
+
+    Args:
+        db: The writing connection.
+        tenant: The owner of the session, or what stands in its place: no search shows the message before it is there.
+        session: The row of the session.
+        message_row: The row of the message.
+        message: The message with all its parts.
+    """
+    if message.status not in _FINAL:
+        return
+    known = {
+        index for (index,) in db.execute("SELECT part_index FROM search_entries WHERE message = ?", (message_row,))
+    }
+    for part in message.parts:
+        if part.index in known or not (text := searched_text(part.content)):
+            continue
+        words = tokens(text)
+        entry = _free_id(db, message.created_at)
+        excerpt = text if _characters(part) > MAX_BODY_CHARACTERS else None
+        db.execute(_ADD, (entry, message_row, part.index, microseconds(message.created_at), len(words), excerpt))
+        yield entry, True, _row(tenant, session, words)
+
+
+def take_out(
+    db: sqlite3.Connection, tenant: str, session: int, message_rows: Iterable[int], changed: Message | None = None
+) -> Iterator[IndexChange]:
+    """Takes messages of a session out of the index that are about to be removed, or to be `changed`.
+
+    Of a changed message, the parts stay whose text is the same. Yields what the same transaction has to give to
+    `change_index`. A text that cannot be read lets the next start make the index anew.
+    """
+    for row in message_rows:
+        entries = db.execute("SELECT id, part_index, excerpt FROM search_entries WHERE message = ?", (row,)).fetchall()
+        texts = stored_texts(db, row) if entries else {}
+        kept = {part.index: searched_text(part.content) for part in changed.parts} if entries and changed else {}
+        for entry, index, excerpt in entries:
+            text = texts.get(index) if excerpt is None else excerpt
+            if text is not None and kept.get(index) == text:
+                continue
+            db.execute("DELETE FROM search_entries WHERE id = ?", (entry,))
+            if text is None:
+                forget_words(db)
+            else:
+                yield entry, False, _row(tenant, session, tokens(text))
+
+
+def change_index(db: sqlite3.Connection, changes: Iterable[IndexChange]) -> None:
+    """Writes to the index. Call it once in a transaction, last.
+
+    FTS5 collects words in memory and writes them together. It writes them at once before each statement that SQLite may
+    have to take back, as one with a trigger or RETURNING, and before a row with a lower id than the last one. The
+    changes of one row stay in their order.
+    """
+    for entry, is_added, words in sorted(changes, key=itemgetter(0)):
+        db.execute(_INSERT if is_added else _DELETE, (entry, words))
+
+
+_INSERT = "INSERT INTO search_index (rowid, terms) VALUES (?, ?)"
+_DELETE = "INSERT INTO search_index (search_index, rowid, terms) VALUES ('delete', ?, ?)"
+
+
+def word_of(tenant: str, word: str) -> str:
+    """Returns a word of a tenant's messages as the index has it."""
+    return f"{_prefix(tenant)}_{word}"
+
+
+def session_word(tenant: str, session: int) -> str:
+    """Returns the word that all parts of a session have. Letters and digits, as words of texts are, cannot make it."""
+    return f"{_prefix(tenant)}.{session}"
+
+
+def first_id(at: datetime) -> int:
+    """Returns the lowest id of the entries of a second."""
+    return min(max(int(at.timestamp()), 0), _LAST_SECOND) << NUMBER_BITS
+
+
+def microseconds(at: datetime) -> int:
+    """Returns a time as entries have it: microseconds since 1970."""
+    return round(at.timestamp() * 1_000_000)
+
+
+@lru_cache(1024)
+def _prefix(tenant: str) -> str:
+    """Returns 40 bits of a name as eight characters. Were two alike, searches of both would cost what both have."""
+    return base64.b32encode(hashlib.blake2b(tenant.encode(), digest_size=5).digest()).decode().lower()
+
+
+def _row(tenant: str, session: int, words: Sequence[str]) -> str:
+    owner = staged_for(tenant)
+    before = f" {_prefix(owner)}_"
+    return session_word(owner, session) + (before + before.join(words) if words else "")
+
+
+def _free_id(db: sqlite3.Connection, at: datetime) -> int:
+    """Returns an id that no entry has."""
+    first = first_id(at)
+    while True:
+        last = first + 2**NUMBER_BITS - 1
+        (newest,) = db.execute("SELECT max(id) FROM search_entries WHERE id BETWEEN ? AND ?", (first, last)).fetchone()
+        if newest is None:
+            return first
+        if newest < last:
+            return int(newest) + 1
+        first = last + 1
+
+
+def _characters(part: Part) -> int:
+    return sum(len(text or "") for text in texts_of(part))
+
+
+def stored_texts(db: sqlite3.Connection, message_row: int) -> dict[int, str]:
+    """Returns what of each part of a message is searched; nothing of a message that cannot be read."""
+    try:
+        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=PART_OUTLINE)
+    except ValueError:  # `turnwire doctor` finds it
+        return {}
+    return {part.index: searched_text(part.content) for part in message.parts}
+
+
+def adopt_words(db: sqlite3.Connection) -> None:
+    """Empties an index that has other words than this version makes, so that `renewal` makes it anew.
+
+    Idempotent, and one transaction.
+    """
+    (stored,) = db.execute("SELECT version FROM search_state").fetchone()
+    if stored == VERSION:
+        return
+    with transaction(db):
+        db.execute("INSERT INTO search_index (search_index) VALUES ('delete-all')")
+        db.execute("DELETE FROM search_entries")
+        db.execute(
+            "UPDATE search_state SET version = ?, below = (SELECT coalesce(max(id) + 1, 0) FROM messages)", (VERSION,)
+        )
+
+
+def forget_words(db: sqlite3.Connection) -> None:
+    """Lets the next start make the index anew; see `adopt_words`."""
+    db.execute("UPDATE search_state SET version = ''")
+
+
+def is_complete(db: sqlite3.Connection) -> bool:
+    """Returns whether all messages are in the index that belong there."""
+    return not db.execute("SELECT below FROM search_state").fetchone()[0]
+
+
+def renewal(connection: aiosqlite.Connection) -> Steps:
+    """Returns the work that indexes what `adopt_words` has left, the newest messages first.
+
+    A commit indexes what it changes meanwhile, so no order of steps, commits and crashes loses anything.
+
+    Args:
+        connection: The writing connection.
+    """
+    return Steps(connection, renew_some, PAUSE_SECONDS, "search renewal")
+
+
+def renew_some(db: sqlite3.Connection) -> bool:
+    """Carries out a step of the renewal. Returns False when there is nothing to do."""
+    if is_complete(db):
+        return False
+    with transaction(db):
+        (below,) = db.execute("SELECT below FROM search_state").fetchone()
+        newest = f"SELECT id, {DISPLAY_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
+        rows, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
+        changes = [change for row, _ in rows for change in _add_stored(db, row)]
+        db.execute("UPDATE search_state SET below = ?", (rows[-1][0] if rows else 0,))
+        change_index(db, changes)
+    return True
+
+
+def _add_stored(db: sqlite3.Connection, message_row: int) -> Iterable[IndexChange]:
+    """Enters a stored message; see `add_message`. One that cannot be read is left out; `turnwire doctor` finds it."""
+    query = "SELECT tenant, session FROM messages JOIN sessions ON sessions.id = session WHERE messages.id = ?"
+    tenant, session = db.execute(query, (message_row,)).fetchone()
+    try:
+        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=PART_OUTLINE)
+    except ValueError:
+        return ()
+    return add_message(db, tenant, session, message_row, message)

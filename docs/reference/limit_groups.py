@@ -179,7 +179,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LABEL_CHARACTERS": INVALID,
         },
         "core.intake.attachments": {"MAX_HEAD_CHARS": INVALID},
-        "core.disk.threads": {"MAX_FILE_READS": WAITS},
+        "core.disk": {"MAX_FILE_READS": WAITS},
         "cli.serve": {"MAX_SHARED_THREADS": WAITS},
         "core.use_cases.rewriting.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
         "core.use_cases.titling.titles": {

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.disk.threads import on_file_thread
+from turnwire.core.disk import on_file_thread
 from turnwire.core.intake.languages import language_of
 from turnwire.core.intake.readable_files import ReadableFiles, too_large
 from turnwire.domain.conversation.file_forms import PLAIN_TEXT, file_form, is_text_type, text_in

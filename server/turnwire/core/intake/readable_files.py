@@ -1,7 +1,7 @@
 """Files on the server's disk that a caller may name: decides which, and reads them.
 
 A path must begin with a root as it is written. Its links are resolved one by one and each must stay below a root, so
-nothing outside is ever looked at. The file is opened without following a link (`core/disk/opening.py`), so what was
+nothing outside is ever looked at. The file is opened without following a link (`core/disk.py`), so what was
 checked is what is read.
 
 The database must never be opened for reading here. POSIX locks belong to the process: closing any descriptor of a file
@@ -19,8 +19,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from turnwire.core.disk.file_systems import kernel_interface
-from turnwire.core.disk.opening import LOOK_ONLY, open_without_links
+from turnwire.core.disk import LOOK_ONLY, open_without_links
 from turnwire.core.environment import Environment
 from turnwire.core.intake.uploaded import complete_upload
 from turnwire.domain.conversation.sessions import Session
@@ -29,8 +28,8 @@ from turnwire.ports.moving.uploads import Upload
 from turnwire.ports.store import FileIdentity
 
 KERNEL_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
-"""Never read, even below a root, on systems too that do not report the type of a file system. Their other mounts are
-known by that type."""
+"""Never read, even as a root: files of the kernel can hold secrets of the server (its environment, with its keys, is a
+file of procfs), act when they are read, or never end. Their other mounts are other devices than the root's."""
 
 DESCRIPTORS = Path("/proc/self/fd")
 """Where Linux lists the process's descriptors as paths."""
@@ -116,9 +115,7 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         except OSError as error:
             raise _not_readable(field) from error
         try:
-            self._check(os.fstat(seen), field)
-            if kernel_interface(seen):
-                raise _not_readable(field)
+            self._check(os.fstat(seen), target, field)
             return os.open(DESCRIPTORS / str(seen), _NO_EFFECT)
         except OSError as error:
             raise _not_readable(field) from error
@@ -132,23 +129,24 @@ class ReadableFiles(Struct, frozen=True, kw_only=True):
         stays open forever, because closing it would give up the locks.
         """
         try:
-            self._check(target.lstat(), field)
+            self._check(target.lstat(), target, field)
             descriptor = open_without_links(target, _NO_EFFECT)
         except OSError as error:
             raise _not_readable(field) from error
         try:
-            self._check(os.fstat(descriptor), field)
-            if kernel_interface(descriptor):
-                raise _not_readable(field)
+            self._check(os.fstat(descriptor), target, field)
         except (InvalidRequest, OSError) as error:
             if FileIdentity.of(os.fstat(descriptor)) not in self.own_files():
                 os.close(descriptor)
             raise error if isinstance(error, InvalidRequest) else _not_readable(field) from error
         return descriptor
 
-    def _check(self, status: os.stat_result, field: str) -> None:
-        """Raises InvalidRequest unless it is a regular file within the limit and not the store's own."""
-        if not stat.S_ISREG(status.st_mode):
+    def _check(self, status: os.stat_result, target: Path, field: str) -> None:
+        """Raises InvalidRequest unless it is a regular file of a root's own device, within the limit and not the
+        store's own. Raises OSError when the root cannot be asked.
+        """
+        devices = {root.stat().st_dev for root in self.roots if target.is_relative_to(root)}
+        if not stat.S_ISREG(status.st_mode) or status.st_dev not in devices:
             raise _not_readable(field)
         if FileIdentity.of(status) in self.own_files():
             raise InvalidRequest.of(field, "is a file of the server itself", "PATH_NOT_ALLOWED")

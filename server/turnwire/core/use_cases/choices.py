@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from turnwire.core.disk.threads import on_file_thread
+from turnwire.core.disk import on_file_thread
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import NewTurn, SessionChange
 from turnwire.core.intake.readable_files import is_allowed_directory

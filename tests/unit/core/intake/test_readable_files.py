@@ -4,6 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from turnwire.core.disk import file_systems, opening
 from turnwire.core.intake import readable_files
 from turnwire.core.intake.readable_files import ReadableFiles, is_allowed_directory
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge
@@ -38,15 +38,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     elif readable_files.LOOK_ONLY is None:
         pytest.skip("this system has no O_PATH")
     return str(request.param)
-
-
-@pytest.fixture(params=["by one system call", "by steps"])
-def opening_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways of opening without links."""
-    if request.param == "by steps":
-        monkeypatch.setattr(opening, "kernel_refuses_links", lambda: False)
-    elif not opening.kernel_refuses_links():
-        pytest.skip("this system has no openat2")
 
 
 @pytest.fixture
@@ -208,14 +199,14 @@ def swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReadableFiles:
     return _below(root)
 
 
-@pytest.mark.usefixtures("way", "opening_way")
+@pytest.mark.usefixtures("way")
 def test_folder_that_becomes_a_link_after_the_check_is_not_followed(swapped: ReadableFiles) -> None:
     """The file outside has the same name; nothing of it is returned."""
     with pytest.raises(InvalidRequest, match="not a readable file"):
         swapped.read("sub/deep/a.txt", FIELD)
 
 
-@pytest.mark.usefixtures("way", "opening_way")
+@pytest.mark.usefixtures("way")
 def test_folder_that_is_swapped_all_the_time_never_leads_out(tmp_path: Path) -> None:
     """Each reading returns the file inside or is refused, whenever the swap comes."""
     root, outside = tmp_path / "root", tmp_path / "outside"
@@ -243,20 +234,16 @@ def test_folder_that_is_swapped_all_the_time_never_leads_out(tmp_path: Path) -> 
     assert _below(root).read("sub/a.txt", FIELD) == b"inside"
 
 
-@pytest.mark.usefixtures("way", "opening_way")
-def test_file_of_the_kernel_is_refused_by_its_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its path is; a file system that cannot be asked counts as one."""
-    (tmp_path / "environ").write_text("KEY=secret")
-
-    def unknown(descriptor: int) -> int:
-        raise OSError
-
-    for kind in (lambda _: 0x9FA0, unknown):
-        monkeypatch.setattr(file_systems, "file_system_type", kind)
+@pytest.mark.usefixtures("way")
+@pytest.mark.skipif(not Path("/dev/shm").is_mount(), reason="needs a second file system that all may write to")
+def test_files_of_other_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that is mounted below a root may be one of the kernel; a root of its own is read."""
+    monkeypatch.setattr(readable_files, "KERNEL_FOLDERS", ())
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        (Path(name) / "a.txt").write_text("data")
         with pytest.raises(InvalidRequest, match="not a readable file"):
-            _below(tmp_path).read("environ", FIELD)
-    monkeypatch.setattr(file_systems, "file_system_type", lambda _: 0xEF53)
-    assert _below(tmp_path).read("environ", FIELD) == b"KEY=secret"
+            _below(Path("/dev")).read(f"{name}/a.txt", FIELD)
+        assert _below(Path("/dev"), roots=(Path("/dev"), Path("/dev/shm"))).read(f"{name}/a.txt", FIELD) == b"data"
 
 
 READ_A_SECOND_PROCFS = """
@@ -307,8 +294,8 @@ def test_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path, monkeypatch
     file.write_bytes(bytes(100))
     check = ReadableFiles._check
 
-    def check_and_grow(self: ReadableFiles, status: os.stat_result, field: str) -> None:
-        check(self, status, field)
+    def check_and_grow(self: ReadableFiles, status: os.stat_result, target: Path, field: str) -> None:
+        check(self, status, target, field)
         if status.st_size == 100:
             os.truncate(file, 5_000_000_000)
 
@@ -318,7 +305,7 @@ def test_file_that_grows_while_it_is_read_is_cut_off(tmp_path: Path, monkeypatch
     assert caught.value.metadata["maxBytes"] == "100"
 
 
-@pytest.mark.usefixtures("way", "opening_way")
+@pytest.mark.usefixtures("way")
 def test_root_that_is_gone_is_refused(tmp_path: Path) -> None:
     """With the words for any file that cannot be read; it may come back."""
     root = tmp_path / "root"

@@ -1,29 +1,19 @@
-"""Opening without links: in both ways the same files, and the same refusals."""
+"""Files that callers name: opened without links, and read on threads of their own."""
 
+import asyncio
 import errno
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
-from turnwire.core.disk import opening
-from turnwire.core.disk.opening import open_without_links
+from turnwire.core.disk import LOOK_ONLY, MAX_FILE_READS, on_file_thread, open_without_links
 
 DESCRIPTORS = Path("/dev/fd")
 READ = os.O_RDONLY
-LOOK = opening.LOOK_ONLY
-UNCACHED = opening.kernel_refuses_links.__wrapped__
-
-
-@pytest.fixture(params=["by one system call", "by steps"], autouse=True)
-def opening_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of opening."""
-    if request.param == "by steps":
-        monkeypatch.setattr(opening, "kernel_refuses_links", lambda: False)
-    elif not opening.kernel_refuses_links():
-        pytest.skip("this system has no openat2")
-    return str(request.param)
+LOOK = LOOK_ONLY
 
 
 @pytest.fixture(params=["to read", "to look"])
@@ -96,9 +86,9 @@ def test_what_is_not_there_has_the_usual_error(folder: Path, flags: int, path: s
     assert caught.value.errno == code
 
 
-def test_folders_on_the_way_need_not_be_listed(opening_way: str, flags: int) -> None:
+def test_folders_on_the_way_need_not_be_listed(flags: int) -> None:
     """To enter them is enough, as for `os.open`: a server may have no right to see what else is there."""
-    if LOOK is None and opening_way == "by steps":
+    if LOOK is None:
         pytest.skip("this system opens no folder without reading it")
     with tempfile.TemporaryDirectory() as name:  # where another user gets, too
         closed = Path(name).resolve() / "closed"
@@ -129,15 +119,25 @@ def test_refusals_leave_no_open_descriptor(folder: Path, flags: int) -> None:
     assert len(list(DESCRIPTORS.iterdir())) == before
 
 
-@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EPERM])
-def test_without_the_system_call_files_are_opened_by_steps(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """An old kernel does not know it, a container may forbid it."""
+async def test_files_that_hang_hold_up_files_alone() -> None:
+    """Further reads wait for them; what else needs a thread does not."""
+    may_end, names = threading.Event(), list[str]()
 
-    def refuse(path: Path, flags: int) -> int:
-        raise OSError(code, os.strerror(code))
+    def hang() -> None:
+        names.append(threading.current_thread().name)
+        assert may_end.wait(20)
 
-    monkeypatch.setattr(opening, "_open_at_once", refuse)
-    monkeypatch.setattr(opening, "kernel_refuses_links", UNCACHED)
-    os.close(open_without_links(folder / "one" / "two" / "a.txt", READ))
+    hanging = [asyncio.create_task(on_file_thread(hang)) for _ in range(MAX_FILE_READS)]
+    waiting = asyncio.create_task(on_file_thread(threading.get_ident))
+    assert await asyncio.to_thread(lambda: 1) == 1
+    assert not waiting.done()
+    may_end.set()
+    await asyncio.gather(*hanging, waiting)
+    assert len({name for name in names if name.startswith("files")}) == MAX_FILE_READS
+
+
+async def test_errors_and_arguments_pass() -> None:
+    """As of any call."""
+    assert await on_file_thread(int, "ff", base=16) == 255
+    with pytest.raises(ValueError, match="invalid literal"):
+        await on_file_thread(int, "x")

@@ -443,8 +443,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     },
     "Uploads and files": {
         "api.wire.requests.files.uploads": {"MAX_CHUNK_BYTES": INVALID},
-        "core.use_cases.uploads.receiving": {"MAX_DIGESTS": WAITS},
-        "storage.sqlite.uploads.changes": {"MAX_EXPIRED": PIECES},
+        "core.use_cases.uploads": {"MAX_DIGESTS": WAITS},
+        "storage.sqlite.uploads.rows": {"MAX_EXPIRED": PIECES},
     },
     "Archives": {
         "api.services.moving.transfer": {"MAX_SESSIONS": INVALID, "MAX_OPTIONS": INVALID},

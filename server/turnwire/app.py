@@ -60,8 +60,7 @@ from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.titling.titles import Titles
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
-from turnwire.core.use_cases.uploads.expiry import UploadExpiry
-from turnwire.core.use_cases.uploads.receiving import Uploads
+from turnwire.core.use_cases.uploads import UploadExpiry, Uploads
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError

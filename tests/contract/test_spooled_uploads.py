@@ -1,4 +1,4 @@
-"""An upload as a file that nobody else sees: `turnwire.core.use_cases.uploads.spooling` on the real store."""
+"""An upload as a file that nobody else sees: `turnwire.core.intake.uploads` on the real store."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.opened_store import opened_store
-from turnwire.core.use_cases.uploads.spooling import spooled
+from turnwire.core.intake.uploads import spooled
 from turnwire.domain.errors import InvalidRequest, StorageError, StorageFull, UploadNotFound
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.uploads.store import SqliteUploads

@@ -19,7 +19,7 @@ from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.accounts import count_anew
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
+from turnwire.storage.sqlite.uploads.rows import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES
 
 ANN = Principal(tenant="default", subject="ann", role=Role.WRITER)

@@ -17,7 +17,7 @@ from turnwire.domain.errors import SessionNotFound, UploadNotFound
 from turnwire.ports.commit import Commit, PutFile, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.accounts import counted_totals
-from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES
+from turnwire.storage.sqlite.uploads.rows import BLOCK_BYTES
 
 WORDS = bytes(range(256)) * (3 * BLOCK_BYTES // 256) + b"the end"
 """Three blocks and a bit."""

@@ -28,7 +28,7 @@ from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.accounts import count_anew
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.index import adopt_words
-from turnwire.storage.sqlite.uploads import changes as uploads
+from turnwire.storage.sqlite.uploads import rows as uploads
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 
 NOTES = make_file(b"notes", "notes.txt")

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from turnwire.core.disk import LOOK_ONLY, open_without_links
 from turnwire.core.environment import Environment
-from turnwire.core.intake.uploaded import complete_upload
+from turnwire.core.intake.uploads import complete_upload
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, UploadNotFound
 from turnwire.ports.moving.uploads import Upload

@@ -28,7 +28,7 @@ from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.titling.titles import Titles
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
-from turnwire.core.use_cases.uploads.receiving import Uploads
+from turnwire.core.use_cases.uploads import Uploads
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 

@@ -9,7 +9,7 @@ from turnwire.domain.money import Consumption, Usage
 from turnwire.domain.principal import is_staging, removed_id
 from turnwire.storage.accounts import KEPT_DAYS, Delta
 from turnwire.storage.sqlite.part_rows import PART_BYTES
-from turnwire.storage.sqlite.uploads import changes as uploads
+from turnwire.storage.sqlite.uploads import rows as uploads
 
 KNOWN = (
     "input_tokens",

@@ -42,8 +42,7 @@ from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.staging.queries import staged_sessions
 from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.timelines import Timelines, token_key
-from turnwire.storage.sqlite.uploads.removal import block_removal
-from turnwire.storage.sqlite.uploads.store import SqliteUploads
+from turnwire.storage.sqlite.uploads.store import SqliteUploads, block_removal
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 

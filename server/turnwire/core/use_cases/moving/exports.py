@@ -11,8 +11,8 @@ from typing import IO
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
+from turnwire.core.intake.uploads import disk_errors
 from turnwire.core.use_cases.moving.formats import Formats
-from turnwire.core.use_cases.uploads.spooling import disk_errors
 from turnwire.domain.archive.records import Record
 from turnwire.domain.errors import ExportChanged, SessionNotFound, TooManyTransfers
 from turnwire.domain.principal import Principal

@@ -10,13 +10,12 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.inputs import NamedRequest
-from turnwire.core.intake.uploaded import complete_upload
+from turnwire.core.intake.uploads import complete_upload, spooled
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
 from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun
 from turnwire.core.use_cases.moving.staging import Staging
-from turnwire.core.use_cases.uploads.spooling import spooled
 from turnwire.domain.errors import (
     ImportRunning,
     RequestIdReused,

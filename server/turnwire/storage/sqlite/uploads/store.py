@@ -11,13 +11,21 @@ import aiosqlite
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import run, transaction
 from turnwire.storage.sqlite.steps import Steps
-from turnwire.storage.sqlite.uploads import blocks, changes
+from turnwire.storage.sqlite.uploads import rows
 from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
 
 PIECE_BYTES = 2**20
 """Read at once: few trips between threads, and little memory."""
+
+STEP_BLOCKS = 8
+"""Of one step, 2 MiB: it holds up commits for some milliseconds. Two gigabytes at once would do so for seconds."""
+STEP_UPLOADS = 64
+"""Of one step: many small ones go as quickly as they can be made."""
+PAUSE_SECONDS = 0.005
+"""Between steps; what waits to be written comes first anyway. Two gigabytes take about 10 seconds: less than sending
+them does, so that who uploads and deletes all the time does not fill the disk."""
 
 
 class SqliteUploads:
@@ -31,34 +39,34 @@ class SqliteUploads:
 
     def create(self, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> Future[Upload]:
         """Stores an upload."""
-        create = partial(changes.create, upload=upload, limits=limits, record=record)
+        create = partial(rows.create, upload=upload, limits=limits, record=record)
         return self._writer.carry_out(Other(create))
 
     def write(self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime) -> Future[Upload]:
         """Stores bytes."""
-        write = partial(changes.write, tenant=tenant, upload_id=upload_id, chunk=chunk, expires_at=expires_at)
+        write = partial(rows.write, tenant=tenant, upload_id=upload_id, chunk=chunk, expires_at=expires_at)
         return self._writer.carry_out(Other(write, len(chunk.data)))
 
     def complete(self, tenant: str, upload_id: str, sha256: str) -> Future[Upload]:
         """Stores the digest."""
-        complete = partial(changes.complete, tenant=tenant, upload_id=upload_id, sha256=sha256)
+        complete = partial(rows.complete, tenant=tenant, upload_id=upload_id, sha256=sha256)
         return self._writer.carry_out(Other(complete))
 
     def remove(self, tenant: str, upload_id: str) -> Future[None]:
         """Removes an upload."""
-        removing = self._writer.carry_out(Other(partial(changes.remove, tenant=tenant, upload_id=upload_id)))
+        removing = self._writer.carry_out(Other(partial(rows.remove, tenant=tenant, upload_id=upload_id)))
         removing.add_done_callback(lambda _: self._removal.wake())
         return removing
 
     def remove_expired(self, now: datetime) -> Future[int]:
         """Removes expired uploads."""
-        removing = self._writer.carry_out(Other(partial(changes.remove_expired, now=now)))
+        removing = self._writer.carry_out(Other(partial(rows.remove_expired, now=now)))
         removing.add_done_callback(lambda _: self._removal.wake())
         return removing
 
     async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
         """Returns an upload."""
-        find = partial(changes.find, used_too=used_too)
+        find = partial(rows.find, used_too=used_too)
         _, upload = await run(self._reading, find, tenant, upload_id)
         return upload
 
@@ -71,10 +79,36 @@ class SqliteUploads:
 
 def _piece(db: sqlite3.Connection, tenant: str, upload_id: str, offset: int) -> bytes:
     """Returns the bytes from an offset up to the end of a piece."""
-    row, upload = changes.find(db, tenant, upload_id)
+    row, upload = rows.find(db, tenant, upload_id)
     end = min(offset + PIECE_BYTES, upload.received_bytes)
-    piece = blocks.read(db, row, offset, end)
+    piece = rows.read_bytes(db, row, offset, end)
     if len(piece) < end - offset:
-        changes.find(db, tenant, upload_id)  # it may have been removed between the two queries
+        rows.find(db, tenant, upload_id)  # it may have been removed between the two queries
         raise StorageCorrupt(f"bytes of the upload {upload_id} are missing", {"uploadId": upload_id})
     return piece
+
+
+def block_removal(connection: aiosqlite.Connection) -> Steps:
+    """Returns the work that removes what `rows.remove` has marked.
+
+    No order of steps, commits and crashes removes anything else.
+
+    Args:
+        connection: The writing connection.
+    """
+    return Steps(connection, _remove_some, PAUSE_SECONDS, "upload removal")
+
+
+def _remove_some(db: sqlite3.Connection) -> bool:
+    """Carries out a step. Returns False when nothing is left to remove."""
+    some = db.execute("SELECT id FROM uploads WHERE removed = 1 ORDER BY id LIMIT ?", (STEP_UPLOADS,)).fetchall()
+    if not some:
+        return False
+    left = STEP_BLOCKS
+    with transaction(db):
+        for row in some:
+            left -= rows.remove_some_blocks(db, row[0], left)
+            if not left:  # more of this one may be there
+                break
+            db.execute("DELETE FROM uploads WHERE id = ?", row)
+    return True

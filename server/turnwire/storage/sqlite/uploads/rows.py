@@ -1,6 +1,8 @@
-"""The changes of uploads as SQL. Everything here runs inside the writer's transaction.
+"""Uploads as SQL: a row each, and their bytes in blocks of one size, however small the pieces are in which they come.
 
-Each function appends to `deltas` what it changes in the account of the tenant, and raises before it has written.
+So a place is found by its number, and comparing or removing some bytes costs what these bytes are, not how many writes
+there were. What writes runs inside the writer's transaction, appends to `deltas` what it changes in the account of the
+tenant, and raises before it has written.
 """
 
 import sqlite3
@@ -16,7 +18,10 @@ from turnwire.domain.errors import (
 from turnwire.ports.commit import RecordRequest, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.uploads import blocks
+
+BLOCK_BYTES = 256 * 1024
+"""Of each block but the last one. An append writes the last block again, so that of a single byte costs this much at
+most; a piece of a megabyte at a multiple of this size writes nothing twice."""
 
 MAX_EXPIRED = 100
 """Uploads that one transaction removes."""
@@ -103,10 +108,10 @@ def write(
     if chunk.is_last and chunk.end < received:
         raise InvalidRequest.of("last", f"the upload has {received} bytes already", receivedBytes=str(received))
     known = max(0, min(chunk.end, received) - chunk.offset)
-    if blocks.read(db, row, chunk.offset, chunk.offset + known) != chunk.data[:known]:
+    if read_bytes(db, row, chunk.offset, chunk.offset + known) != chunk.data[:known]:
         raise InvalidRequest.of("data", "differs from the bytes that were sent before", receivedBytes=str(received))
     if chunk.end > received:
-        blocks.append(db, row, received, memoryview(chunk.data)[known:])
+        append_bytes(db, row, received, memoryview(chunk.data)[known:])
         deltas.append(Delta(tenant, stored_bytes=chunk.end - received))
     db.execute(
         "UPDATE uploads SET received_bytes = ?, sealed = ?, expires_at_us = ? WHERE id = ?",
@@ -135,10 +140,10 @@ def use(db: sqlite3.Connection, tenant: str, change: UseUpload) -> bytes:
     row, upload = find(db, tenant, change.upload_id)
     if upload.sha256 != change.sha256:
         raise UploadNotFound(change.upload_id)
-    content = blocks.read(db, row, 0, upload.received_bytes)
+    content = read_bytes(db, row, 0, upload.received_bytes)
     if len(content) != upload.received_bytes:
         raise StorageCorrupt(f"bytes of the upload {upload.upload_id} are missing", {"uploadId": upload.upload_id})
-    blocks.remove_all(db, row)
+    remove_blocks(db, row)
     db.execute(
         "UPDATE uploads SET sealed = ?, size_bytes = ?, received_bytes = 0, request_id = '',"
         " expires_at_us = min(expires_at_us, ?) WHERE id = ?",
@@ -167,6 +172,47 @@ def stored_bytes(db: sqlite3.Connection) -> list[Delta]:
     """Returns what the uploads of all tenants count, as additions to empty accounts."""
     rows = db.execute("SELECT tenant, sum(received_bytes) FROM uploads WHERE removed = 0 GROUP BY tenant")
     return [Delta(tenant, stored_bytes=size) for tenant, size in rows]
+
+
+def read_bytes(db: sqlite3.Connection, upload: int, start: int, end: int) -> bytes:
+    """Returns the stored bytes between two offsets, the second exclusive; fewer at the end of what is stored."""
+    if end <= start:
+        return b""
+    first = start // BLOCK_BYTES
+    rows = db.execute(
+        "SELECT bytes FROM upload_blocks WHERE upload = ? AND number BETWEEN ? AND ? ORDER BY number",
+        (upload, first, (end - 1) // BLOCK_BYTES),
+    )
+    found = b"".join(block for (block,) in rows)
+    return found[start - first * BLOCK_BYTES : end - first * BLOCK_BYTES]
+
+
+def append_bytes(db: sqlite3.Connection, upload: int, received: int, data: memoryview) -> None:
+    """Stores bytes behind those that are stored. `received` is how many these are."""
+    number, filled = divmod(received, BLOCK_BYTES)
+    if filled and data:
+        (last,) = db.execute(
+            "SELECT bytes FROM upload_blocks WHERE upload = ? AND number = ?", (upload, number)
+        ).fetchone()
+        head = data[: BLOCK_BYTES - filled]
+        db.execute("UPDATE upload_blocks SET bytes = ? WHERE upload = ? AND number = ?", (last + head, upload, number))
+        data, number = data[len(head) :], number + 1
+    blocks = (data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES))
+    db.executemany(
+        "INSERT INTO upload_blocks (upload, number, bytes) VALUES (?, ?, ?)",
+        ((upload, place, block) for place, block in enumerate(blocks, number)),
+    )
+
+
+def remove_blocks(db: sqlite3.Connection, upload: int) -> None:
+    """Removes the blocks of an upload in one step: for one that is small, or whose bytes are written again anyway."""
+    db.execute("DELETE FROM upload_blocks WHERE upload = ?", (upload,))
+
+
+def remove_some_blocks(db: sqlite3.Connection, upload: int, blocks: int) -> int:
+    """Removes some blocks of an upload. Returns how many it removed; 0 when none is left."""
+    some = "SELECT id FROM upload_blocks WHERE upload = ? ORDER BY number DESC LIMIT ?"
+    return db.execute(f"DELETE FROM upload_blocks WHERE id IN ({some})", (upload, blocks)).rowcount
 
 
 def _microseconds(at: datetime) -> int:

@@ -1,4 +1,4 @@
-"""Receiving uploads: beginning them, storing their bytes, completing and deleting them."""
+"""Uploads: beginning them, storing their bytes in pieces, completing, deleting and forgetting them."""
 
 import asyncio
 import hashlib
@@ -12,14 +12,18 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.uncancelled import Uncancelled
-from turnwire.domain.errors import InvalidRequest, MessageTooLarge
+from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError
 from turnwire.domain.incremental.room import Room
 from turnwire.domain.principal import Principal
+from turnwire.ports.clock import Clock
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 
 MAX_DIGESTS = 2
 """Uploads whose digest is made at the same time; others wait. One keeps a core and the reader of the database busy."""
+
+INTERVAL_SECONDS = 60.0
+"""Between looks for what has expired: what the contract says of how late an upload may go."""
 
 
 class Uploads:
@@ -162,3 +166,35 @@ class Uploads:
             async for piece in self._store.pieces(upload.tenant, upload.upload_id):
                 await asyncio.to_thread(digest.update, piece)
         return await asyncio.shield(self._store.complete(upload.tenant, upload.upload_id, digest.hexdigest()))
+
+
+class UploadExpiry:
+    """A task that removes expired uploads of all tenants: at the start and every minute, a bounded number at a time."""
+
+    def __init__(self, environment: Environment, clock: Clock | None = None) -> None:
+        """Takes the store, and the clock that tells what is old: a patient one; None is that of the environment."""
+        self._store = environment.store.uploads
+        self._clock = clock or environment.clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Starts the task."""
+        self._task = asyncio.create_task(self._run(), name="upload expiry")
+
+    async def aclose(self) -> None:
+        """Ends the task. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while True:
+            await self._remove_expired()
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def _remove_expired(self) -> None:
+        try:
+            while await asyncio.shield(self._store.remove_expired(self._clock())):
+                pass
+        except (StorageError, ShuttingDown):
+            return  # as on a full disk; the next look, or the next start, tries again

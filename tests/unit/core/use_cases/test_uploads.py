@@ -1,24 +1,34 @@
-"""Receiving goes on without its caller, reserves what is not stored yet, and makes each digest once."""
+"""Receiving goes on without its caller, reserves what is not stored yet, makes each digest once, and forgets."""
 
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import msgspec
 import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.uploads import FakeUploads
 from turnwire.core.intake.inputs import NewUpload
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.settings import FileSettings, QuotaLimits
-from turnwire.core.use_cases.uploads.receiving import MAX_DIGESTS, Uploads
+from turnwire.core.use_cases.uploads import INTERVAL_SECONDS, MAX_DIGESTS, UploadExpiry, Uploads
 from turnwire.domain.accounts import Account
-from turnwire.domain.errors import InvalidRequest, MessageTooLarge, QuotaExceeded, StorageError
+from turnwire.domain.errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageError,
+    StorageFull,
+)
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.moving.uploads import Chunk, Upload
+
+MINUTE = timedelta(seconds=INTERVAL_SECONDS)
 
 
 class World:
@@ -190,3 +200,33 @@ async def test_the_stop_ends_digests() -> None:
     with pytest.raises(asyncio.CancelledError):
         await writing
     assert not world.fake.uploads[upload_id].is_complete
+
+
+async def test_looks_go_on_until_nothing_is_found() -> None:
+    """Each removes a bounded number; one that fails does not end them."""
+    fake = FakeUploads(expired=[100, 7, 0, StorageFull("no space"), ShuttingDown(), 1])
+    expiry = UploadExpiry(make_environment(FakeStore(uploads=fake)))
+    expiry.start()
+    await settled()
+    assert len(fake.looked_at) == 3
+    await elapse(MINUTE)
+    assert len(fake.looked_at) == 4
+    await elapse(MINUTE)
+    assert len(fake.looked_at) == 5
+    await elapse(MINUTE)
+    assert len(fake.looked_at) == 7
+    await expiry.aclose()
+    await elapse(MINUTE)
+    assert len(fake.looked_at) == 7
+    await expiry.aclose()
+
+
+async def test_the_stop_cancels_no_change_of_the_store() -> None:
+    """The store's own future is not the task's to cancel."""
+    fake = FakeUploads(automatic=False)
+    expiry = UploadExpiry(make_environment(FakeStore(uploads=fake)))
+    expiry.start()
+    await settled()
+    await expiry.aclose()
+    [(future, _)] = fake.waiting
+    assert not future.done()

@@ -1,4 +1,4 @@
-"""Files without a name: the bytes of an upload for those who must seek in them, and errors of such files."""
+"""Uploads that requests name, and their bytes as files without a name for those who must seek in them."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,32 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from turnwire.core.intake.uploaded import complete_upload
-from turnwire.domain.errors import StorageError, StorageFull
+from turnwire.domain.errors import InvalidRequest, StorageError, StorageFull
 from turnwire.ports.moving.uploads import Upload, UploadStore
+
+
+async def complete_upload(
+    store: UploadStore, tenant: str, upload_id: str, field: str = "upload_id", *, used_too: bool = False
+) -> Upload:
+    """Returns an upload that can be used.
+
+    Args:
+        store: Has the uploads.
+        tenant: Whose it is.
+        upload_id: Its id.
+        field: Path of the id in the request, for errors.
+        used_too: Whether to return one that was used a while ago at most.
+
+    Raises:
+        UploadNotFound: the tenant has no such upload.
+        InvalidRequest: it is not complete.
+    """
+    upload = await store.upload(tenant, upload_id, used_too=used_too)
+    if not upload.is_complete:
+        received = str(upload.received_bytes)
+        text = f"is not complete: {received} bytes came so far, and the last ones are missing"
+        raise InvalidRequest.of(field, text, receivedBytes=received)
+    return upload
 
 
 class SpooledUpload(Struct, frozen=True):

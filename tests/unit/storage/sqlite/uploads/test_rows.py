@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.uploads.blocks import BLOCK_BYTES, append, read, remove_some
+from turnwire.storage.sqlite.uploads.rows import BLOCK_BYTES, append_bytes, read_bytes, remove_some_blocks
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_any_pieces(db: sqlite3.Connection, seed: int) -> None:
         upload = chance.choice((1, 2))
         size = chance.choice((0, 1, BLOCK_BYTES, chance.randrange(3 * BLOCK_BYTES)))
         piece = chance.randbytes(size)
-        append(db, upload, len(contents[upload]), memoryview(piece))
+        append_bytes(db, upload, len(contents[upload]), memoryview(piece))
         contents[upload] += piece
     for upload, content in contents.items():
         rows = db.execute("SELECT number, length(bytes) FROM upload_blocks WHERE upload = ? ORDER BY number", (upload,))
@@ -37,12 +37,12 @@ def test_any_pieces(db: sqlite3.Connection, seed: int) -> None:
         for _ in range(20):
             start = chance.randrange(len(content) + 1)
             end = start + chance.choice((0, 1, chance.randrange(2 * BLOCK_BYTES)))
-            assert read(db, upload, start, end) == content[start:end]
+            assert read_bytes(db, upload, start, end) == content[start:end]
 
 
 def test_blocks_are_removed_a_few_at_a_time(db: sqlite3.Connection) -> None:
     """Those of the upload alone."""
     for upload in (1, 2):
-        append(db, upload, 0, memoryview(bytes(5 * BLOCK_BYTES)))
-    assert [remove_some(db, 1, 2) for _ in range(4)] == [2, 2, 1, 0]
-    assert len(read(db, 2, 0, 5 * BLOCK_BYTES)) == 5 * BLOCK_BYTES
+        append_bytes(db, upload, 0, memoryview(bytes(5 * BLOCK_BYTES)))
+    assert [remove_some_blocks(db, 1, 2) for _ in range(4)] == [2, 2, 1, 0]
+    assert len(read_bytes(db, 2, 0, 5 * BLOCK_BYTES)) == 5 * BLOCK_BYTES

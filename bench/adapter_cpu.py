@@ -10,7 +10,6 @@ import aiohttp
 
 from bench.loop import run
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Part, Text
-from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.clock import utc_now
 from turnwire.ports.provider import ProviderRequest, TextDelta
 from turnwire.providers.openai_chat.provider import OpenAIChatProvider
@@ -51,7 +50,7 @@ async def _through_adapter(provider: OpenAIChatProvider, model: str) -> int:
         parts=(Part(part_id="prt", index=0, content=Text("go")),),
     )
     request = ProviderRequest(model_id=model, system="", messages=(message,))
-    stream = provider.stream(at_once(provider.writer().prepare(request)))
+    stream = provider.stream(provider.writer().prepare(request))
     # the adapter joins what comes in one read; each delta has its moment between two of these
     return sum([item.text.count("@") async for item in stream if isinstance(item, TextDelta)]) // 2
 

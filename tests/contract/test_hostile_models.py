@@ -15,7 +15,6 @@ import pytest
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.raw import RawServer, read_request, sending
 from turnwire.domain import errors as domain
-from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.limits import Limits
 from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta
 from turnwire.providers.registry import ConfiguredProviders
@@ -65,7 +64,7 @@ async def ask(
     provider = await providers.get("mine")
     items: list[StreamItem] = []
     try:
-        async for item in provider.stream(at_once(provider.writer().prepare(request))):
+        async for item in provider.stream(provider.writer().prepare(request)):
             items.append(item)
     except domain.ProviderError as error:
         return items, error
@@ -281,7 +280,7 @@ async def test_a_server_that_does_not_read_is_given_up() -> None:
     async with RawServer(deaf) as server, configured("openai_chat", server.base_url, timeout_seconds=0.5) as providers:
         provider = await providers.get("mine")
         with pytest.raises(domain.ProviderTimeout):
-            async for _ in provider.stream(at_once(provider.writer().prepare(request))):
+            async for _ in provider.stream(provider.writer().prepare(request)):
                 pass
 
 

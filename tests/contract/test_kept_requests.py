@@ -1,6 +1,5 @@
 """What a session keeps for its next request changes nothing: requests made with it are those made afresh."""
 
-import itertools
 import json
 from base64 import b64encode
 
@@ -30,7 +29,6 @@ from turnwire.domain.conversation.messages import (
     Text,
 )
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition, Turn
-from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.provider import ProviderRequest, RequestWriter
 from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.offline.request import OfflineWriter
@@ -79,7 +77,7 @@ def pasts(draw: st.DrawFn, dialect: str, provider: str, model: str) -> list[tupl
 @given(data=st.data(), provider=st.sampled_from(PROVIDERS))
 @normal_run
 def test_a_kept_writer_writes_what_a_fresh_one_does(dialect: str, data: st.DataObject, provider: str) -> None:
-    """Byte for byte and repair for repair, whatever was asked before, of whom, and whatever was cut short."""
+    """Byte for byte and repair for repair, whatever was asked before, and of whom."""
     kept = new_writer(dialect, provider)
     model = data.draw(st.sampled_from(MODELS))
     changed = frozenset[str]()
@@ -98,15 +96,10 @@ def test_a_kept_writer_writes_what_a_fresh_one_does(dialect: str, data: st.DataO
             capabilities=data.draw(st.sampled_from((None, None, ("images",)))),
         )
         there = FILES if data.draw(st.integers(0, 3)) else {}
-        missing = at_once(kept.missing_files(request))
+        missing = kept.unwritten(request).files
         needed = {sha256: data for sha256, data in there.items() if sha256 in missing}
-        if data.draw(st.integers(0, 5)) == 0:
-            cut_short = kept.prepare(msgspec.structs.replace(request, files=needed))
-            list(itertools.islice(cut_short, data.draw(st.integers(1, 4))))
-            cut_short.close()
-            needed = dict(there)
-        known = at_once(kept.prepare(msgspec.structs.replace(request, files=needed)))
-        fresh = at_once(new_writer(dialect, provider).prepare(msgspec.structs.replace(request, files=FILES)))
+        known = kept.prepare(msgspec.structs.replace(request, files=needed))
+        fresh = new_writer(dialect, provider).prepare(msgspec.structs.replace(request, files=FILES))
         if there or not any((*message.files(), *message.result_files()) for message in history):
             assert b"".join(known.pieces) == b"".join(fresh.pieces)
             assert known.repairs == fresh.repairs
@@ -143,30 +136,23 @@ def test_a_late_half_of_a_hosted_call_changes_what_was_written(conversation: tup
     whole = (make_message("u1", "look"), *conversation)
     for messages in (*(whole[:length] for length in range(1, len(whole) + 1)), whole[:2], whole):
         request = ProviderRequest(model_id=MODELS[0], system="", messages=messages)
-        known, fresh = at_once(kept.prepare(request)), at_once(new_writer("anthropic", "p").prepare(request))
+        known, fresh = kept.prepare(request), new_writer("anthropic", "p").prepare(request)
         assert (known.body, known.repairs) == (fresh.body, fresh.repairs)
         assert known.pieces == fresh.pieces
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "chat", "responses"])
-def test_a_file_that_was_cut_short_is_written_whole_the_next_time(dialect: str) -> None:
-    """A large file is encoded a bit at a time, and may be interrupted between two of them."""
+def test_a_large_file_is_written_in_pieces(dialect: str) -> None:
+    """Each of them holds the interpreter for a moment."""
     data = b"\x89PNG" + bytes(3_000_000)
-    file = File(sha256="ab", size_bytes=len(data), mime="image/png")
-    messages = (make_message("u1", "one"), make_message("u2", file), make_message("u3", "three"))
+    messages = (
+        make_message("u1", "one"),
+        make_message("u2", File(sha256="ab", size_bytes=len(data), mime="image/png")),
+    )
     request = ProviderRequest(model_id="m", system="", messages=messages, files={"ab": data})
-    kept = new_writer(dialect, "p")
-    fresh = at_once(new_writer(dialect, "p").prepare(request))
-    before = msgspec.structs.replace(request, messages=tuple(make_message(f"b{n}", "before") for n in range(5)))
-    for steps in range(1, 12):
-        at_once(kept.prepare(before))
-        cut_short = kept.prepare(request)
-        list(itertools.islice(cut_short, steps))
-        cut_short.close()
-        assert at_once(kept.prepare(request)).pieces == fresh.pieces
-        kept = new_writer(dialect, "p")
-    assert b64encode(data) in b"".join(fresh.pieces)
-    assert max(map(len, fresh.pieces)) < 1_000_000
+    written = new_writer(dialect, "p").prepare(request)
+    assert b64encode(data) in b"".join(written.pieces)
+    assert max(map(len, written.pieces)) < 1_000_000
 
 
 def summarised(history: tuple[Message, ...], through: int, turn: Turn) -> tuple[Message, ...]:
@@ -189,8 +175,8 @@ def test_a_kept_draft_says_what_a_fresh_one_does(data: st.DataObject) -> None:
         if drawn and data.draw(st.integers(0, 3)) == 0:
             history = summarised(drawn, data.draw(st.integers(0, len(drawn) - 1)), turn)
         system = data.draw(st.sampled_from(("", "be brief")))
-        known = at_once(memory.assembly.assemble(history, turn, system, TOOLS))
-        at_once(memory.measures.follow(known.request))
+        known = memory.assembly.assemble(history, turn, system, TOOLS)
+        memory.measures.follow(known.request)
         fresh = assemble(history, turn, system, TOOLS)
         prefix = prefix_of(fresh.request)
         assert known == fresh
@@ -199,7 +185,7 @@ def test_a_kept_draft_says_what_a_fresh_one_does(data: st.DataObject) -> None:
         assert memory.measures.tokens(known.request) == estimate_tokens(fresh.request)
         sent = sent_context(prefix, history, turn.model)
         assert sent_context(prefix, history, turn.model, memory.assembly.known) == sent
-        assert at_once(memory.assembly.known.correction(turn.model)) == correction(history, turn.model)
+        assert memory.assembly.known.correction(turn.model) == correction(history, turn.model)
 
 
 def test_a_kept_draft_keeps_the_digests_of_answers() -> None:
@@ -207,14 +193,14 @@ def test_a_kept_draft_keeps_the_digests_of_answers() -> None:
     turn, memory = make_turn(model=ModelRef("p", "m")), DraftMemory()
     history: tuple[Message, ...] = (make_message("u1", "one"),)
     for number in range(3):
-        request = at_once(memory.assembly.assemble(history, turn, "", ())).request
-        at_once(memory.measures.follow(request))
+        request = memory.assembly.assemble(history, turn, "", ()).request
+        memory.measures.follow(request)
         assert memory.measures.changed() == frozenset()
         sent = SentContext(
             system_hash="", tools_hash="", prefix_hash=memory.measures.prefix().hash_of(len(history)), message_count=1
         )
         answer = make_message(f"a{number}", "so", type=MessageType.ASSISTANT, sent_context=sent)
         history = (*history, answer, make_message(f"u{number + 2}", "and"))
-    request = at_once(memory.assembly.assemble((make_message("u1", "other"), *history[1:]), turn, "", ())).request
-    at_once(memory.measures.follow(request))
+    request = memory.assembly.assemble((make_message("u1", "other"), *history[1:]), turn, "", ()).request
+    memory.measures.follow(request)
     assert memory.measures.changed() == {"a0", "a1", "a2"}

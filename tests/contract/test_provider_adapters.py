@@ -14,7 +14,6 @@ from tests.support.servers.provider import ProviderServer, ScriptedReply
 from turnwire.domain import errors as domain
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
-from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
@@ -80,7 +79,7 @@ async def stream(
 ) -> AsyncGenerator[StreamItem, None]:
     """Returns the stream of one answer."""
     provider = await providers.get(kind)
-    return cast(AsyncGenerator[StreamItem, None], provider.stream(at_once(provider.writer().prepare(request))))
+    return cast(AsyncGenerator[StreamItem, None], provider.stream(provider.writer().prepare(request)))
 
 
 async def read(providers: ConfiguredProviders, kind: str, request: ProviderRequest = REQUEST) -> list[StreamItem]:

@@ -15,7 +15,6 @@ from tests.support.models.recordings import (
     unexplained_differences,
 )
 from tests.support.servers.provider import ProviderServer, ScriptedReply
-from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.settings import ProviderSettings
@@ -47,7 +46,7 @@ async def test_recording_is_read_as_expected(
     server.enqueue(ScriptedReply(tuple(cut_anywhere(recording.body, recording.name))))
     request = ProviderRequest(model_id="any", system="", messages=())
     provider = await providers.get(recording.kind)
-    answer = await collect(provider.stream(at_once(provider.writer().prepare(request))))
+    answer = await collect(provider.stream(provider.writer().prepare(request)))
     assert unexplained_differences(recording, answer.comparable()) == {}
     for state in answer.provider_states:
         assert json.loads(state)["api"] == recording.kind

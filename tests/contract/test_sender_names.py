@@ -21,7 +21,6 @@ from turnwire.domain.conversation.messages import (
     Reasoning,
     Text,
 )
-from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.repairs import RepairAction, RepairReason
 from turnwire.ports.provider import ProviderRequest
 
@@ -124,8 +123,8 @@ def test_a_second_sender_changes_the_prefix_once(dialect: str) -> None:
 
     def draft(history: tuple[Message, ...]) -> tuple[ProviderRequest, Message]:
         """Returns a request, and the answer to it; both as a fresh one makes them."""
-        request = at_once(memory.assembly.assemble(history, TURN, "", ())).request
-        at_once(memory.measures.follow(request))
+        request = memory.assembly.assemble(history, TURN, "", ()).request
+        memory.measures.follow(request)
         request = msgspec.structs.replace(request, prefix_changed=memory.measures.changed())
         fresh = assemble(history, TURN, "", ()).request
         prefix = prefix_of(fresh)
@@ -151,7 +150,7 @@ def test_a_second_sender_changes_the_prefix_once(dialect: str) -> None:
     assert fourth.sent_context.break_reason == ""  # type: ignore[union-attr]
     request, _ = draft(alone)  # Ben's message was taken back
     assert request.prefix_changed == frozenset()
-    off = at_once(memory.assembly.assemble(joined, TURN, "", (), False)).request
+    off = memory.assembly.assemble(joined, TURN, "", (), False).request
     assert [message.parts for message in off.messages] == [message.parts for message in joined]
 
 

@@ -11,7 +11,6 @@ from turnwire.core.rooms.beginnings import Beginnings
 from turnwire.core.rooms.waiting import OpenPermissions, OpenQuestions, WaitingCalls
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
-from turnwire.core.slices import Slices
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
@@ -42,7 +41,6 @@ class Environment:
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
     observer: Observer = NoObserver()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
-    slices: Slices = field(default_factory=Slices)
     schemas: SchemaChecks = field(default_factory=SchemaChecks)
     kept: KeptSessions = field(default_factory=KeptSessions)
     open_questions: OpenQuestions = field(default_factory=OpenQuestions)

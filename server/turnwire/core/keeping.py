@@ -43,12 +43,14 @@ class KeptSession:
         self.size_bytes = 0
         self._parts: dict[type, KeptPart] = {}
 
-    def part(self, kind: type[P]) -> P:
-        """Returns the part of this kind, new when there is none yet."""
-        part = self._parts.get(kind)
-        if not isinstance(part, kind):
-            part = self._parts[kind] = kind()
-        return part
+    def take(self, kind: type[P]) -> P:
+        """Takes the part of this kind away, for who changes it; a new one when there is none."""
+        part = self._parts.pop(kind, None)
+        return part if isinstance(part, kind) else kind()
+
+    def put(self, part: KeptPart) -> None:
+        """Keeps a part that is whole again. One that is not put back, because its user was cancelled, is forgotten."""
+        self._parts[type(part)] = part
 
     def weigh(self) -> None:
         """Finds out how large it is now."""

@@ -11,7 +11,7 @@ Japanese and Korean 1, other scripts and accented letters 2, emoji and similar s
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from turnwire.domain.conversation.file_forms import is_text
 from turnwire.domain.conversation.messages import (
@@ -26,9 +26,8 @@ from turnwire.domain.conversation.messages import (
     ToolResult,
     ToolUse,
 )
-from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.incremental.slices import TEXT_CHARACTERS, Sliced, at_once, pieces_of
+from turnwire.domain.text import TEXT_CHARACTERS, pieces_of
 from turnwire.ports.provider import ProviderRequest
 
 REQUEST_TOKENS = 8
@@ -99,26 +98,12 @@ def apply_correction(tokens: int, by: float) -> int:
 
 def message_tokens(message: Message) -> int:
     """Returns the estimate for one message of a request, results of its calls included."""
-    return at_once(counted_tokens(message))
-
-
-def counted_tokens(message: Message) -> Sliced[int]:
-    """Returns what `message_tokens` does; long texts are counted a bit at a time."""
-    counted: dict[int, int] = {}
-    for part in message.parts:
-        for text in (*texts_of(part), part.provider_state):
-            if text is not None and len(text) > TEXT_CHARACTERS:
-                counted[id(text)] = 0
-                for piece in pieces_of(text):
-                    counted[id(text)] += _tokens_of(piece)
-                    yield
-    count = (lambda text: counted.get(id(text)) or text_tokens(text)) if counted else text_tokens
-    return MESSAGE_TOKENS + sum(_part_tokens(part, count) for part in message.parts)
+    return MESSAGE_TOKENS + sum(map(_part_tokens, message.parts))
 
 
 def answer_tokens(message: Message) -> int:
     """Returns the estimate for what a model wrote so far."""
-    return sum(_part_tokens(part, text_tokens) for part in message.parts)
+    return sum(map(_part_tokens, message.parts))
 
 
 def tool_tokens(tool: ToolDefinition) -> int:
@@ -150,22 +135,22 @@ def _ascii_tokens(text: bytes) -> float:
     return (len(text) - dense) / 4 + dense / 2
 
 
-def _part_tokens(part: Part, count: Callable[[str], int]) -> int:
+def _part_tokens(part: Part) -> int:
     state = len(part.provider_state or "") // STATE_CHARS_PER_TOKEN
     match part.content:
         case Text(text) | Refusal(text):
-            return count(text)
+            return text_tokens(text)
         case Reasoning(text):
-            return max(count(text), state)
+            return max(text_tokens(text), state)
         case ProviderContent():
-            return max(state, count(part.provider_state or ""))
+            return max(state, text_tokens(part.provider_state or ""))
         case File() as file:
             return file_tokens(file)
         case ToolUse() as call:
             texts = (call.name, call.input_json, call.output or "", call.error or "")
-            return CALL_TOKENS + sum(map(count, texts)) + _files_tokens(call.files)
+            return CALL_TOKENS + sum(map(text_tokens, texts)) + _files_tokens(call.files)
         case ToolResult() as result:
-            return CALL_TOKENS + count(result.output)
+            return CALL_TOKENS + text_tokens(result.output)
 
 
 def file_tokens(file: File) -> int:

@@ -15,7 +15,6 @@ from msgspec import Struct
 from turnwire.domain.conversation.messages import FinishReason, Message, ModelRef
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.errors import ProviderError
-from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
 
@@ -151,12 +150,21 @@ StreamItem = (
 )
 
 
+class Unwritten(Struct, frozen=True):
+    """What a writer of requests has yet to write of a request."""
+
+    messages: tuple[Message, ...]
+    """The last ones of the request."""
+    files: frozenset[str]
+    """The hashes of the files whose bytes it needs."""
+
+
 class RequestWriter(Protocol):
     """Writes the requests of one conversation in an API's form, and remembers how it wrote their messages.
 
     What it returns depends on the request alone: a fresh writer returns the same. A request that begins with the
-    messages of the one before it, the same objects, costs what is new in it. Used for one request at a time; after an
-    interruption or an error it starts afresh.
+    messages of the one before it, the same objects, costs what is new in it. Used for one request at a time; after
+    an error it is of no use.
     """
 
     @property
@@ -164,18 +172,18 @@ class RequestWriter(Protocol):
         """About how much memory it takes."""
         ...
 
-    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
-        """Returns the hashes of the files whose bytes `prepare` needs: those of messages that are not written yet."""
+    def unwritten(self, request: ProviderRequest) -> Unwritten:
+        """Returns what `prepare` has to write, because it is not written yet."""
         ...
 
-    def prepare(self, request: ProviderRequest) -> Sliced[PreparedRequest]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """Returns the request in the API's form. Pure: equal requests give equal bodies; never fails.
 
         When a request extends another one (its messages begin with the other's, with equal system prompt, tools and
         `prefix_changed` among them), its body repeats the other's messages word for word, except for cache marks.
 
         Args:
-            request: The request, with the files that `missing_files` named, as far as they are stored.
+            request: The request, with the files that `unwritten` named, as far as they are stored.
         """
         ...
 

@@ -14,7 +14,6 @@ from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import settled
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
-from turnwire.core.slices import Slices
 from turnwire.domain.accounts import Account
 from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, ModelRef
@@ -23,14 +22,13 @@ from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, ToolCallNotFound, TurnNotFound
-from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
 from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage
-from turnwire.ports.provider import Origin, PreparedRequest, ProviderRequest, StreamItem
+from turnwire.ports.provider import Origin, PreparedRequest, ProviderRequest, StreamItem, Unwritten
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
 from turnwire.ports.tools import (
@@ -289,14 +287,13 @@ class FakeWriter:
         """Takes what prepares a request."""
         self._prepare = prepare
 
-    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
-        """Returns all files of the request."""
-        yield
-        return frozenset(f.sha256 for one in request.messages for f in (*one.files(), *one.result_files()))
+    def unwritten(self, request: ProviderRequest) -> Unwritten:
+        """Returns all of the request."""
+        files = (f.sha256 for one in request.messages for f in (*one.files(), *one.result_files()))
+        return Unwritten(request.messages, frozenset(files))
 
-    def prepare(self, request: ProviderRequest) -> Sliced[PreparedRequest]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """Returns what the provider prepares."""
-        yield
         return self._prepare(request)
 
 
@@ -496,7 +493,6 @@ def make_environment(
     settings: Mapping[str, object] | None = None,
     tools: ServerTools | None = None,
     observer: Observer | None = None,
-    slices: Slices | None = None,
 ) -> Environment:
     """Returns an environment of fakes."""
     return Environment(
@@ -511,5 +507,4 @@ def make_environment(
         new_id=numbered_ids(),
         tools=tools or NoServerTools(),
         observer=observer or NoObserver(),
-        slices=slices or Slices(),
     )

@@ -19,8 +19,9 @@ class Notes:
 async def grow(sessions: KeptSessions, session_id: str, size_bytes: int) -> int:
     """Uses a session and gives it a size; returns the size that it had."""
     async with sessions.use(session_id) as kept:
-        notes = kept.part(Notes)
+        notes = kept.take(Notes)
         before, notes.size_bytes = notes.size_bytes, size_bytes
+        kept.put(notes)
     return before
 
 
@@ -64,7 +65,9 @@ async def test_one_use_at_a_time() -> None:
     """The others wait, and what they wait for stays."""
     sessions = KeptSessions(max_bytes=0)
     async with sessions.use("a") as kept:
-        kept.part(Notes).size_bytes = 7
+        notes = kept.take(Notes)
+        notes.size_bytes = 7
+        kept.put(notes)
         waiting = asyncio.create_task(grow(sessions, "a", 8))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -84,5 +87,15 @@ async def test_what_is_kept_of_a_removed_session_goes_with_it() -> None:
     assert (sessions.size_bytes, await grow(sessions, "a", 1)) == (7, 0)
     async with sessions.use("b") as kept:
         sessions.forget("b")
-        assert kept.part(Notes).size_bytes == 7
+        kept.put(notes := kept.take(Notes))
+        assert notes.size_bytes == 7
     assert await grow(sessions, "b", 1) == 7
+
+
+async def test_what_is_not_put_back_is_forgotten() -> None:
+    """Its user was cancelled, and may have left it half changed."""
+    sessions = KeptSessions()
+    await grow(sessions, "a", 5)
+    async with sessions.use("a") as kept:
+        kept.take(Notes)
+    assert (sessions.size_bytes, await grow(sessions, "a", 1)) == (0, 0)

@@ -35,7 +35,7 @@ class StepJournal:
     """Saves one message while it streams.
 
     `_in_flight` holds the unfinished commits; the store keeps their order. `_timer` is set while text is unsaved and no
-    commit is under way, `_is_soon` while it waits for an ended part or for its turn. `_unchecked` holds complete calls
+    commit is under way, `_is_soon` while it waits for an ended part. `_unchecked` holds complete calls
     in the order in which they ended; one task at a time, `_checking`, checks them. `_ended` has the parts whose end is
     not on its way to the store. All are empty after `settle`, all but `_ended` after `finish`. Used on the event loop
     only.
@@ -53,7 +53,7 @@ class StepJournal:
         self._unchecked = deque[int]()
         self._checking: asyncio.Task[None] | None = None
         self._in_flight: set[asyncio.Future[Committed]] = set()
-        self._timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._is_soon = False
         self._ended: list[int] = []
         self._is_finishing = False
@@ -74,7 +74,7 @@ class StepJournal:
             if not self._in_flight and not self._is_soon:
                 self._cancel_timer()
                 self._is_soon = True
-                self._timer = asyncio.get_running_loop().call_later(ENDED_SECONDS, self._save_in_turn)
+                self._timer = asyncio.get_running_loop().call_later(ENDED_SECONDS, self._save)
         else:
             self._plan_text()
 
@@ -140,7 +140,7 @@ class StepJournal:
         if self._timer is None and not self._in_flight and not self._is_over and self._stream.has_unsaved:
             loop = asyncio.get_running_loop()
             due = loop.time() + self._interval
-            self._timer = loop.call_at(due - due % (self._interval / SAVES_IN_STEP), self._save_in_turn)
+            self._timer = loop.call_at(due - due % (self._interval / SAVES_IN_STEP), self._save)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -153,20 +153,6 @@ class StepJournal:
         return tuple(
             NewEvent(PartFinished(message.message_id, message.parts[index]), message.turn_id) for index in ended
         )
-
-    def _save_in_turn(self) -> None:
-        """Saves now, or one after the other where many parts make it long: hundreds of saves are due at one moment."""
-        if not self._stream.has_many_parts:
-            self._save()
-            return
-        self._cancel_timer()
-        self._is_soon = True
-        self._timer = asyncio.create_task(self._save_after_others(), name=f"save of {self._stream.message_id}")
-
-    async def _save_after_others(self) -> None:
-        await self._environment.slices.turn()
-        self._timer = None
-        self._save()
 
     def _save(self) -> None:
         self._cancel_timer()
@@ -191,4 +177,4 @@ class StepJournal:
         elif self._is_over:
             self._save()  # `settle` waits for it
         else:
-            self._save_in_turn()
+            self._save()

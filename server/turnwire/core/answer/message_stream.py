@@ -45,9 +45,6 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 
-MANY_PARTS = 64
-"""With so many a save takes about a millisecond, and five with 1,000."""
-
 MAX_NAME_CHARACTERS = 256
 """Of names and ids that a provider gives: of tools, calls, models and reasons. They ride in events and lists."""
 
@@ -107,11 +104,6 @@ class MessageStream:
     def has_unsaved(self) -> bool:
         """True when parts have changed since they were last taken for saving."""
         return bool(self._unsaved)
-
-    @property
-    def has_many_parts(self) -> bool:
-        """True when a save takes milliseconds."""
-        return len(self._parts) >= MANY_PARTS
 
     @property
     def has_parts(self) -> bool:

@@ -2,9 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
+from turnwire.core.computing import compute
 from turnwire.core.environment import Environment
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.turns import Turn
@@ -62,9 +64,12 @@ async def prepare_request(
     capabilities = environment.providers.capabilities(model)
     request = msgspec.structs.replace(request, model_id=model.model_id, capabilities=capabilities, files=unsaved)
     async with environment.kept.use(turn.session_id) as kept:
-        writer = kept.part(Writers).of(provider)
-        missing = await environment.slices.run(writer.missing_files(request)) - unsaved.keys()
-        if missing:
+        writers = kept.take(Writers)
+        writer = writers.of(provider)
+        unwritten = writer.unwritten(request)
+        if missing := unwritten.files - unsaved.keys():
             stored = await environment.store.of(turn.tenant).files(missing)
             request = msgspec.structs.replace(request, files={**stored, **unsaved})
-        return await environment.slices.run(writer.prepare(request))
+        prepared = await compute(partial(writer.prepare, request), unwritten.messages)
+        kept.put(writers)
+        return prepared

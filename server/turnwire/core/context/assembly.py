@@ -26,8 +26,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.conversation.turns import ToolDefinition, Turn
-from turnwire.domain.incremental.growing import Growing, Mark
-from turnwire.domain.incremental.slices import Sliced, at_once, common_length
+from turnwire.domain.incremental.growing import Growing, Mark, common_length
 from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
 from turnwire.ports.provider import ProviderRequest
 
@@ -65,7 +64,7 @@ def assemble(
         tools: What the model may call; None for the client's tools alone.
         names_senders: Whether user messages say who wrote them, when there is more than one sender.
     """
-    return at_once(Assembly().assemble(history, turn, system, tools, names_senders))
+    return Assembly().assemble(history, turn, system, tools, names_senders)
 
 
 class Assembly:
@@ -100,10 +99,10 @@ class Assembly:
         system: str,
         tools: tuple[ToolDefinition, ...] | None,
         names_senders: bool = True,
-    ) -> Sliced[Assembled]:
+    ) -> Assembled:
         """Returns what `assemble` does. A history that begins with the same messages costs what is new in it."""
-        yield from self.known.follow(history)
-        kept = yield from common_length(self._taken, history)
+        self.known.follow(history)
+        kept = common_length(self._taken, history)
         summary_at = self.known.standing_summary()
         summary = None if summary_at is None else history[summary_at]
         if summary is not self._summary or (summary_at is not None and kept <= summary_at):
@@ -116,11 +115,10 @@ class Assembly:
             self._state.go_back(self._marks[kept])
             del self._marks[kept:]
         if summary is not None and self._summary is None:
-            yield from self._begin_with(history, summary)
+            self._begin_with(history, summary)
         for message in history[kept:]:
             self._marks.append(self._state.mark())
             self._take(message)
-            yield
         request = ProviderRequest(
             model_id=turn.model.model_id,
             system=system,
@@ -130,21 +128,24 @@ class Assembly:
         )
         return Assembled(request, tuple(self._repairs))
 
+    def unknown(self, history: Sequence[Message]) -> Sequence[Message]:
+        """Returns the messages of a history that were not assembled yet."""
+        return history[common_length(self._taken, history) :]
+
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes, with what was found out about the messages elsewhere."""
         return _MESSAGE_BYTES * len(self._taken) + self._long_bytes[-1]
 
-    def _begin_with(self, history: Sequence[Message], summary: Message) -> Sliced[None]:
+    def _begin_with(self, history: Sequence[Message], summary: Message) -> None:
         """Finds what a summary covers; True for messages that are sent word for word nevertheless."""
         if summary.compaction is None:
             raise TypeError(f"{summary.message_id} is not a summary")
         through = self.known.place_of(summary.compaction.through_message_id)
-        questions = yield from _pinned_questions(history[: through + 1], summary)
+        questions = _pinned_questions(history[: through + 1], summary)
         covered = dict[str, bool]()
         for message in history[: through + 1]:
             covered[message.message_id] = message.type is MessageType.SYSTEM or message.message_id in questions
-            yield
         self._summary, self._covered = summary, covered
         self._stand_in = _stand_in(summary, questions=len(questions))
 
@@ -185,11 +186,11 @@ def _long_bytes(message: Message) -> int:
 def standing_summary(history: Sequence[Message]) -> int | None:
     """Returns what `KnownHistory.standing_summary` does."""
     known = KnownHistory()
-    at_once(known.follow(history))
+    known.follow(history)
     return known.standing_summary()
 
 
-def _pinned_questions(covered: Sequence[Message], summary: Message) -> Sliced[frozenset[str]]:
+def _pinned_questions(covered: Sequence[Message], summary: Message) -> frozenset[str]:
     """Returns the users' messages of the turn that made the summary, when the cut is in the middle of that turn.
 
     These are the turn's own and those that came before the cut: they joined the turn. A model that continues the turn
@@ -201,7 +202,6 @@ def _pinned_questions(covered: Sequence[Message], summary: Message) -> Sliced[fr
     for message in covered:
         if message.type is MessageType.USER and (message.turn_id == summary.turn_id or found):
             found.append(message.message_id)
-        yield
     return frozenset(found) if covered[-1].turn_id == summary.turn_id else frozenset()
 
 

@@ -8,11 +8,13 @@ import asyncio
 import contextlib
 from asyncio import Future
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import structlog
 from msgspec import Struct
 
+from turnwire.core.computing import compute
 from turnwire.core.context.assembly import standing_summary
 from turnwire.core.context.compaction_plan import Allowance, Cut, allowance, choose_cut
 from turnwire.core.context.draft import Draft
@@ -207,7 +209,7 @@ class Compactor:
         """Returns a summary that says how many messages it replaces, and how long the request is with it."""
         if summary.compaction is None:
             raise TypeError(f"{summary.message_id} is not a summary")
-        after = await self._environment.slices.run(draft.with_history((*draft.history, summary)))
+        after = await compute(partial(draft.with_history, (*draft.history, summary)), draft.history)
         summaries = {stored.message_id for stored in draft.history if stored.compaction is not None}
         gone = {repair.message_id for repair in after.repairs if repair.reason == RepairReason.COMPACTED} - summaries
         told = msgspec.structs.replace(summary.compaction, message_count=len(gone), tokens_after=after.tokens)

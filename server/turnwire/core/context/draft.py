@@ -1,10 +1,12 @@
 """The next request of a turn before compaction: content, estimated size and digests."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Struct
 
+from turnwire.core.computing import compute
 from turnwire.core.context.kept.draft_memory import DraftMemory
 from turnwire.core.context.prefix import Prefix, sent_context
 from turnwire.core.environment import Environment
@@ -13,7 +15,6 @@ from turnwire.core.token_estimate import apply_correction, message_tokens
 from turnwire.core.tools.toolbox import Toolbox
 from turnwire.domain.conversation.messages import Message, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.repairs import Repair
 from turnwire.ports.provider import ProviderRequest
 
@@ -57,7 +58,7 @@ class Draft(Struct, frozen=True, kw_only=True):
         compared = sent_context(self.prefix, self.history, model)
         return msgspec.structs.replace(self.sent, break_reason=compared.break_reason)
 
-    def with_history(self, history: Sequence[Message]) -> Sliced["Draft"]:
+    def with_history(self, history: Sequence[Message]) -> "Draft":
         """Returns the draft for the same turn and tools with other messages."""
         return _draft(
             DraftMemory(), tuple(history), self.turn, self.system, self.toolbox, names_senders=self.names_senders
@@ -75,12 +76,13 @@ async def draft_request(environment: Environment, turn: Turn, history: Sequence[
     """
     settings = environment.settings
     async with environment.kept.use(turn.session_id) as kept:
-        memory = kept.part(DraftMemory)
+        memory = kept.take(DraftMemory)
         names_senders = settings.agent(turn.agent).sender_names
-        work = _draft(
-            memory, tuple(history), turn, _system_prompt(settings, turn), toolbox, names_senders=names_senders
-        )
-        return await environment.slices.run(work)
+        system = _system_prompt(settings, turn)
+        work = partial(_draft, memory, tuple(history), turn, system, toolbox, names_senders=names_senders)
+        draft = await compute(work, memory.assembly.unknown(history))
+        kept.put(memory)
+        return draft
 
 
 def _system_prompt(settings: CoreSettings, turn: Turn) -> str:
@@ -95,10 +97,10 @@ def _draft(
     toolbox: Toolbox,
     *,
     names_senders: bool,
-) -> Sliced[Draft]:
-    assembled = yield from memory.assembly.assemble(history, turn, system, toolbox.definitions, names_senders)
-    yield from memory.measures.follow(assembled.request)
-    factor = yield from memory.assembly.known.correction(turn.model)
+) -> Draft:
+    assembled = memory.assembly.assemble(history, turn, system, toolbox.definitions, names_senders)
+    memory.measures.follow(assembled.request)
+    factor = memory.assembly.known.correction(turn.model)
     prefix, tokens = memory.measures.prefix(), memory.measures.tokens(assembled.request)
     return Draft(
         history=history,

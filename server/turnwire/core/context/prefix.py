@@ -6,7 +6,6 @@ generated after.
 """
 
 import hashlib
-import secrets
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -31,7 +30,6 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.incremental.slices import TEXT_CHARACTERS, Sliced, at_once, pieces_of
 from turnwire.ports.provider import ProviderRequest
 
 MODEL_CHANGED = "MODEL_CHANGED"
@@ -39,10 +37,6 @@ SYSTEM_CHANGED = "SYSTEM_CHANGED"
 TOOLS_CHANGED = "TOOLS_CHANGED"
 CONTEXT_COMPACTED = "CONTEXT_COMPACTED"
 HISTORY_CHANGED = "HISTORY_CHANGED"
-
-
-_MARK = f"<{secrets.token_hex(16)}>"
-"""Stands for a long text while the JSON around it is made. Drawn by chance, so that no text can have it."""
 
 
 class Prefix(Struct, frozen=True):
@@ -110,7 +104,7 @@ def sent_context(
     """
     if known is None:
         known = KnownHistory()
-        at_once(known.follow(history))
+        known.follow(history)
     count = len(prefix.links) - 1
     return SentContext(
         system_hash=prefix.system_hash,
@@ -161,30 +155,6 @@ def next_link(link: str, form: list[Any]) -> str:
         form: The `message_form` of the next one.
     """
     return _digest([link, form])
-
-
-def counted_link(link: str, form: list[Any]) -> Sliced[str]:
-    """Returns what `next_link` does; long texts are counted a bit at a time."""
-    texts: list[str] = []
-    short = _without_long_texts(form, texts)
-    if not texts:
-        return next_link(link, form)
-    pieces = msgspec.json.encode([link, short]).split(_MARK.encode())
-    digest = hashlib.sha256(pieces[0])
-    for text, piece in zip(texts, pieces[1:], strict=True):
-        for some in pieces_of(text):
-            digest.update(msgspec.json.encode(some)[1:-1])  # without its quotes
-            yield
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _without_long_texts(value: Any, texts: list[str]) -> Any:
-    """Returns a form with a mark for each long text, which is added to `texts`."""
-    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
-        texts.append(value)
-        return _MARK
-    return [_without_long_texts(one, texts) for one in value] if isinstance(value, list) else value
 
 
 def message_form(message: Message) -> list[Any]:

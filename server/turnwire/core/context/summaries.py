@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.answer.message_stream import MessageStream
+from turnwire.core.computing import compute
 from turnwire.core.context.transcript import chunks, enclose, shortened_to, transcript
 from turnwire.core.ending.closing import Totals, totals_of
 from turnwire.core.environment import Environment
@@ -181,7 +183,7 @@ class Summariser:
         chat.note_provider(provider)
         stream.origin = provider.origin
         try:
-            prepared = await self._environment.slices.run(provider.writer().prepare(request))
+            prepared = await compute(partial(provider.writer().prepare, request), request.messages)
             self._was_asked = True
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:

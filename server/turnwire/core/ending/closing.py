@@ -1,7 +1,6 @@
 """Ends messages and turns: pure functions that return what to store and which events to publish.
 
-The same code ends complete answers, aborted and cut answers, and after a crash the answers of the dead process. An
-answer may have thousands of calls, so what looks at all of them can be interrupted.
+The same code ends complete answers, aborted and cut answers, and after a crash the answers of the dead process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,15 +24,11 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.money import Usage, add_usage
 from turnwire.ports.commit import NewEvent, PutMessage, PutTurn
 
 CUT_CALL = "the answer ended before the call was complete; it was not run"
 UNANSWERED_CALL = "the turn ended before the tool answered"
-
-_PARTS = 32
-"""Closed between two interruptions, in less than a millisecond."""
 
 
 class Ending(Struct, frozen=True):
@@ -64,7 +59,7 @@ class Totals(Struct, frozen=True):
     """Sum of the known costs, set when only some are known and `cost_pico_usd` is therefore None."""
 
 
-def close_message(message: Message, ending: Ending, now: datetime) -> Sliced[tuple[Message, Work]]:
+def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Message, Work]:
     """Ends a streaming message.
 
     Open parts are finished, as complete or interrupted. Calls that can no longer run get a final status: cut calls
@@ -80,9 +75,7 @@ def close_message(message: Message, ending: Ending, now: datetime) -> Sliced[tup
     """
     complete = ending.status is MessageStatus.COMPLETE
     parts, kinds = [], list[DurableKind]()
-    for number, part in enumerate(message.parts):
-        if not number % _PARTS:
-            yield
+    for part in message.parts:
         closed = _close_part(part, ending, now)
         parts.append(closed)
         if part.status is PartStatus.STREAMING:
@@ -99,9 +92,7 @@ def close_message(message: Message, ending: Ending, now: datetime) -> Sliced[tup
         failure=None if complete else ending.failure,
     )
     kinds.append(MessageFinished(msgspec.structs.replace(ended, parts=())))
-    yield
     kinds += [_call_updated(ended, part) for part, call in ended.tool_calls() if not call.status.settled]
-    yield
     work = Work(
         (PutMessage.whole(ended),),
         tuple(NewEvent(kind, message.turn_id) for kind in kinds),
@@ -114,32 +105,22 @@ def settle_calls(message: Message, calls: Mapping[int, ToolUse], now: datetime) 
 
     All in one write, because each write encodes the display form of the whole message.
     """
-    return at_once(_settled(message, calls, now))
-
-
-def close_calls(message: Message, now: datetime) -> Sliced[tuple[Message, Work]]:
-    """Ends the waiting calls of an ended message, because their turn ends. Returns the message and the work."""
-    waiting = dict[int, ToolUse]()
-    for number, (part, call) in enumerate(message.tool_calls()):
-        if not number % _PARTS:
-            yield
-        if not call.status.settled:
-            waiting[part.index] = _failed(call, UNANSWERED_CALL, now)
-    if not waiting:
-        return message, Work()
-    return (yield from _settled(message, waiting, now))
-
-
-def _settled(message: Message, calls: Mapping[int, ToolUse], now: datetime) -> Sliced[tuple[Message, Work]]:
     parts = list(message.parts)
-    for number, (index, call) in enumerate(calls.items()):
-        if not number % _PARTS:
-            yield
+    for index, call in calls.items():
         parts[index] = msgspec.structs.replace(parts[index], content=call)
     changed = msgspec.structs.replace(message, parts=tuple(parts), updated_at=now)
-    yield
     events = tuple(NewEvent(_call_updated(changed, parts[index]), message.turn_id) for index in calls)
     return changed, Work((PutMessage(changed, tuple(calls)),), events)
+
+
+def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:
+    """Ends the waiting calls of an ended message, because their turn ends. Returns the message and the work."""
+    waiting = {
+        part.index: _failed(call, UNANSWERED_CALL, now)
+        for part, call in message.tool_calls()
+        if not call.status.settled
+    }
+    return settle_calls(message, waiting, now) if waiting else (message, Work())
 
 
 def end_turn(
@@ -150,7 +131,7 @@ def end_turn(
     further: Work | None = None,
     *,
     is_outline: bool = False,
-) -> Sliced[Work]:
+) -> Work:
     """Ends a turn: returns work that closes its open messages and calls, with the turn's own event last.
 
     Args:
@@ -167,10 +148,10 @@ def end_turn(
             summaries.append(message)  # of the others, only summaries have usage
             continue
         if message.status is MessageStatus.STREAMING:
-            closed, one = yield from close_message(message, ending, now)
+            closed, one = close_message(message, ending, now)
             work += one + spent_by_call(turn, closed, now)
         else:
-            closed, one = yield from close_calls(message, now)
+            closed, one = close_calls(message, now)
             work += one
         ended.append(closed)
     totals = totals_of([*summaries, *ended])

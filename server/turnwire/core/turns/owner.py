@@ -35,7 +35,6 @@ from turnwire.domain.errors import (
     TurnInProgress,
 )
 from turnwire.domain.incremental.room import Room
-from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
@@ -353,7 +352,7 @@ class SessionTurns:
     async def _end_unsaved(self, run: TurnRun) -> None:
         """Ends a turn whose last messages cannot be stored, so that nobody waits for it forever."""
         turn, is_outline = run.turn, run.is_outline
-        attempts = [at_once(end_turn(turn, (), UNSAVED, self._environment.clock(), is_outline=is_outline))]
+        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock(), is_outline=is_outline)]
         try:
             attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED, is_outline=is_outline))
         except Exception as error:  # end it without its messages; the next start closes them

@@ -1,10 +1,13 @@
 """Stored turns that no process runs: resumes or ends them after a crash."""
 
+from functools import partial
+
 import msgspec
 import structlog
 from msgspec import Struct
 
 from turnwire.core.answer.costs import with_cost, with_estimate
+from turnwire.core.computing import compute
 from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.ending.host_messages import note_ending
 from turnwire.core.environment import Environment
@@ -91,7 +94,7 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, 
     further += ending_work(one for one in pending if one.question.turn_id == turn.turn_id)
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
     priced = [_priced(message, environment.providers) for message in stored]
-    return await environment.slices.run(end_turn(turn, priced, ending, now, further, is_outline=is_outline))
+    return await compute(partial(end_turn, turn, priced, ending, now, further, is_outline=is_outline), priced)
 
 
 def _priced(message: Message, providers: Providers) -> Message:

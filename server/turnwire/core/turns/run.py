@@ -8,11 +8,13 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import structlog
 
 from turnwire.core.answer.slots import Slot
+from turnwire.core.computing import compute
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending.closing import Ending, end_turn
 from turnwire.core.ending.host_messages import note_ending
@@ -33,7 +35,6 @@ from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, QuotaExceeded
 from turnwire.domain.incremental.room import Room
-from turnwire.domain.incremental.slices import Sliced
 
 log = structlog.get_logger()
 
@@ -108,7 +109,7 @@ class TurnRun:
             return None
         self._is_ending = True
         self._phase = None  # a reader's flush must not write the open message over the ended one
-        return await self._environment.slices.run(self._closing_work(ending))
+        return self._closing_work(ending)
 
     @property
     def is_outline(self) -> bool:
@@ -222,7 +223,7 @@ class TurnRun:
         self._settled.append(msgspec.structs.replace(step, parts=()))
         self._environment.forget_calls(self.turn.turn_id)
         self._phase = self._end = None
-        return await self._environment.slices.run(self._repetitions.add(step))
+        return await compute(partial(self._repetitions.add, step), [step])
 
     async def _ask(self, slot: Slot) -> StepEnd:
         """Asks the model for the next step, which has the messages that joined the turn.
@@ -261,7 +262,7 @@ class TurnRun:
         log.error("turn_failed", turn_id=self.turn.turn_id, session_id=self.turn.session_id, exc_info=error)
         return Ending(FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn"))
 
-    def _closing_work(self, ending: Ending) -> Sliced[Work]:
+    def _closing_work(self, ending: Ending) -> Work:
         """Returns the work that ends the turn, including the unstored rest of its newest step."""
         messages = [*self._requests.paid_summaries(), *self._settled]
         work, permissions, questions = Work(), tuple[PermissionRequest, ...](), tuple[HeldQuestion, ...]()
@@ -273,4 +274,4 @@ class TurnRun:
         environment, now = self._environment, self._environment.clock()
         further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED)) + ending_work(questions)
         further += note_ending(self.turn, ending, now, environment.settings, environment.new_id)
-        return work + (yield from end_turn(self.turn, messages, ending, now, further, is_outline=self.is_outline))
+        return work + end_turn(self.turn, messages, ending, now, further, is_outline=self.is_outline)

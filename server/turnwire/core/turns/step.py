@@ -16,6 +16,7 @@ from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
 from turnwire.core.answer.slots import Slot
+from turnwire.core.computing import compute
 from turnwire.core.context.next_request import StepRequest, StepRequests
 from turnwire.core.ending.closing import close_message, settle_calls
 from turnwire.core.ending.spending import spent_by_call
@@ -182,14 +183,13 @@ class Step:
                 failure = await call.run(request_to, requests.place.leave, models, self._added)
         await asyncio.shield(self._added)
         await self._journal.finish()
-        await environment.slices.turn()  # answers that were cut off together end together
         answer = self._priced(call)
         ending = step_ending(stream.finished, failure, answer)
         permissions, beyond = tuple[PermissionRequest, ...](), dict[int, ToolUse]()
         if ending.finish_reason is FinishReason.TOOL_USE:
             answer, permissions, beyond = await ask_permissions(environment, turn, answer)
         now = environment.clock()
-        ended, closing = await environment.slices.run(close_message(answer, ending, now))
+        ended, closing = await compute(partial(close_message, answer, ending, now), [answer])
         if beyond:
             ended, refusing = settle_calls(ended, beyond, now)
             closing += refusing
@@ -205,7 +205,6 @@ class Step:
         """Returns the state of the step once all its commits have ended. Called after its task ended."""
         await self._journal.settle()
         await asyncio.wait((self._added,))
-        await self._environment.slices.turn()  # all turns stop together with the server
         message = self._priced(self._call)
         self._environment.observer.answer_ended(self._turn, message, is_summary=False)
         was_added = self._added.exception() is None

@@ -9,7 +9,6 @@ from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.resuming import has_next_step
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, ToolUse
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
-from turnwire.domain.incremental.slices import Sliced, pieces_of
 from turnwire.ports.provider import StepFinished
 
 MAX_PAUSES = 10
@@ -69,9 +68,9 @@ class Repetitions:
         self._times = 0
         self._newest = b""
 
-    def add(self, step: Message) -> Sliced[Ending | None]:
+    def add(self, step: Message) -> Ending | None:
         """Counts a step, with the results of its calls. Returns the end of its turn; None while it may continue."""
-        digest = yield from _digest_of_calls(step)
+        digest = _digest_of_calls(step)
         self._times = self._times + 1 if digest == self._newest else 1
         self._newest = digest
         calls = step.tool_calls()
@@ -88,12 +87,10 @@ def is_paused_too_often(steps: Sequence[Message]) -> bool:
     return steps[-1].finish_reason is FinishReason.PAUSED and pauses > MAX_PAUSES
 
 
-def _digest_of_calls(step: Message) -> Sliced[bytes]:
+def _digest_of_calls(step: Message) -> bytes:
     digest = hashlib.sha256()
     for _, call in step.tool_calls():
         for text in (call.name, call.input_json, call.output, call.error):
             digest.update(b"-" if text is None else b"%d:" % len(text))
-            for piece in pieces_of(text or ""):
-                digest.update(piece.encode())
-                yield
+            digest.update((text or "").encode())
     return digest.digest()

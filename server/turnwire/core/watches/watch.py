@@ -192,10 +192,8 @@ class _Watch:
         return [joined((*page.frames, self._token(page.last)), are_shared=False)]
 
     async def prepare(self) -> None:
-        """Reads the session; of all sessions, waits for a turn to look at everything that is open."""
-        if self._request.session_id is None:
-            await self._environment.slices.turn()
-        else:
+        """Reads the session."""
+        if self._request.session_id is not None:
             with contextlib.suppress(SessionNotFound):  # deleted meanwhile: its last event is in the feed
                 self._session = await self._environment.store.of(self._tenant).session(self._request.session_id)
 

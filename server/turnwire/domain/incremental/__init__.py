@@ -1,1 +1,1 @@
-"""Computing again only what is new: in slices, from where it began to differ."""
+"""Computing again only what is new, from where it began to differ."""

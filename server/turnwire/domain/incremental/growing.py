@@ -1,6 +1,7 @@
 """State that only grows while messages are written, so that it can go back to where it was."""
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any
 
 Mark = tuple[int, ...]
@@ -26,3 +27,9 @@ class Growing:
             else:
                 while len(container) > length:
                     container.popitem()
+
+
+def common_length(before: Sequence[object], now: Sequence[object]) -> int:
+    """Returns how many of the first values are the same objects in both."""
+    same = map(is_, before, now)
+    return next((at for at, is_same in enumerate(same) if not is_same), min(len(before), len(now)))

@@ -16,7 +16,6 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
-from turnwire.domain.incremental.slices import Sliced
 from turnwire.domain.repairs import RepairReason
 from turnwire.providers.anthropic.hosted import Half, HostedCalls, LeftOut, Shape, first_that_goes_on, half_of, shape_of
 from turnwire.providers.anthropic.wire import Block, WireMessages
@@ -73,23 +72,23 @@ class AnthropicMessages(HistoryWriter):
         super().__init__(reader, pieces, *self._wire.grown, self._said, self._paused, self._hosted.left_out)
         self._repairs = reader.repairs
 
-    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+    def _write_from(self, first: int, messages: Sequence[Message]) -> int:
         """Writes the messages; what follows changes only answers with hosted calls that may still be answered."""
-        first = yield from self._look_ahead(first, messages)
-        yield from self._write(first, messages, open_from=None)
+        first = self._look_ahead(first, messages)
+        self._write(first, messages, open_from=None)
         open_from = first_that_goes_on(self._said)
         first_open = self._hosted.first_open(open_from)
         if first_open is None:
             return len(messages)
         self._go_back(first_open)
-        yield from self._write(first_open, messages, open_from)
+        self._write(first_open, messages, open_from)
         return first_open
 
     def _boundary(self, kept: int, messages: Sequence[Message]) -> int:
         del messages
         return self._hosted.boundary(kept)
 
-    def _look_ahead(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+    def _look_ahead(self, first: int, messages: Sequence[Message]) -> int:
         """Finds the halves of hosted calls in new messages. Returns from where to write: some may complete old ones."""
         while True:
             self._hosted.go_back(first)
@@ -97,7 +96,6 @@ class AnthropicMessages(HistoryWriter):
             for message in messages[first:]:
                 regained = self._hosted.look(self._halves(message))
                 again = again if regained is None else min(again, regained)
-                yield
             if again == first:
                 return first
             self._go_back(again)
@@ -113,7 +111,7 @@ class AnthropicMessages(HistoryWriter):
         ]
         return [half for block in blocks if block is not None and (half := half_of(block)) is not None]
 
-    def _write(self, first: int, messages: Sequence[Message], open_from: int | None) -> Sliced[None]:
+    def _write(self, first: int, messages: Sequence[Message], open_from: int | None) -> None:
         """Writes messages; with None no hosted call without a result is sent."""
         for at in range(first, len(messages)):
             message = messages[at]
@@ -124,11 +122,10 @@ class AnthropicMessages(HistoryWriter):
                 self._said.append(one.shape)
                 if one.is_answer:
                     blocks = self._sendable(one, place, len(messages) * 2 if open_from is None else open_from)
-                    yield from self._add_answer(one, blocks, is_told=len(said) > 1)
+                    self._add_answer(one, blocks, is_told=len(said) > 1)
                 else:
-                    yield from self._wire.add("user", [block for block, _ in one.blocks])
+                    self._wire.add("user", [block for block, _ in one.blocks])
             self._end()
-            yield
 
     def _read(self, message: Message) -> list[_Said]:
         if message.type is MessageType.ASSISTANT:
@@ -235,14 +232,14 @@ class AnthropicMessages(HistoryWriter):
                 blocks[-1] = ({**last, "text": last["text"].rstrip()}, part)
         return [block for block, _ in blocks]
 
-    def _add_answer(self, answer: _Said, blocks: list[Block], *, is_told: bool) -> Sliced[None]:
+    def _add_answer(self, answer: _Said, blocks: list[Block], *, is_told: bool) -> None:
         """Adds an answer; `is_told` when a user message with something from it follows."""
         if (blocks or is_told) and self._is_the_users_turn():
             # The request for this answer had the same added user message. Leaving it out now would change what comes
             # before the answer.
-            yield from self._go_on(answer.message)
+            self._go_on(answer.message)
         if blocks:
-            yield from self._wire.add("assistant", blocks)
+            self._wire.add("assistant", blocks)
             self._paused.append(answer.is_paused)
         else:
             self._paused.append(self._paused[-1:] == [True] and answer.is_paused)
@@ -252,9 +249,9 @@ class AnthropicMessages(HistoryWriter):
         is_paused = self._paused[-1:] == [True]
         return not self._wire.roles or (self._wire.roles[-1] == "assistant" and not is_paused)
 
-    def _go_on(self, before: Message | None) -> Sliced[None]:
+    def _go_on(self, before: Message | None) -> None:
         self._repairs.added(RepairReason.CONVERSATION_CONTINUES, before, text=GO_ON)
-        yield from self._wire.add("user", [_text(GO_ON)])
+        self._wire.add("user", [_text(GO_ON)])
 
 
 def _may_be_hosted(provider_state: str | None) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from turnwire.domain.conversation.turns import GenerationOptions
-from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.anthropic.messages import THINKING, AnthropicMessages
 from turnwire.providers.anthropic.stream import API
@@ -32,7 +31,7 @@ def build_anthropic_request(request: ProviderRequest, provider_id: str, default_
         provider_id: The provider whose signed reasoning may be sent back.
         default_max_tokens: Output limit when the request gives none; the API requires one.
     """
-    return at_once(AnthropicWriter(provider_id, default_max_tokens).prepare(request))
+    return AnthropicWriter(provider_id, default_max_tokens).prepare(request)
 
 
 class AnthropicWriter(AnthropicMessages):
@@ -43,9 +42,9 @@ class AnthropicWriter(AnthropicMessages):
         super().__init__(RequestReader(provider_id, API, CallIds(max_chars=64), IMAGE_LIMITS))
         self._default_max_tokens = default_max_tokens
 
-    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+    def _members(self, request: ProviderRequest) -> Members:
         if self._is_the_users_turn():
-            yield from self._go_on(None)
+            self._go_on(None)
         # The ends of the tools, the system prompt and the last two user messages are marked for the cache; the API
         # allows 4 marks. The first of the two user messages is the end of the previous step's request. It is marked
         # because the API looks for a cache entry only up to 20 blocks before a mark, and a step with many calls is

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from turnwire.domain.incremental.slices import Sliced
 from turnwire.providers.request.encoding import encoded, encoded_in_pieces
 
 Block = dict[str, Any]
@@ -27,7 +26,7 @@ class WireMessages:
         self.grown: tuple[list[Any], ...] = (self.roles, self._starts, self._kinds, self._firsts)
         """All that grows, beside the pieces."""
 
-    def add(self, role: str, blocks: list[Block]) -> Sliced[None]:
+    def add(self, role: str, blocks: list[Block]) -> None:
         """Adds blocks to the last message, or a message of another role."""
         for block in blocks:
             if self.roles[-1:] == [role]:
@@ -38,7 +37,7 @@ class WireMessages:
                 self._starts.append(len(self._pieces))
                 self._firsts.append(len(self._kinds))
             self._kinds.append(block["type"])
-            first, *others = yield from encoded_in_pieces(block)
+            first, *others = encoded_in_pieces(block)
             self._pieces += (before + first, *others)
 
     def kinds_of(self, at: int) -> list[str]:

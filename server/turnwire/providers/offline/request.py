@@ -16,9 +16,8 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import GenerationOptions
-from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
-from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, Unwritten
 from turnwire.providers.request.content import strict_object
 from turnwire.providers.request.encoding import encoded_in_pieces
 from turnwire.providers.request.history import HistoryWriter, Members, Pieces
@@ -33,7 +32,7 @@ _IGNORED_OPTIONS = ("temperature", "top_p", "stop_sequences", "reasoning_effort"
 
 def build_offline_request(request: ProviderRequest) -> PreparedRequest:
     """Returns the request with its JSON object, written afresh."""
-    return at_once(OfflineWriter().prepare(request))
+    return OfflineWriter().prepare(request)
 
 
 class OfflineRequest(PreparedRequest, frozen=True, kw_only=True):
@@ -51,32 +50,28 @@ class OfflineWriter(HistoryWriter):
         """Words of the messages up to each."""
         super().__init__(RequestReader("offline", "offline", CallIds(max_chars=64)), [], self._words)
 
-    def prepare(self, request: ProviderRequest) -> Sliced[OfflineRequest]:
+    def prepare(self, request: ProviderRequest) -> OfflineRequest:
         """See `RequestWriter.prepare`."""
-        prepared = yield from super().prepare(request)
-        words = (yield from _words_in(request.system)) + (self._words[-1] if self._words else 0)
+        prepared = super().prepare(request)
+        words = _words_in(request.system) + (self._words[-1] if self._words else 0)
         return OfflineRequest(request=request, pieces=prepared.pieces, repairs=prepared.repairs, prompt_words=words)
 
-    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
-        """Returns none: files are named, not shown."""
-        del request
-        yield
-        return frozenset()
+    def unwritten(self, request: ProviderRequest) -> Unwritten:
+        """See `RequestWriter.unwritten`. Files are named, not shown."""
+        return Unwritten(super().unwritten(request).messages, frozenset())
 
-    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+    def _write_from(self, first: int, messages: Sequence[Message]) -> int:
         for message in messages[first:]:
             self._begin(message)
-            words = yield from _words_of(message)
+            words = _words_of(message)
             self._words.append((self._words[-1] if self._words else 0) + words)
             if shown := _message(message, self.reader.repairs):
-                beginning, *others = yield from encoded_in_pieces(shown)
+                beginning, *others = encoded_in_pieces(shown)
                 self.pieces += (b"," + beginning, *others)
             self._end()
-            yield
         return len(messages)
 
-    def _members(self, request: ProviderRequest) -> Sliced[Members]:
-        yield
+    def _members(self, request: ProviderRequest) -> Members:
         messages = [self.pieces[0][1:], *self.pieces[1:]] if self.pieces else []
         tools = [
             {
@@ -95,27 +90,26 @@ class OfflineWriter(HistoryWriter):
         ]
 
 
-def _words_of(message: Message) -> Sliced[int]:
+def _words_of(message: Message) -> int:
     """Counts the words of a message: runs without white space. Files count as zero."""
     count = 0
     for part in message.parts:
         match part.content:
             case Text(text) | Reasoning(text) | Refusal(text) | ToolResult(output=text):
-                count += yield from _words_in(text)
+                count += _words_in(text)
             case ToolUse(input_json=arguments, output=output, error=error):
                 for text in (arguments, output or "", error or ""):
-                    count += yield from _words_in(text)
+                    count += _words_in(text)
     return count
 
 
-def _words_in(text: str) -> Sliced[int]:
+def _words_in(text: str) -> int:
     """Counts the words of a text that may have millions."""
     count, is_within = 0, False
     for start in range(0, len(text), _PIECE_CHARACTERS):
         piece = text[start : start + _PIECE_CHARACTERS]
         count += len(piece.split()) - (is_within and not piece[0].isspace())
         is_within = not piece[-1].isspace()
-        yield
     return count
 
 

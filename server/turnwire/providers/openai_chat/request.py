@@ -18,7 +18,6 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
-from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_chat.stream import API
@@ -73,7 +72,7 @@ def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> Chat
 
 def build_chat_request(request: ProviderRequest, provider_id: str, dialect: ChatDialect) -> PreparedRequest:
     """Returns the request with its JSON body, written afresh."""
-    return at_once(ChatWriter(provider_id, dialect).prepare(request))
+    return ChatWriter(provider_id, dialect).prepare(request)
 
 
 class _Answer:
@@ -108,7 +107,7 @@ class ChatWriter(HistoryWriter):
         self._pending: list[dict[str, Any]] = []
         """Messages in the API's form that are not encoded yet."""
 
-    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+    def _write_from(self, first: int, messages: Sequence[Message]) -> int:
         self._strict = self._dialect.strict_order or _MISTRAL_MODEL.search(self._model_id) is not None
         self._pending.clear()
         reasons = self._dialect.sends_reasoning
@@ -123,9 +122,8 @@ class ChatWriter(HistoryWriter):
                 self._add_system(message)
             else:
                 self._add_user(self.reader.user_content(message), message)
-            yield from self._encode_pending()
+            self._encode_pending()
             self._end()
-            yield
         # whether the running turn has calls shows later
         return self._boundary(len(messages), messages)
 
@@ -135,10 +133,10 @@ class ChatWriter(HistoryWriter):
                 kept -= 1
         return kept
 
-    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+    def _members(self, request: ProviderRequest) -> Members:
         if self._is_the_users_turn():
             self._go_on(None)
-            yield from self._encode_pending()
+            self._encode_pending()
         body: Members = [("model", request.model_id), ("messages", self._with_system()), ("stream", True)]
         options = request.options
         if self._dialect.stream_usage:
@@ -169,9 +167,9 @@ class ChatWriter(HistoryWriter):
         self._pending.append(wire)
         self._roles.append(wire["role"])
 
-    def _encode_pending(self) -> Sliced[None]:
+    def _encode_pending(self) -> None:
         for wire in self._pending:
-            first, *others = yield from encoded_in_pieces(wire)
+            first, *others = encoded_in_pieces(wire)
             self.pieces += (b"," + first, *others)
         self._pending.clear()
 

@@ -20,7 +20,6 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
-from turnwire.domain.incremental.slices import Sliced, at_once
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
 from turnwire.providers.openai_responses.stream import API
@@ -44,7 +43,7 @@ def build_responses_request(request: ProviderRequest, provider_id: str, reasonin
         provider_id: The provider whose reasoning may be sent back.
         reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
     """
-    return at_once(ResponsesWriter(provider_id, reasoning_summary).prepare(request))
+    return ResponsesWriter(provider_id, reasoning_summary).prepare(request)
 
 
 class ResponsesWriter(HistoryWriter):
@@ -59,19 +58,18 @@ class ResponsesWriter(HistoryWriter):
         self._repairs = reader.repairs
         self._reasoning_summary = reasoning_summary
 
-    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+    def _write_from(self, first: int, messages: Sequence[Message]) -> int:
         for message in messages[first:]:
             self._begin(message)
             if not self.reader.joins_system(message):
-                yield from self._add(self._items(message))
+                self._add(self._items(message))
             self._end()
-            yield
         return len(messages)
 
-    def _add(self, items: list[Item]) -> Sliced[None]:
+    def _add(self, items: list[Item]) -> None:
         for item in items:
             self._has_reasoning += [True] * _is_reasoning(item)
-            first, *others = yield from encoded_in_pieces(item)
+            first, *others = encoded_in_pieces(item)
             self.pieces += (b"," + first, *others)
 
     def _items(self, message: Message) -> list[Item]:
@@ -85,9 +83,9 @@ class ResponsesWriter(HistoryWriter):
             return [{"role": "developer", "content": text}] if text else []
         return _user_item(self.reader.user_content(message))
 
-    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+    def _members(self, request: ProviderRequest) -> Members:
         if not self.pieces:
-            yield from self._add([self._go_on(None)])
+            self._add([self._go_on(None)])
         items = Pieces([b"[" + self.pieces[0][1:], *self.pieces[1:], b"]"])
         body: Members = [("model", request.model_id), ("input", items), ("store", False), ("stream", True)]
         system, options = self.reader.system_prompt(), request.options

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnwire.domain.incremental.slices import TEXT_CHARACTERS, Sliced, pieces_of
+from turnwire.domain.text import TEXT_CHARACTERS, pieces_of
 
 _FORM: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
 """As both SDKs write JSON."""
@@ -18,7 +18,8 @@ _MARK = f"<{secrets.token_hex(16)}>"
 """Stands for a file or a long text while the JSON around it is made. Drawn by chance, so that no text can have it."""
 
 _FILE_BYTES = 3 * 2**17
-"""Of a file, encoded between two interruptions: takes less than half a millisecond. Divisible by 3, as base64 wants."""
+"""Of a file, encoded by one call, which holds the interpreter: less than half a millisecond. Divisible by 3, as base64
+wants."""
 
 
 class Base64File(Struct, frozen=True):
@@ -40,7 +41,7 @@ class _LongText(Struct, frozen=True):
     text: str
 
 
-def encoded_in_pieces(value: object) -> Sliced[list[bytes]]:
+def encoded_in_pieces(value: object) -> list[bytes]:
     """Returns a value as JSON: one piece, or several when it has files or long texts. None is empty."""
     found: list[Base64File | _LongText] = []
 
@@ -57,11 +58,9 @@ def encoded_in_pieces(value: object) -> Sliced[list[bytes]]:
             pieces[-1] += one.before.encode()
             for start in range(0, len(one.data), _FILE_BYTES):
                 pieces.append(b64encode(one.data[start : start + _FILE_BYTES]))
-                yield
         else:
             for some in pieces_of(one.text):
                 pieces.append(encoded(some)[1:-1])  # without its quotes
-                yield
         pieces.append(text)
     return pieces
 

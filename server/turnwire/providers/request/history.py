@@ -14,9 +14,8 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.incremental.growing import Growing, Mark
-from turnwire.domain.incremental.slices import Sliced, common_length
-from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.domain.incremental.growing import Growing, Mark, common_length
+from turnwire.ports.provider import PreparedRequest, ProviderRequest, Unwritten
 from turnwire.providers.request.encoding import encoded
 from turnwire.providers.request.reader import RequestReader
 
@@ -72,45 +71,36 @@ class HistoryWriter(ABC):
         """See `RequestWriter.size_bytes`."""
         return self._weights[-1] if self._weights else 0
 
-    def missing_files(self, request: ProviderRequest) -> Sliced[frozenset[str]]:
-        """See `RequestWriter.missing_files`."""
-        kept = yield from self._kept(request)
-        hashes = set(self.reader.absent)
-        for message in request.messages[kept:]:
-            hashes.update(file.sha256 for file in chain(message.files(), message.result_files()))
-            yield
-        return frozenset(hashes)
+    def unwritten(self, request: ProviderRequest) -> Unwritten:
+        """See `RequestWriter.unwritten`."""
+        messages = request.messages[self._kept(request) :]
+        files = (file.sha256 for message in messages for file in chain(message.files(), message.result_files()))
+        return Unwritten(messages, frozenset(self.reader.absent).union(files))
 
-    def prepare(self, request: ProviderRequest) -> Sliced[PreparedRequest]:
+    def prepare(self, request: ProviderRequest) -> PreparedRequest:
         """See `RequestWriter.prepare`."""
-        is_whole = False
-        try:
-            kept = yield from self._kept(request)
-            self._go_back(kept)
-            self._asked, self._changed = (request.model_id, request.capabilities), request.prefix_changed
-            self.reader.request = request
-            self._settled = yield from self._write_from(kept, request.messages)
-            end = self._state.mark()
-            pieces = yield from self._body(request)
-            prepared = PreparedRequest(request=request, pieces=pieces, repairs=self.reader.repairs.in_order())
-            self._state.go_back(end)
-            is_whole = True
-        finally:
-            self.reader.repairs.of_request.clear()
-            self.reader.request = None
-            if not is_whole:  # interrupted in the middle of a message
-                self._go_back(0)
+        kept = self._kept(request)
+        self._go_back(kept)
+        self._asked, self._changed = (request.model_id, request.capabilities), request.prefix_changed
+        self.reader.request = request
+        self._settled = self._write_from(kept, request.messages)
+        end = self._state.mark()
+        pieces = self._body(request)
+        prepared = PreparedRequest(request=request, pieces=pieces, repairs=self.reader.repairs.in_order())
+        self._state.go_back(end)
+        self.reader.repairs.of_request.clear()
+        self.reader.request = None
         return prepared
 
     @abstractmethod
-    def _write_from(self, first: int, messages: Sequence[Message]) -> Sliced[int]:
+    def _write_from(self, first: int, messages: Sequence[Message]) -> int:
         """Writes the messages from the first on, each between `_begin` and `_end`.
 
         Returns how many of all messages have a form that no later message changes.
         """
 
     @abstractmethod
-    def _members(self, request: ProviderRequest) -> Sliced[Members]:
+    def _members(self, request: ProviderRequest) -> Members:
         """Returns the body's members. May write what the API wants behind the messages; that is taken back."""
 
     def _boundary(self, kept: int, messages: Sequence[Message]) -> int:
@@ -135,11 +125,11 @@ class HistoryWriter(ABC):
             self._state.go_back(self._marks[kept])
             del self._marks[kept:], self._messages[kept:]
 
-    def _kept(self, request: ProviderRequest) -> Sliced[int]:
+    def _kept(self, request: ProviderRequest) -> int:
         """Returns how many of the first messages need not be written again."""
         if self._asked != (request.model_id, request.capabilities):
             return 0
-        kept = yield from common_length(self._messages, request.messages)
+        kept = common_length(self._messages, request.messages)
         kept = min(kept, self._settled, *(at for sha256, at in self.reader.absent.items() if sha256 in request.files))
         if self.minds_prefix and self._changed != request.prefix_changed:
             changed = self._changed ^ request.prefix_changed
@@ -147,13 +137,12 @@ class HistoryWriter(ABC):
                 if self._messages[at].message_id in changed:
                     kept = at
                     break
-                yield
         return self._boundary(kept, request.messages)
 
-    def _body(self, request: ProviderRequest) -> Sliced[tuple[bytes, ...]]:
+    def _body(self, request: ProviderRequest) -> tuple[bytes, ...]:
         """Returns the body in pieces."""
         body: list[bytes] = []
-        members = yield from self._members(request)
+        members = self._members(request)
         for at, (name, value) in enumerate(members):
             body.append((b"," if at else b"{") + encoded(name) + b":")
             body += value.pieces if isinstance(value, Pieces) else [encoded(value)]

@@ -9,8 +9,7 @@ from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.answer.journal import ENDED_SECONDS, StepJournal
-from turnwire.core.answer.message_stream import MANY_PARTS, MessageStream
-from turnwire.core.slices import Slices
+from turnwire.core.answer.message_stream import MessageStream
 from turnwire.domain.conversation.events import PartFinished
 from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, ToolStatus, ToolUse
 from turnwire.domain.conversation.texts import texts_of
@@ -39,14 +38,13 @@ class Checks:
 class Step:
     """A stream with its journal over a store that waits to be told."""
 
-    def __init__(self, interval: timedelta = timedelta(hours=1), slices: Slices | None = None) -> None:
+    def __init__(self, interval: timedelta = timedelta(hours=1)) -> None:
         self.store = FakeStore(automatic=False)
         self.clock = ManualClock()
         environment = make_environment(
             self.store,
             clock=self.clock,
             settings={"limits": Limits(flush_interval_seconds=interval.total_seconds())},
-            slices=slices,
         )
         message = make_answer("msg_1", status=MessageStatus.STREAMING)
         self.stream = MessageStream(message, lambda _: None, environment.new_id, Limits())
@@ -372,46 +370,3 @@ async def test_what_ends_during_a_save_is_left_to_the_end_of_the_answer() -> Non
     await step.stored()
     await finishing
     assert (len(step.store.commits), len(step.journal.untold().events)) == (1, 1)
-
-
-class HeldTurns(Slices):
-    """Gives no turn before it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_go_on = asyncio.Event()
-
-    async def turn(self) -> None:
-        """Waits."""
-        await self.may_go_on.wait()
-
-
-async def test_saves_of_many_parts_take_turns() -> None:
-    """Hundreds of them are due at the same moment."""
-    turns = HeldTurns()
-    step = Step(slices=turns)
-    step.take(*(TextDelta(key, "a") for key in range(MANY_PARTS)), PartEnded(0))
-    await elapse(SOON)
-    assert step.store.commits == []
-    turns.may_go_on.set()
-    await settled()
-    step.take(PartEnded(1))
-    assert step.saved_parts() == [tuple(range(MANY_PARTS))]
-    turns.may_go_on.clear()
-    await step.stored()
-    assert len(step.store.commits) == 1
-    turns.may_go_on.set()
-    await settled()
-    assert step.saved_parts()[1:] == [(1,)]
-    await step.stored()
-    await step.journal.settle()
-
-
-async def test_the_end_of_a_message_waits_for_no_turn() -> None:
-    """What waited is saved at once, and so is what ended during that save."""
-    step = Step(slices=HeldTurns())
-    step.take(*(TextDelta(key, "a") for key in range(MANY_PARTS)), PartEnded(0))
-    await elapse(SOON)
-    await step.all_stored(asyncio.create_task(step.journal.settle()))
-    assert step.saved_parts() == [tuple(range(MANY_PARTS))]
-    assert [part.index for part in step.told()] == [0]

@@ -12,6 +12,7 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeServerTools, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
+from turnwire.core import computing
 from turnwire.core.answer.prompts import ALWAYS_BYTES, PromptPlace
 from turnwire.core.answer.slots import Slot
 from turnwire.core.context.draft import Draft
@@ -26,6 +27,12 @@ from turnwire.domain.incremental.room import Room
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StepFinished, StreamItem, TextDelta
 
 LONG = "a" * (2 * ALWAYS_BYTES)
+
+
+@pytest.fixture(autouse=True)
+def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets all be computed on the loop, which a test can wait for."""
+    monkeypatch.setattr(computing, "MANY_BYTES", 2**30)
 
 
 class _Reading(FakeProvider):

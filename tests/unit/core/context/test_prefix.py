@@ -11,9 +11,6 @@ from tests.support.fakes.domain_values import NOW, make_answer, make_message, ma
 from turnwire.core.context.assembly import assemble
 from turnwire.core.context.prefix import (
     Prefix,
-    counted_link,
-    message_form,
-    next_link,
     prefix_changed,
     prefix_of,
     sent_context,
@@ -255,17 +252,3 @@ def test_a_message_that_streams_is_no_step_before() -> None:
     history = _turns(1)
     open_one = make_answer("open", status=MessageStatus.STREAMING, model_run=RUN, sent_context=_sent(history, "other"))
     assert _sent([*history, open_one]).break_reason == ""
-
-
-@pytest.mark.parametrize("word", ["a", 'é"\\\n', "日本", "🎈"])
-def test_a_long_message_is_counted_a_bit_at_a_time(word: str) -> None:
-    """To the same digest; a short one without a pause."""
-    call = ToolUse(name="look", call_id="c", input_json=word * 50_000, status=ToolStatus.SUCCESS, output=word * 90_000)
-    form = message_form(make_answer("m", make_part(0, Text(word * 200_000)), make_part(1, call)))
-    pauses, work = 0, counted_link("before", form)
-    with pytest.raises(StopIteration) as done:
-        while True:
-            next(work)
-            pauses += 1
-    assert (done.value.value, pauses >= 4) == (next_link("before", form), True)
-    assert list(counted_link("before", message_form(make_message("m", word)))) == []

@@ -20,7 +20,6 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import NewEvent, PutMessage, PutTurn
 
@@ -81,7 +80,7 @@ def test_an_orderly_end_finishes_open_parts() -> None:
     message = _streaming(first, second)
     ending = Ending(FinishReason.STOP, None, "end_turn")
     expected = _ended(message, ending, (first, _done(second)))
-    assert at_once(close_message(message, ending, END)) == (
+    assert close_message(message, ending, END) == (
         expected,
         Work((PutMessage(expected, (0, 1)),), _events(PartFinished("msg_1", _done(second)), _finished(expected))),
     )
@@ -93,7 +92,7 @@ def test_text_so_far_is_kept_and_marked(ending: Ending) -> None:
     part = open_part(0, Text("so far"))
     message = _streaming(part)
     expected = _ended(message, ending, (_done(part, PartStatus.INTERRUPTED),))
-    closed, work = at_once(close_message(message, ending, END))
+    closed, work = close_message(message, ending, END)
     assert closed == expected
     assert work.events == _events(PartFinished("msg_1", _done(part, PartStatus.INTERRUPTED)), _finished(expected))
 
@@ -105,7 +104,7 @@ def test_calls_of_an_orderly_step_wait_for_their_results() -> None:
     ending = Ending(FinishReason.TOOL_USE)
     started = _done(part, content=msgspec.structs.replace(CALL, started_at=END))
     expected = _ended(message, ending, (started,))
-    closed, work = at_once(close_message(message, ending, END))
+    closed, work = close_message(message, ending, END)
     assert closed == expected
     assert work.events == _events(
         PartFinished("msg_1", started),
@@ -118,7 +117,7 @@ def test_calls_of_an_orderly_step_wait_for_their_results() -> None:
 def test_a_call_that_was_cut_is_cancelled(ending: Ending) -> None:
     """It was never complete, so nobody ran it; its arguments stay as far as they came."""
     part = open_part(0, ToolUse(name="read", input_json='{"pa'))
-    closed, work = at_once(close_message(_streaming(part), ending, END))
+    closed, work = close_message(_streaming(part), ending, END)
     call = msgspec.structs.replace(part.content, status=ToolStatus.CANCELLED, error=CUT_CALL, finished_at=END)
     expected = _done(part, PartStatus.INTERRUPTED, content=call)
     assert closed.parts == (expected,)
@@ -130,7 +129,7 @@ def test_a_complete_call_of_a_broken_step_gets_an_error(ending: Ending) -> None:
     """It was complete but will never be answered; watchers hear of its result."""
     message = _streaming(CALL)
     call = msgspec.structs.replace(CALL, status=ToolStatus.ERROR, error=UNANSWERED_CALL, finished_at=END)
-    closed, work = at_once(close_message(message, ending, END))
+    closed, work = close_message(message, ending, END)
     assert closed.tool_calls() == ((_done(message.parts[0], content=call), call),)
     assert work.events == _events(ToolCallUpdated("msg_1", "prt_0", 0, call), _finished(closed))
 
@@ -138,7 +137,7 @@ def test_a_complete_call_of_a_broken_step_gets_an_error(ending: Ending) -> None:
 @pytest.mark.parametrize("reason", [FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER])
 def test_no_call_of_a_truncated_step_runs(reason: FinishReason) -> None:
     """A step that ended in order but not to use tools leaves no call waiting."""
-    closed, _ = at_once(close_message(_streaming(CALL, open_part(1, CALL)), Ending(reason), END))
+    closed, _ = close_message(_streaming(CALL, open_part(1, CALL)), Ending(reason), END)
     expected = msgspec.structs.replace(CALL, status=ToolStatus.CANCELLED, error=CUT_CALL, finished_at=END)
     assert [call for _, call in closed.tool_calls()] == [expected, expected]
 
@@ -147,10 +146,10 @@ def test_settled_calls_are_left_alone() -> None:
     """A result that is there stays."""
     settled = msgspec.structs.replace(CALL, status=ToolStatus.SUCCESS, output="1", finished_at=NOW)
     message = _streaming(settled)
-    closed, work = at_once(close_message(message, ABORTED, END))
+    closed, work = close_message(message, ABORTED, END)
     assert closed.parts == message.parts
     assert work.events == _events(_finished(closed))
-    assert at_once(close_calls(make_answer("msg_1", settled), END)) == (make_answer("msg_1", settled), Work())
+    assert close_calls(make_answer("msg_1", settled), END) == (make_answer("msg_1", settled), Work())
 
 
 def test_waiting_calls_are_settled_when_their_turn_ends() -> None:
@@ -158,7 +157,7 @@ def test_waiting_calls_are_settled_when_their_turn_ends() -> None:
     message = make_answer("msg_1", CALL, "text", CALL)
     failed = msgspec.structs.replace(CALL, status=ToolStatus.ERROR, error=UNANSWERED_CALL, finished_at=END)
     both = make_answer("msg_1", failed, "text", failed, updated_at=END)
-    assert at_once(close_calls(message, END)) == (
+    assert close_calls(message, END) == (
         both,
         Work(
             (PutMessage(both, (0, 2)),),
@@ -185,7 +184,7 @@ def test_a_turn_sums_its_steps() -> None:
         steps=2,
     )
     user = make_message("msg_user", "hi")
-    assert at_once(end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END)) == spent_by_turn(turn, END) + Work(
+    assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == spent_by_turn(turn, END) + Work(
         (PutTurn(over),), _events(TurnEnded(over))
     )
 
@@ -208,7 +207,7 @@ def test_an_unknown_price_is_never_counted_as_nothing(
         make_answer(f"msg_{i}", "a", cost_pico_usd=cost, usage=usage)
         for i, (cost, usage) in enumerate(zip(costs, usages, strict=True))
     ]
-    [_, change] = at_once(end_turn(make_turn(), steps, Ending(FinishReason.STOP), END)).changes
+    [_, change] = end_turn(make_turn(), steps, Ending(FinishReason.STOP), END).changes
     assert isinstance(change, PutTurn)
     assert (change.turn.cost_pico_usd, change.turn.steps) == (total, len(costs))
     known = sum(cost or 0 for cost in costs) or None
@@ -220,10 +219,10 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
     ending = Ending(FinishReason.INTERRUPTED, Failure("SERVER_RESTARTED", "restarted"))
     earlier = make_answer("msg_1", CALL)
     streaming = make_answer("msg_2", open_part(0, Text("so f")), status=MessageStatus.STREAMING)
-    closed, closing = at_once(close_message(streaming, ending, END))
-    settled, settling = at_once(close_calls(earlier, END))
+    closed, closing = close_message(streaming, ending, END)
+    settled, settling = close_calls(earlier, END)
     turn = make_turn()
-    work = at_once(end_turn(turn, [earlier, streaming], ending, END))
+    work = end_turn(turn, [earlier, streaming], ending, END)
     over = msgspec.structs.replace(
         turn,
         status=TurnStatus.ENDED,
@@ -241,7 +240,7 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
 def test_a_call_that_was_refused_keeps_its_result(ending: Ending) -> None:
     """However the answer ends; nothing more is told of it."""
     refused = ToolUse(name="fly", status=ToolStatus.ERROR, error="there is no such tool", started_at=NOW)
-    closed, work = at_once(close_message(_streaming(refused, CALL), ending, END))
+    closed, work = close_message(_streaming(refused, CALL), ending, END)
     assert closed.parts[0].content == refused
     updates = [event.kind for event in work.events if isinstance(event.kind, ToolCallUpdated)]
     assert [update.part_index for update in updates] == [1]
@@ -250,21 +249,8 @@ def test_a_call_that_was_refused_keeps_its_result(ending: Ending) -> None:
 def test_the_end_of_a_refused_call_is_told_when_it_could_not_be_saved_before() -> None:
     """The part ends with the error in it."""
     refused = ToolUse(name="fly", status=ToolStatus.ERROR, error="there is no such tool", started_at=NOW)
-    closed, work = at_once(close_message(_streaming(open_part(0, refused)), Ending(FinishReason.TOOL_USE), END))
+    closed, work = close_message(_streaming(open_part(0, refused)), Ending(FinishReason.TOOL_USE), END)
     assert [event.kind for event in work.events if not isinstance(event.kind, MessageFinished)] == [
         PartFinished(closed.message_id, closed.parts[0])
     ]
     assert (closed.parts[0].content, closed.parts[0].status) == (refused, PartStatus.COMPLETE)
-
-
-@pytest.mark.parametrize("ending", [ABORTED, Ending(FinishReason.TOOL_USE), Ending(FinishReason.STOP)])
-def test_an_answer_with_thousands_of_calls_is_closed_a_few_at_a_time(ending: Ending) -> None:
-    """So that the event loop can work for others meanwhile."""
-    calls, turn = [CALL] * 2000, make_turn("trn_1")
-    for work in (
-        close_message(_streaming(*calls), ending, END),
-        close_calls(make_answer("msg_1", *calls), END),
-        end_turn(turn, [_streaming(*calls)], ending, END),
-        end_turn(turn, [make_answer("msg_1", *calls)], ending, END),
-    ):
-        assert sum(1 for _ in work) > 60

@@ -8,7 +8,6 @@ from turnwire.core.ending.spending import spent_by_call, spent_by_turn
 from turnwire.domain.accounts import Spending
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, ModelRun
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.money import Consumption, Estimate, Usage
 from turnwire.ports.commit import AddSpending
 
@@ -65,6 +64,6 @@ def test_the_end_of_a_turn_adds_only_what_was_open() -> None:
     """The steps that ended before are counted already."""
     ended = make_answer("msg_1", "a", usage=USED, cost_pico_usd=1)
     streaming = make_answer("msg_2", "b", usage=USED, cost_pico_usd=2, status=MessageStatus.STREAMING)
-    changes = at_once(end_turn(TURN, [ended, streaming], Ending(FinishReason.ABORTED), NOW)).changes
+    changes = end_turn(TURN, [ended, streaming], Ending(FinishReason.ABORTED), NOW).changes
     spent = [change.spending for change in changes if isinstance(change, AddSpending)]
     assert [(one.cost_pico_usd, one.steps, one.turns) for one in spent] == [(2, 1, 0), (None, 0, 1)]

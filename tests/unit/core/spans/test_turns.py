@@ -11,7 +11,6 @@ from turnwire.core.spans.turns import note_accepted, note_turn_end, turn_span
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Failure, FinishReason, ModelRef
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.incremental.slices import at_once
 
 TURN = Turn(
     turn_id="trn_1",
@@ -70,7 +69,7 @@ def test_the_end_is_noted(ending: Ending, error: str | None) -> None:
     """A failure by its reason; an abort is none."""
     tracer = RecordedTracer()
     with turn_span(tracer, TURN) as span:
-        note_turn_end(span, at_once(end_turn(TURN, (), ending, NOW)))
+        note_turn_end(span, end_turn(TURN, (), ending, NOW))
     attributes = tracer.attributes()
     assert attributes["gen_ai.response.finish_reasons"] == (ending.finish_reason,)
     assert (attributes.get("error.type"), attributes["turnwire.turn.steps"]) == (error, 0)

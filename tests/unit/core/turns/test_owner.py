@@ -1,7 +1,6 @@
 """Places in a session: taken before a message is stored, used or given up, committed in their order."""
 
 import asyncio
-import weakref
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 
@@ -17,9 +16,9 @@ from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QueueChanged, SessionStatusChanged, TurnStarted
-from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition, Turn, TurnStatus
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, ToolDefinition, TurnStatus
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, TooManyTurns, TurnInProgress
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutTurn
@@ -63,42 +62,6 @@ async def test_the_first_message_starts_and_the_next_ones_wait() -> None:
         QueueChanged((QueueEntry("msg_b", "trn_b"), QueueEntry("msg_c", "trn_c")))
     ]
     await turns.aclose()
-
-
-async def test_turns_that_the_stop_cuts_off_end_in_rounds_of_their_own() -> None:
-    """Other work of their owner runs between two: an answer is put together, priced and closed, and leaves memory."""
-    ended_in, gone_in, rounds = list[int](), list[int](), 0
-
-    class Ends(RecordingObserver):
-        def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
-            ended_in.append(rounds)
-
-    sessions = {name: make_session(name) for name in (f"ses_{n}" for n in range(5))}
-    text = [TextDelta(0, "so far"), None]
-    providers = FakeProviders(FakeProvider(text))
-    turns = Turns(make_environment(FakeStore(sessions_by_id=sessions), providers, observer=Ends()))
-    for session_id in sessions:
-        turn = make_turn(f"trn_{session_id}", session_id=session_id, user_message_id=f"msg_{session_id}")
-        message = make_message(f"msg_{session_id}", session_id=session_id)
-        with turns.reserve(turn, message, BusyPolicy.QUEUE) as place:
-            turns.start(place, Work((PutTurn(place.turn),)) + place.work)
-    await settled()
-    assert turns.counts().running == 5
-    for owner in turns._owners.values():
-        assert owner.run is not None
-        weakref.finalize(owner.run, lambda: gone_in.append(rounds))
-    del owner
-
-    async def close() -> None:
-        nonlocal rounds
-        closing = asyncio.ensure_future(turns.aclose())
-        while not closing.done():
-            await asyncio.sleep(0)
-            rounds += 1
-
-    await asyncio.create_task(close())
-    assert len(ended_in) == len(set(ended_in)) == 5
-    assert len(gone_in) == len(set(gone_in)) == 5
 
 
 async def test_a_message_is_left_on_disk_as_soon_as_it_is_stored() -> None:

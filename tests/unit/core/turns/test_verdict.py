@@ -15,7 +15,6 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.errors import ProviderError, ProviderUnavailable
-from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.provider import StepFinished
 
 STOP = StepFinished(FinishReason.STOP, "end_turn")
@@ -76,7 +75,7 @@ def test_a_turn_does_not_go_on_from_pauses_for_ever() -> None:
 
 def _after(*steps: Message) -> Ending | None:
     repetitions = Repetitions(3)
-    return [at_once(repetitions.add(step)) for step in steps][-1]
+    return [repetitions.add(step) for step in steps][-1]
 
 
 def test_the_same_calls_with_the_same_results_end_a_turn() -> None:

@@ -162,29 +162,6 @@ async def test_snapshots_are_encoded_as_they_are_taken_and_of_one_moment(monkeyp
         assert _words(await anext(batches)) == ["2:QueueChanged"]
 
 
-async def test_watches_of_all_sessions_look_at_what_is_open_one_after_the_other() -> None:
-    """Clients that come back together would hold the loop together."""
-    world, rounds, looked_in = World(), 0, list[int]()
-
-    class Turns(FakeTurns):
-        def open_messages(self, tenant: str, session_id: str | None) -> Sequence[Message]:
-            looked_in.append(rounds)
-            return ()
-
-    world.watches.turns = Turns()  # type: ignore[assignment]
-
-    async def join() -> None:
-        async with contextlib.aclosing(world.watches.watch(BUILT_IN, WatchRequest(session_id=None))) as batches:
-            await anext(batches)
-
-    joining = asyncio.gather(*(join() for _ in range(5)))
-    while not joining.done():
-        await asyncio.sleep(0)
-        rounds += 1
-    await joining
-    assert len(set(looked_in)) == 5
-
-
 async def test_a_watch_of_all_has_message_snapshots_only() -> None:
     """Of every message that streams and every question that is open, in any session."""
     world = World(stored=1)

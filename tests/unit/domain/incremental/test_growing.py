@@ -1,6 +1,8 @@
 """State that goes back."""
 
-from turnwire.domain.incremental.growing import Growing
+import pytest
+
+from turnwire.domain.incremental.growing import Growing, common_length
 
 
 def test_going_back_forgets_what_was_added() -> None:
@@ -18,3 +20,17 @@ def test_going_back_forgets_what_was_added() -> None:
     names["d"] = 4
     state.go_back(start)
     assert (numbers, names) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [([], [], 0), ([1, 2], [1, 2], 2), ([1, 2, 3], [1, 2], 2), ([1, 2], [1, 3, 2], 1), ([1], [], 0)],
+)
+def test_what_is_the_same_is_counted_from_the_beginning(one: list[int], other: list[int], same: int) -> None:
+    """Up to the first difference, or to the end of the shorter one."""
+    assert common_length(one, other) == same
+
+
+def test_equal_values_are_not_the_same() -> None:
+    """Only the same object is."""
+    assert common_length([(1, 2)], [tuple([1, 2])]) == 0  # noqa: C409 - another object

@@ -24,7 +24,6 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
-from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
     PartEnded,
@@ -84,7 +83,7 @@ async def failing(request: ProviderRequest) -> tuple[list[StreamItem], errors.Pr
 def stream_of(request: ProviderRequest, provider: OfflineProvider | None = None) -> AsyncGenerator[StreamItem]:
     """Returns the answer's stream, of a new provider unless one is given."""
     provider = provider or OfflineProvider()
-    return provider.stream(at_once(provider.writer().prepare(request)))
+    return provider.stream(provider.writer().prepare(request))
 
 
 def text_of(items: Iterable[StreamItem], kind: type = TextDelta) -> str:

@@ -5,7 +5,6 @@ from base64 import b64encode
 
 import pytest
 
-from turnwire.domain.incremental.slices import at_once
 from turnwire.providers.request.encoding import Base64File, encoded, encoded_in_pieces
 
 
@@ -14,7 +13,7 @@ def test_files_are_strings_in_base64(size: int) -> None:
     """Whatever their size is, and however many there are."""
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     value = {"a": "é\n", "url": Base64File("data:image/png;base64,", data), "list": [Base64File("", data), 1.0]}
-    pieces = at_once(encoded_in_pieces(value))
+    pieces = encoded_in_pieces(value)
     text = b64encode(data).decode()
     whole = {"a": "é\n", "url": f"data:image/png;base64,{text}", "list": [text, 1.0]}
     assert b"".join(pieces) == encoded(whole)
@@ -25,7 +24,7 @@ def test_files_are_strings_in_base64(size: int) -> None:
 def test_long_texts_are_encoded_a_bit_at_a_time(word: str) -> None:
     """Whatever characters they have, to the same bytes; no piece is long."""
     value = {"content": [{"text": word * 300_000}, {"short": word}], "also": (word * 70_000, word * 65_536)}
-    pieces = at_once(encoded_in_pieces(value))
+    pieces = encoded_in_pieces(value)
     assert b"".join(pieces) == encoded(value)
     assert max(map(len, pieces)) < 500_000
 
@@ -33,4 +32,4 @@ def test_long_texts_are_encoded_a_bit_at_a_time(word: str) -> None:
 def test_what_has_no_form_is_an_error() -> None:
     """And not a text."""
     with pytest.raises(TypeError, match="object has no form"):
-        at_once(encoded_in_pieces({"a": object()}))
+        encoded_in_pieces({"a": object()})

@@ -4,7 +4,6 @@ import msgspec
 
 from tests.support.models.provider_requests import PNG, message
 from turnwire.domain.conversation.messages import File, Message
-from turnwire.domain.incremental.slices import at_once
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.anthropic.request import AnthropicWriter
 
@@ -20,5 +19,5 @@ def test_files_of_new_messages_are_asked_for() -> None:
     writer, said = AnthropicWriter("p", 1000), tuple(map(showing, "abc"))
     for count, files, missing in ((1, "a", "a"), (2, "", "b"), (3, "bc", "bc"), (3, "", "")):
         request = ProviderRequest(model_id="m", system="", messages=said[:count])
-        assert at_once(writer.missing_files(request)) == set(missing)
-        at_once(writer.prepare(msgspec.structs.replace(request, files=dict.fromkeys(files, PNG))))
+        assert writer.unwritten(request).files == set(missing)
+        writer.prepare(msgspec.structs.replace(request, files=dict.fromkeys(files, PNG)))

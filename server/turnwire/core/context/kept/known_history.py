@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from turnwire.core.context.speakers import Speakers
 from turnwire.core.token_estimate import correction_by
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef
-from turnwire.domain.incremental.growing import Growing, Mark
-from turnwire.domain.incremental.slices import Sliced, common_length
-
-_BLOCK = 256
-"""Messages looked at between two interruptions: about 100 microseconds."""
+from turnwire.domain.incremental.growing import Growing, Mark, common_length
 
 
 class KnownHistory:
@@ -26,16 +22,14 @@ class KnownHistory:
         self._state = Growing((self._messages, self._places, self._summaries, self._answers, *self.speakers.grown))
         self._marks: list[Mark] = []
 
-    def follow(self, history: Sequence[Message]) -> Sliced[None]:
+    def follow(self, history: Sequence[Message]) -> None:
         """Takes the conversation as it is now: messages in order, without queued ones."""
-        kept = yield from common_length(self._messages, history)
+        kept = common_length(self._messages, history)
         if kept < len(self._marks):
             self._state.go_back(self._marks[kept])
             del self._marks[kept:]
         for at in range(kept, len(history)):
             self._add(at, history[at])
-            if at % _BLOCK == 0:
-                yield
 
     def standing_summary(self) -> int | None:
         """Returns the index of the summary that currently replaces older messages; None when there is none.
@@ -57,15 +51,10 @@ class KnownHistory:
         """Returns the index of the newest ended answer that records its request; None when there is none."""
         return self._answers[-1] if self._answers else None
 
-    def correction(self, model: ModelRef) -> Sliced[float]:
+    def correction(self, model: ModelRef) -> float:
         """Returns the factor for estimates for a model; see `token_estimate.correction`."""
-        for count, at in enumerate(reversed(self._answers)):
-            factor = correction_by(self._messages[at], model)
-            if factor is not None:
-                return factor
-            if count % _BLOCK == 0:
-                yield
-        return 1.0
+        factors = (correction_by(self._messages[at], model) for at in reversed(self._answers))
+        return next((factor for factor in factors if factor is not None), 1.0)
 
     def _add(self, at: int, message: Message) -> None:
         self._marks.append(self._state.mark())

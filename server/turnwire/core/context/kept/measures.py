@@ -1,19 +1,18 @@
 """Digests and estimates of the messages that are sent, computed once for each message."""
 
-from turnwire.core.context.body_size import message_bytes
 from turnwire.core.context.prefix import (
     NO_MESSAGES,
     Prefix,
-    counted_link,
     follows_change,
     message_form,
+    next_link,
     system_digest,
     tools_digest,
 )
-from turnwire.core.token_estimate import counted_tokens, overhead_tokens
+from turnwire.core.token_estimate import message_tokens, overhead_tokens
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.incremental.growing import Growing, Mark
-from turnwire.domain.incremental.slices import Sliced, common_length
+from turnwire.domain.conversation.sizes import body_bytes
+from turnwire.domain.incremental.growing import Growing, Mark, common_length
 from turnwire.domain.text import memory_bytes
 from turnwire.ports.provider import ProviderRequest
 
@@ -34,20 +33,17 @@ class Measures:
         self._marks: list[Mark] = []
         self._prefix = Prefix("", "", ())
 
-    def follow(self, request: ProviderRequest) -> Sliced[None]:
+    def follow(self, request: ProviderRequest) -> None:
         """Measures a request."""
         prefix = Prefix(system_digest(request.system), tools_digest(request.tools), ())
-        kept = yield from common_length(self._messages, request.messages)
+        kept = common_length(self._messages, request.messages)
         if prefix != self._prefix:  # whether answers stand on changed ground depends on both
             kept, self._prefix = 0, prefix
         if kept < len(self._marks):
             self._state.go_back(self._marks[kept])
             del self._marks[kept:]
         for message in request.messages[kept:]:
-            tokens = yield from counted_tokens(message)
-            link = yield from counted_link(self._links[-1], message_form(message))
-            self._add(message, tokens, link)
-            yield
+            self._add(message, message_tokens(message), next_link(self._links[-1], message_form(message)))
 
     def prefix(self) -> Prefix:
         """Returns the digests of the request."""
@@ -72,5 +68,5 @@ class Measures:
             self._changed[message.message_id] = None
         self._messages.append(message)
         self._tokens.append(self._tokens[-1] + tokens)
-        self._bytes.append(self._bytes[-1] + message_bytes(message))
+        self._bytes.append(self._bytes[-1] + body_bytes(message))
         self._links.append(link)

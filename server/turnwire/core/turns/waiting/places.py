@@ -19,7 +19,6 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, MessageType, Text
 from turnwire.domain.conversation.turns import QueueEntry, Turn
-from turnwire.domain.incremental.slices import at_once
 from turnwire.domain.text import memory_bytes
 from turnwire.ports.commit import Committed, NewEvent, PathEnd, PutMessage, RemoveMessage, SelectPath
 from turnwire.ports.store import Store
@@ -156,7 +155,7 @@ def dropping_work(place: Place, now: datetime) -> Work:
     The place may be an outline unless the turn is late: then the message goes back into the conversation.
     """
     dropped = Ending(FinishReason.ABORTED)
-    return _leaving_work(place) + at_once(end_turn(place.turn, (), dropped, now, is_outline=place.is_outline))
+    return _leaving_work(place) + end_turn(place.turn, (), dropped, now, is_outline=place.is_outline)
 
 
 def joining_work(place: Place, turn_id: str, now: datetime) -> Work:
@@ -164,7 +163,7 @@ def joining_work(place: Place, turn_id: str, now: datetime) -> Work:
     message = msgspec.structs.replace(place.message, status=MessageStatus.COMPLETE, updated_at=now)
     told = NewEvent(TurnSteered(message.message_id, turn_id), turn_id)
     merged = msgspec.structs.replace(place.turn, merged_into_turn_id=turn_id)
-    ended = at_once(end_turn(merged, (), Ending(FinishReason.MERGED), now))
+    ended = end_turn(merged, (), Ending(FinishReason.MERGED), now)
     return Work((PutMessage(message, ()),), (told,)) + ended
 
 

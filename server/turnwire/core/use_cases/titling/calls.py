@@ -47,7 +47,7 @@ class TitleCall:
             messages=(self._message(MessageType.USER, words),),
             options=GenerationOptions(max_output_tokens=environment.settings.titles.max_output_tokens),
         )
-        prepared = await environment.slices.run(provider.writer().prepare(request))
+        prepared = provider.writer().prepare(request)
         limits = msgspec.structs.replace(environment.settings.limits, max_answer_bytes=MAX_ANSWER_BYTES)
         stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id, limits)
         stream.begin_attempt(model)

@@ -1,4 +1,4 @@
-"""About how much memory a request takes on its way to a model, told from the messages without writing its body."""
+"""About how much memory messages take."""
 
 from itertools import chain
 
@@ -10,8 +10,8 @@ _MARKUP_BYTES = 200
 """Around a message."""
 
 
-def message_bytes(message: Message) -> int:
-    """Returns about how much a message takes; its files are counted in base64."""
+def body_bytes(message: Message) -> int:
+    """Returns about how much a message takes in the body of a request; its files are counted in base64."""
     size = _MARKUP_BYTES
     for part in message.parts:
         size += sum(map(memory_bytes, (*texts_of(part), part.provider_state)))

@@ -1,0 +1,34 @@
+"""Computes on a thread what takes long, so that the event loop goes on meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.sizes import body_bytes
+
+T = TypeVar("T")
+
+MANY_PARTS = 1_000
+"""Messages that have more are computed with on a thread: each takes about 10 microseconds."""
+
+MANY_BYTES = 256 * 1024
+"""Messages with more are computed with on a thread: a mebibyte takes a few milliseconds."""
+
+
+async def compute(work: Callable[[], T], messages: Sequence[Message]) -> T:
+    """Returns the result of a computation with messages.
+
+    When this is cancelled, the computation may go on: what it changes must be nobody else's by then.
+
+    Args:
+        work: The computation. It runs at once, or on a thread.
+        messages: All that it looks at for longer than a moment.
+    """
+    return await asyncio.to_thread(work) if _are_many(messages) else work()
+
+
+def _are_many(messages: Sequence[Message]) -> bool:
+    if len(messages) > MANY_PARTS or sum(len(message.parts) for message in messages) > MANY_PARTS:
+        return True
+    return sum(map(body_bytes, messages)) > MANY_BYTES

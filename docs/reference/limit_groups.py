@@ -438,8 +438,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "domain.pages": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
         "storage.sqlite.histories.reading": {"_MAX_ROUNDS": "it is read in one piece"},
         "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},
-        "storage.sqlite.staging.removal": {"MAX_MESSAGES": PIECES, "MAX_EVENTS": PIECES, "MAX_BYTES": PIECES},
-        "storage.sqlite.staging.changes": {"MAX_DROPPED_BYTES": PIECES},
     },
     "Uploads and files": {
         "api.wire.requests.files.uploads": {"MAX_CHUNK_BYTES": INVALID},
@@ -454,6 +452,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LISTED_PROBLEMS": LEFT_OUT,
             "MAX_TEXT_CHARACTERS": CUT,
         },
+        "core.use_cases.moving.validation": {"MAX_IDS": ARCHIVE},
         "domain.archive.checks": {
             "MAX_STORED_PARTS": ARCHIVE,
             "MAX_NAME_CHARACTERS": ARCHIVE,

@@ -47,7 +47,6 @@ from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.imports import Imports
-from turnwire.core.use_cases.moving.staging import Staging
 from turnwire.core.use_cases.permissions import Permissions
 from turnwire.core.use_cases.rewriting.alternatives import Alternatives
 from turnwire.core.use_cases.rewriting.forks import SessionForks
@@ -81,7 +80,6 @@ from turnwire.ports.moving.archives import ArchiveFormat, ArchiveWriter
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
-from turnwire.storage.sqlite.staging.seen_ids import TemporaryIds
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile
 from turnwire.telemetry.observing import Observing
@@ -220,16 +218,13 @@ class Server:
         )
         self.load.can_give_up += (store.forget_kept, environment.kept.clear)
         turns = self._turns = Turns(environment)
-        staging, rates = Staging(environment), RequestRates(environment.settings)
-        self._rates = rates
-        use_cases = _use_cases(environment, turns, staging=staging, rates=rates, codec=codec, config=config)
+        self._rates = rates = RequestRates(environment.settings)
+        use_cases = _use_cases(environment, turns, rates=rates, codec=codec, config=config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
         for ending in (use_cases.sessions, use_cases.titles):
             stack.push_async_callback(ending.aclose)
         stack.push_async_callback(self._stop_turns, turns)
         await turns.recover()
-        stack.push_async_callback(staging.aclose)
-        await staging.start()
         _close_with(stack, use_cases)
         expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
         stack.push_async_callback(expiry.aclose)
@@ -370,12 +365,12 @@ def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncEx
 
 
 def _use_cases(
-    environment: Environment, turns: Turns, *, staging: Staging, rates: RequestRates, codec: Codec, config: Config
+    environment: Environment, turns: Turns, *, rates: RequestRates, codec: Codec, config: Config
 ) -> UseCases:
     heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
     reservations, formats = Reservations(environment), _formats(config)
-    sessions = Sessions(environment, turns, requests, reservations, staging)
+    sessions = Sessions(environment, turns, requests, reservations)
     titles = Titles(environment, sessions.give_title)
     sessions.before_removal = titles.cancel
     turns.when_ended(titles.note_ended)
@@ -385,7 +380,7 @@ def _use_cases(
         tool_leases=ToolLeases(environment, turns, requests, reservations),
         sessions=sessions,
         titles=titles,
-        forks=SessionForks(environment, turns, requests, reservations, staging),
+        forks=SessionForks(environment, turns, requests, reservations),
         rewinds=Rewinds(environment, turns, requests),
         late_turns=LateTurns(environment, turns, requests, reservations),
         regenerations=Regenerations(environment, turns, requests, reservations),
@@ -400,7 +395,7 @@ def _use_cases(
         uploads=Uploads(environment, requests, reservations),
         usage=UsageReports(environment, turns, rates),
         exports=Exports(environment, formats),
-        imports=Imports(environment, formats, staging, reservations, TemporaryIds),
+        imports=Imports(environment, formats, reservations),
         searches=MessageSearches(environment),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),

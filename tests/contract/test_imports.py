@@ -28,9 +28,9 @@ from tests.support.oracles.histories import Conversation, histories
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, lines, moving, until_clean
 from turnwire.core.settings import NO_QUOTAS, CoreSettings
-from turnwire.core.use_cases.moving import exports
+from turnwire.core.use_cases.moving import exports, validation
+from turnwire.core.use_cases.moving.parts import PART_BYTES, SessionInParts
 from turnwire.core.use_cases.moving.progress import ImportProgress
-from turnwire.core.use_cases.moving.staging import PART_BYTES, StagedSession
 from turnwire.domain.archive.records import (
     ArchivedFile,
     ArchivedMessage,
@@ -49,14 +49,21 @@ from turnwire.domain.errors import (
     NothingToRestore,
     RequestIdReused,
     StorageError,
-    StorageFull,
     UploadNotFound,
 )
 from turnwire.interop.turnwire_lines.reading import LinesReader
-from turnwire.ports.commit import Change, Commit, NewEvent, PutMessage, PutSession, RemoveSession, ShowMessages
+from turnwire.ports.commit import (
+    Change,
+    Commit,
+    NewEvent,
+    PutMessage,
+    PutSession,
+    RemoveSession,
+    SessionState,
+    ShowMessages,
+)
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.staging.seen_ids import TemporaryIds
 
 MODEL = ModelRef("offline", "echo")
 SESSION = real_id("ses", "golden")
@@ -422,13 +429,17 @@ async def test_a_folder_without_room_is_a_clean_error(tmp_path: Path) -> None:
         assert (await here.store.uploads.upload("mine", upload_id)).is_complete
 
 
-async def test_a_disk_without_room_for_ids_is_a_clean_error() -> None:
-    """The ids that an archive has shown are on the disk too."""
-    ids = TemporaryIds()
-    ids._db.execute("PRAGMA max_page_count=8")
-    with pytest.raises(StorageFull):
-        ids.add([f"msg_{number:032}" for number in range(10_000)])
-    ids.close()
+@pytest.mark.parametrize("kind", ["sessions", "ids"])
+async def test_more_ids_than_memory_is_for_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Those of a session, and the sessions; nothing is stored."""
+    monkeypatch.setattr(validation, "MAX_IDS", 3)
+    names, history = (map(str, range(4)), ()) if kind == "sessions" else (["golden"], HISTORY[:4])
+    async with moving(tmp_path) as here:
+        with pytest.raises(ArchiveInvalid, match="more than 3 sessions, or ids in one of them"):
+            await here.bring(lines([one for name in names for one in golden_records(name, history)]))
+        await nothing_is_stored(here)
 
 
 async def test_an_export_that_has_no_room_is_a_clean_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,9 +524,7 @@ PARTS = golden_records("golden", HISTORY[:7])
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a commit hold two changes at most."""
-    monkeypatch.setattr("turnwire.core.use_cases.moving.runs.PART_CHANGES", 2)
-    monkeypatch.setattr("turnwire.core.use_cases.moving.staging.PART_CHANGES", 2)
-    monkeypatch.setattr("turnwire.core.use_cases.moving.staging.PART_BYTES", 1)
+    monkeypatch.setattr("turnwire.core.use_cases.moving.reading.PART_CHANGES", 2)
 
 
 async def dies_at(here: Any, commits: int, work: Coroutine[Any, Any, Any], copy: Path) -> bool:
@@ -568,12 +577,12 @@ async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pyt
             outcome = await again.follow(MINE, upload_id=upload_id)
             assert [one.existed for one in outcome.sessions] == [before != lines([]), False]
             assert await again.archive(MINE, *(one.session_id for one in outcome.sessions)) == archive
-            assert await again.store.staged_sessions() == ()
+            await again.store.removals()
             account = again.store.of("mine").account(NOW)
         assert_sound(copy / here.path.name)
         async with moving(copy) as reopened:
             assert reopened.store.of("mine").account(NOW) == account
-    assert commits > 20
+    assert commits > 10
 
 
 async def test_what_is_half_stored_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -584,12 +593,10 @@ async def test_what_is_half_stored_is_nowhere(tmp_path: Path, monkeypatch: pytes
 
         def commit(unit: Commit) -> asyncio.Future[Any]:
             nonlocal looked
-            if unit.session_id.startswith("stg_"):
+            if unit.state is SessionState.IMPORTING:
                 looked += 1
                 with sqlite3.connect(here.path) as db:
-                    query = (
-                        "SELECT (SELECT count(*) FROM sessions WHERE tenant = 'mine'), (SELECT count(*) FROM events)"
-                    )
+                    query = "SELECT (SELECT count(*) FROM live_sessions), (SELECT count(*) FROM events)"
                     assert db.execute(query).fetchone() == (0, 0)
                 assert here.store.of("mine").account(NOW).sessions == 0
             return real(unit)
@@ -617,8 +624,8 @@ async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatc
         def commit(unit: Commit) -> asyncio.Future[Any]:
             changes = [one for one in unit.changes if isinstance(one, PutMessage)]
             sizes.append((len(changes), sum(len(msgspec.json.encode(one.message)) for one in changes)))
-            waiting = here.store._writer._waiting._lines  # one at a time: nothing of an import is in the queue twice
-            assert not any(session_id.startswith("stg_") for session_id in waiting)
+            waiting = [one for one, *_ in here.store._writer._waiting if isinstance(one, Commit)]
+            assert SESSION not in {one.session_id for one in waiting}  # nothing of an import is in the queue twice
             return real(unit)
 
         monkeypatch.setattr(here.store, "commit", commit)
@@ -631,14 +638,14 @@ async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatc
 async def test_no_part_of_a_session_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the bytes of its records are spread: commits and memory stay small."""
     parts = list[tuple[int, int]]()
-    put = StagedSession.put
+    put = SessionInParts.put
 
-    async def noted(self: StagedSession, changes: Sequence[Change]) -> None:
+    async def noted(self: SessionInParts, changes: Sequence[Change]) -> None:
         rows = sum(len(one.message.parts) for one in changes if isinstance(one, PutMessage))
         parts.append((len(msgspec.json.encode(changes)), rows))
         await put(self, changes)
 
-    monkeypatch.setattr(StagedSession, "put", noted)
+    monkeypatch.setattr(SessionInParts, "put", noted)
     tools = (ToolDefinition("look", "x" * 300_000, ""),)
     turns = [
         ArchivedTurn(
@@ -683,4 +690,4 @@ async def test_a_killed_import_leaves_no_file(tmp_path: Path) -> None:
 
     async with moving(tmp_path, settings, other=ArchiveFormat(Reader(2**22))) as here:
         await here.bring(lines(golden_records()), format="other")
-    assert found == [[], [], []]
+    assert found == [[], []]

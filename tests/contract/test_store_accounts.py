@@ -126,6 +126,7 @@ async def test_messages_count_as_they_are_stored(opened: OpenedStore) -> None:
     assert before < _stored(opened) < full - 1000
     for session_id in ("ses_1", "ses_2"):
         await opened.store.commit(removing(session_id))
+        await opened.store.removals()
     assert _stored(opened) == 0
 
 
@@ -199,8 +200,10 @@ async def test_a_file_counts_once_for_each_tenant(opened: OpenedStore) -> None:
     assert _stored(opened, "other") > len(b"plot")
     for session_id in ("ses_1", "ses_2"):
         await opened.store.commit(removing(session_id))
+        await opened.store.removals()
     assert _stored(opened) == 0
     await opened.store.commit(of_tenant("other", removing("ses_3")))
+    await opened.store.removals()
     assert _stored(opened, "other") == 0
 
 
@@ -266,6 +269,7 @@ async def test_usage_stays_when_its_session_is_removed(opened: OpenedStore) -> N
     """It was paid."""
     await _spend(opened, _spending(cost_pico_usd=1))
     await opened.store.commit(removing())
+    await opened.store.removals()
     assert [row.session_id for row in await _used(opened, UsageDimension.SESSION)] == ["ses_1"]
     assert opened.store.of("default").account(NOW).day.cost_pico_usd == 1
 

@@ -152,6 +152,7 @@ async def test_a_removed_session_is_not_made_again_by_a_late_change(opened: Open
     """A change of settings that meets the removal finds no session."""
     await opened.store.commit(creating())
     await opened.store.commit(removing())
+    await opened.store.removals()
     late = Commit(session_id="ses_1", at=NOW, changes=(PutSession(make_session(revision=2)),))
     with pytest.raises(SessionNotFound):
         await opened.store.commit(late)
@@ -234,6 +235,7 @@ async def test_named_requests_live_as_long_as_their_session(opened: OpenedStore)
     await opened.store.commit(adding(make_message("msg_1", "a"), NOW, (), record))
     assert await opened.store.request(BUILT_IN, "req") == StoredRequest("f", '{"a":1}', before_sequence=1)
     await opened.store.commit(removing())
+    await opened.store.removals()
     assert await opened.store.request(BUILT_IN, "req") is None
 
 
@@ -268,8 +270,10 @@ async def test_files_are_stored_once_and_go_with_the_last_session(opened: Opened
         await opened.store.commit(adding(message, NOW, (change,)))
     assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256, "0" * 64]) == {reference.sha256: b"hello"}
     await opened.store.commit(removing("ses_1"))
+    await opened.store.removals()
     assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256]) == {reference.sha256: b"hello"}
     await opened.store.commit(removing("ses_2"))
+    await opened.store.removals()
     assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256]) == {}
 
 
@@ -281,6 +285,7 @@ async def test_files_of_a_removed_message_go_too(opened: OpenedStore) -> None:
     await opened.store.commit(adding(queued, NOW, (change,)))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
     await opened.store.commit(removing())
+    await opened.store.removals()
     assert await opened.store.of(DEFAULT_TENANT).files([reference.sha256]) == {}
 
 

@@ -109,9 +109,11 @@ async def test_a_file_stays_as_long_as_anything_refers_to_it(opened: OpenedStore
     await opened.store.commit(adding(make_message("msg_2", PLOT, session_id="ses_2")))
     await opened.store.commit(adding(make_answer("msg_3", _call(LOG), session_id="ses_2")))
     await opened.store.commit(removing("ses_1"))
+    await opened.store.removals()
     assert _stored(opened.path) == {PLOT_BYTES, LOG_BYTES}
     assert await _readable(opened, "ses_2") == [PLOT_BYTES, LOG_BYTES, None]
     await opened.store.commit(removing("ses_2"))
+    await opened.store.removals()
     assert _stored(opened.path) == set()
 
 
@@ -131,4 +133,5 @@ async def test_files_survive_a_restart(opened: OpenedStore, tmp_path: Path) -> N
     async with opened_store(tmp_path) as again:
         assert await _readable(again) == [PLOT_BYTES, None, ALL_BYTES]
         await again.store.commit(removing("ses_1"))
+        await again.store.removals()
         assert PLOT_BYTES not in _stored(again.path)

@@ -1,9 +1,9 @@
-"""Removing sessions: a large one is gone at once for all readers, and what it leaves goes in steps."""
+"""Removing sessions: each is gone at once for all readers, and what it leaves goes in steps."""
 
-from datetime import timedelta
+import asyncio
+import sqlite3
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import (
@@ -15,11 +15,13 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_permission,
     make_question,
+    make_session,
     make_turn,
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, opened_store
-from tests.support.oracles.ledger import problems
+from tests.support.oracles.sound import problems
+from turnwire.domain.accounts import Account
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.questions import QuestionAction, QuestionAnswer
@@ -27,21 +29,19 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import (
     Commit,
-    DropStaged,
     NewEvent,
     PutFile,
     PutPermission,
     PutQuestion,
+    PutSession,
     PutTurn,
     RecordRequest,
-    RemoveMessage,
-    RemoveSession,
+    SessionState,
 )
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.staging import removal
+from turnwire.storage.sqlite import removal, states
 
 CALLER = BUILT_IN
-STAGED = "stg_1"
 KEPT, OWN = b"of both sessions", b"of the session that goes"
 MESSAGES = 12
 
@@ -81,30 +81,33 @@ async def _fill(opened: OpenedStore, session_id: str) -> None:
 
 
 async def _remove(opened: OpenedStore) -> None:
-    commit = msgspec.structs.replace(removing("ses_gone"), changes=(RemoveSession(STAGED),))
-    assert (await opened.store.commit(commit)).is_unfinished
-
-
-async def _drop(opened: OpenedStore) -> bool:
-    """Carries out a step; returns whether more is left."""
-    step = Commit(session_id=STAGED, at=NOW + timedelta(seconds=1), changes=(DropStaged(5),), events=())
-    return (await opened.store.commit(step)).is_unfinished
+    await opened.store.commit(removing("ses_gone"))
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "MAX_MESSAGES", MESSAGES - 1)
+    monkeypatch.setattr(states, "STEP_ROWS", 5)
 
 
-async def test_a_large_session_is_gone_at_once(tmp_path: Path) -> None:
+@pytest.fixture
+def _paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is removed by itself."""
+    monkeypatch.setattr(removal.Removal, "start", lambda _: None)
+
+
+@pytest.mark.usefixtures("_paused")
+async def test_a_session_is_gone_at_once(tmp_path: Path) -> None:
     """For readers by its id, lists, remembered requests and restarts; its last event is told."""
     async with opened_store(tmp_path) as opened:
         await _fill(opened, "ses_kept")
+        before = opened.store.of("default").account(NOW)
         await _fill(opened, "ses_gone")
         await _remove(opened)
         tenant = opened.store.of("default")
         with pytest.raises(SessionNotFound):
             await tenant.session("ses_gone")
+        with pytest.raises(SessionNotFound):
+            await opened.store.commit(adding(make_message("msg_late", "late", session_id="ses_gone")))
         assert [one.session_id for one in (await tenant.sessions(Page(size=10))).sessions] == ["ses_kept"]
         assert await opened.store.request(CALLER, "ses_gone 0") is None
         assert await opened.store.request(CALLER, "ses_kept 0") is not None
@@ -117,47 +120,76 @@ async def test_a_large_session_is_gone_at_once(tmp_path: Path) -> None:
         record = Commit(session_id="ses_kept", at=NOW, changes=(_named("ses_kept", "ses_gone 0"),), events=())
         await opened.store.commit(record)
         assert await opened.store.request(CALLER, "ses_gone 0") is not None
+        after = tenant.account(NOW)
+        assert (after.sessions, after.stored_bytes - before.stored_bytes) == (1, len(OWN))  # files stay for a while
     assert problems(tmp_path / "turnwire.db") == []
 
 
-@pytest.mark.parametrize(("bound", "is_large"), [("", False), ("MAX_EVENTS", True), ("MAX_BYTES", True)])
-async def test_a_small_session_is_removed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, is_large: bool
-) -> None:
-    """Small is what has few messages, few events and few bytes; its files count too."""
-    monkeypatch.setattr(removal, "MAX_MESSAGES", MESSAGES)
-    if bound:
-        monkeypatch.setattr(removal, bound, {"MAX_EVENTS": MESSAGES, "MAX_BYTES": 100_000}[bound])
-    large = b"x" * 100_001
-    async with opened_store(tmp_path) as opened:
-        await _fill(opened, "ses_gone")
-        files = (PutFile(make_file(large).sha256, large),)
-        message = make_message("msg_file", make_file(large), session_id="ses_gone")
-        await opened.store.commit(adding(message, NOW, files))
-        taken = (RemoveMessage("msg_ses_gone_11"),)
-        await opened.store.commit(Commit(session_id="ses_gone", at=NOW, changes=taken, events=()))
-        commit = msgspec.structs.replace(removing("ses_gone"), changes=(RemoveSession(STAGED),))
-        assert (await opened.store.commit(commit)).is_unfinished == is_large
-        assert await opened.store.staged_sessions() == ((("default", STAGED),) if is_large else ())
-    assert problems(tmp_path / "turnwire.db") == []
-
-
-async def test_what_it_leaves_goes_in_steps(tmp_path: Path) -> None:
+async def test_what_it_leaves_goes_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over restarts between them; the file is sound after each, what others use stays, and nobody pays for the rest."""
-    async with opened_store(tmp_path) as opened:
-        await _fill(opened, "ses_kept")
-        before = opened.store.of("default").account(NOW)
-        await _fill(opened, "ses_gone")
-        await _remove(opened)
-    is_more, steps = True, 0
-    while is_more:
+    with monkeypatch.context() as paused:
+        paused.setattr(removal.Removal, "start", lambda _: None)
         async with opened_store(tmp_path) as opened:
-            assert await opened.store.staged_sessions() == (("default", STAGED),)
-            is_more = await _drop(opened)
-            steps += 1
-        assert problems(tmp_path / "turnwire.db") == []
+            await _fill(opened, "ses_kept")
+            before = opened.store.of("default").account(NOW)
+            await _fill(opened, "ses_gone")
+            await _remove(opened)
+        steps, is_more = 0, True
+        while is_more:
+            async with opened_store(tmp_path) as opened:
+                is_more = await opened.store._removal._carry_out()
+                steps += is_more
+            assert problems(tmp_path / "turnwire.db") == []
     async with opened_store(tmp_path) as opened:
-        assert await opened.store.staged_sessions() == ()
+        await opened.store.removals()
         assert opened.store.of("default").account(NOW) == before
         assert len(await opened.store.of("default").history("ses_kept")) == MESSAGES
     assert steps > MESSAGES // 5 + 4
+
+
+async def test_it_goes_by_itself_and_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start removes what the one before has left, and what was imported in part."""
+    with monkeypatch.context() as paused:
+        paused.setattr(removal.Removal, "start", lambda _: None)
+        async with opened_store(tmp_path) as opened:
+            await _fill(opened, "ses_gone")
+            await _remove(opened)
+            begun = Commit(
+                session_id="ses_part", state=SessionState.IMPORTING, at=NOW, changes=(PutSession(PART), UNUSED)
+            )
+            await opened.store.commit(begun)
+    async with opened_store(tmp_path) as opened:
+        await opened.store.removals()
+        assert _rows(opened.path) == {"sessions": 0, "messages": 0, "turns": 0, "requests": 0, "files": 0, "events": 1}
+        assert opened.store.of("default").account(NOW) == Account()
+        await _fill(opened, "ses_kept")
+        await opened.store.commit(removing("ses_kept"))
+        await opened.store.removals()
+        assert _rows(opened.path)["messages"] == 0
+    assert problems(tmp_path / "turnwire.db") == []
+
+
+async def test_who_waits_does_not_wait_for_what_is_removed_later(tmp_path: Path) -> None:
+    """Else an import would never begin beside a tenant that deletes sessions all the time."""
+    async with opened_store(tmp_path) as opened:
+        await _fill(opened, "ses_gone")
+        for number in range(20):
+            await opened.store.commit(creating(f"ses_{number}"))
+        await _remove(opened)
+        waiting = asyncio.ensure_future(opened.store.removals())
+        for number in range(20):
+            await opened.store.commit(removing(f"ses_{number}"))
+            if waiting.done():
+                break
+        await waiting
+        assert _rows(opened.path)["messages"] == 0
+
+
+def _rows(path: Path) -> dict[str, int]:
+    with sqlite3.connect(path) as db:
+        tables = ("sessions", "messages", "turns", "requests", "files", "events")
+        return {table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}
+
+
+PART = make_session("ses_part")
+UNUSED = PutFile(make_file(b"came early").sha256, b"came early")

@@ -125,6 +125,7 @@ async def test_hidden_messages_go_with_their_session(opened: OpenedStore) -> Non
     """Nothing is left of them."""
     await opened.store.commit(hiding())
     await opened.store.commit(removing())
+    await opened.store.removals()
     with closing(sqlite3.connect(opened.path)) as db:
         assert db.execute("SELECT count(*) FROM messages").fetchone() == (0,)
         assert db.execute("SELECT count(*) FROM parts").fetchone() == (0,)

@@ -43,21 +43,22 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.errors import InvalidRequest, SearchTooCostly, SessionNotFound, StaleVersion, TooManySearches
-from turnwire.domain.principal import DEFAULT_TENANT, staging_name
+from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.domain.searching import words
 from turnwire.domain.searching.content import MAX_SEARCHED_CHARACTERS
 from turnwire.domain.searching.hits import Search, SearchHit, SearchOrder, SearchPage
 from turnwire.domain.searching.queries import parse_query
 from turnwire.ports.commit import (
-    AdoptSession,
     Commit,
     HideMessages,
     NewEvent,
+    PublishSession,
     PutFile,
     PutMessage,
     PutSession,
     RemoveMessage,
     RequireHead,
+    SessionState,
     ShowMessages,
 )
 from turnwire.storage.sqlite.connection import run
@@ -450,13 +451,14 @@ async def cost(opened: OpenedStore, query: str) -> list[int]:
 
 async def test_a_session_that_is_stored_in_parts_is_found_once_it_is_all_there(opened: OpenedStore) -> None:
     """In the commit that says so; before, nobody finds it."""
-    placeholder = make_session("stg_a", tenant=staging_name("stg_a", "b"))
-    parts = [PutMessage.whole(make_message(f"msg_{number}", "sail", session_id="stg_a")) for number in range(2)]
-    staging = Commit(tenant="b", session_id="stg_a", at=NOW, changes=(PutSession(placeholder), *parts))
-    await opened.store.commit(staging)
+    session = make_session("ses_b", tenant="b")
+    parts = [PutMessage.whole(make_message(f"msg_{number}", "sail", session_id="ses_b")) for number in range(2)]
+    part = Commit(
+        tenant="b", session_id="ses_b", state=SessionState.IMPORTING, at=NOW, changes=(PutSession(session), *parts)
+    )
+    await opened.store.commit(part)
     assert await ids(opened, "sail", tenant="b") == []
-    adopting = AdoptSession(make_session("ses_b", tenant="b"), "stg_a", 2)
-    await opened.store.commit(Commit(tenant="b", session_id="ses_b", at=NOW, changes=(adopting,)))
+    await opened.store.commit(msgspec.structs.replace(part, changes=(PublishSession(2, NOW),)))
     assert sorted(await ids(opened, "sail", tenant="b")) == ["msg_0", "msg_1"]
     assert await ids(opened, "sail") == []
     assert (await page(opened, "sail", tenant="b")).is_complete

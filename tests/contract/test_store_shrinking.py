@@ -26,6 +26,7 @@ async def filled(folder: Path) -> Path:
             await opened.store.commit(adding(make_message(f"msg_{number}", text, session_id="ses_1")))
         await opened.store.commit(adding(make_message("msg_kept", "kept", session_id="ses_2")))
         await opened.store.commit(removing("ses_1"))
+        await opened.store.removals()
     return opened.path
 
 

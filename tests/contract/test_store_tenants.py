@@ -136,6 +136,7 @@ async def test_equal_bytes_are_two_files(opened: OpenedStore) -> None:
     """One tenant's go with its session, and the other's stay; a tenant that sent none has none."""
     assert await opened.store.of("c").files([FILE.sha256]) == {}
     await opened.store.commit(of_tenant("a", removing("ses_a")))
+    await opened.store.removals()
     assert await opened.store.of("a").files([FILE.sha256]) == {}
     assert await opened.store.of("b").files([FILE.sha256]) == {FILE.sha256: BYTES}
     assert await opened.store.of("b").session_file("ses_b", FILE.sha256) == BYTES
@@ -161,6 +162,7 @@ async def test_a_deleted_session_is_reported_to_its_tenant(opened: OpenedStore) 
     """Its last event stays in the log of that tenant alone."""
     before = {name: (await opened.store.of(name).log_bounds()).head for name in ("a", "b")}
     await opened.store.commit(of_tenant("a", removing("ses_a")))
+    await opened.store.removals()
     [event] = events_in((await opened.store.of("a").log_events(before["a"], None)).frames)
     assert (event.session_id, event.WhichOneof("kind")) == ("ses_a", "session_deleted")
     assert (await opened.store.of("b").log_events(before["b"], None)).frames == ()

@@ -14,34 +14,6 @@ TENANT_NAME_FORM = "a name of at most 64 letters, digits, '.', '_' and '-' that 
 MAX_SUBJECT_CHARACTERS = 200
 """Of the name of a caller within its tenant."""
 
-STAGING_MARK = "*"
-"""Begins what sessions that are being stored in parts have in place of a tenant: no name of a tenant begins with it."""
-
-
-def staging_name(name: str, tenant: str) -> str:
-    """Returns what stands in place of the tenant of a session that is being stored for a tenant."""
-    return f"{STAGING_MARK}{name}{STAGING_MARK}{tenant}"
-
-
-def removal_name(staged_id: str, session_id: str, tenant: str) -> str:
-    """Returns what stands in place of the tenant of a session that is removed in steps, under another id."""
-    return staging_name(f"{staged_id}{STAGING_MARK}{session_id}", tenant)
-
-
-def removed_id(tenant: str) -> str:
-    """Returns the id that a session had that is being removed; "" for any other "tenant"."""
-    return STAGING_MARK.join(tenant.split(STAGING_MARK)[2:-1])
-
-
-def is_staging(tenant: str) -> bool:
-    """Returns whether a session of this "tenant" is not all there, yet or any more. Nothing reads such a session."""
-    return tenant.startswith(STAGING_MARK)
-
-
-def staged_for(tenant: str) -> str:
-    """Returns the tenant for which a session is being stored; of one that is all there, its tenant."""
-    return tenant.rpartition(STAGING_MARK)[2]
-
 
 def is_subject(text: str) -> bool:
     """Returns whether a text can be the subject of a caller who is identified: short, and fit for a log line."""

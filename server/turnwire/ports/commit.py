@@ -1,7 +1,7 @@
 """A commit: one unit of work in one session, as a value. See `turnwire.ports.store` for what it means to store one."""
 
 from datetime import datetime
-from enum import Enum
+from enum import Enum, StrEnum
 
 from msgspec import Struct
 
@@ -15,13 +15,38 @@ from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.principal import DEFAULT_TENANT, Principal
 
 
+class SessionState(StrEnum):
+    """Who knows of a session."""
+
+    IMPORTING = "importing"
+    """Nobody yet: it is stored in parts, and counts nowhere. The next start removes what was not published."""
+    LIVE = "live"
+    """Everybody of its tenant."""
+    DELETING = "deleting"
+    """Nobody any more: its rows are removed in steps."""
+
+
 class PutSession(Struct, frozen=True):
     """Creates the commit's session (revision 1) or replaces its settings (the stored revision plus 1).
 
-    `ports.store.Store.commit` raises IdTaken when a session is to be created whose id there is, whoever has it.
+    `ports.store.Store.commit` raises IdTaken when a session is to be created whose id there is, whoever has it; one
+    that is imported (`Commit.state`) also while events are left of another tenant's that had the id.
     """
 
     session: Session
+
+
+class PublishSession(Struct, frozen=True):
+    """Makes the commit's session, which was imported until now, one that everybody sees, as a whole.
+
+    Where a session of this id was deleted before, its sequences go on. `ports.store.Store.commit` raises StorageError
+    when messages are missing.
+    """
+
+    messages: int
+    """How many messages it has."""
+    updated_at: datetime
+    """When it has changed last; the commit's own time is that of its events."""
 
 
 class MarkArchived(Struct, frozen=True):
@@ -40,12 +65,9 @@ class MarkArchived(Struct, frozen=True):
 class RemoveSession(Struct, frozen=True):
     """Removes the commit's session with its turns, messages, events, requests, and files that no other session uses.
 
-    It is gone for all readers. Of a large one the rest is then removed by commits of `DropStaged` for `staged_id`;
-    `Committed.is_unfinished` says so. Without a `staged_id` all is removed at once.
+    It is gone for all readers at once, and with it the first rows; of a small session, all. The store removes the rest
+    afterwards, in small steps, also after a restart. An importing session is given up.
     """
-
-    staged_id: str = ""
-    """A new id."""
 
 
 class PutTurn(Struct, frozen=True):
@@ -217,38 +239,9 @@ class AddSpending(Struct, frozen=True):
     spending: Spending
 
 
-class AdoptSession(Struct, frozen=True):
-    """Makes a session that was stored in parts the commit's session: from now on it is there, as a whole.
-
-    Stored in parts means: commits to another session id, whose "tenant" begins with `STAGING_MARK`, put turns, files
-    and messages that have the ids and the tenant that they will have. Where a session of this id was deleted before,
-    its sequences go on. The session keeps its own time of the last change.
-
-    `ports.store.Store.commit` raises IdTaken when something has the id of the session, or another tenant's session had
-    it of which events are left, and StorageError when messages are missing.
-    """
-
-    session: Session
-    staged_id: str
-    messages: int
-    """How many messages it has."""
-
-
-class MoveFiles(Struct, frozen=True):
-    """Gives files of a staged session to a tenant, about this many bytes at a time; see `Committed.is_unfinished`."""
-
-    tenant: str
-    max_bytes: int
-
-
-class DropStaged(Struct, frozen=True):
-    """Removes some of what a staged session has, at last itself; see `Committed.is_unfinished`."""
-
-    max_rows: int
-
-
 Change = (
     PutSession
+    | PublishSession
     | MarkArchived
     | RemoveSession
     | PutTurn
@@ -266,9 +259,6 @@ Change = (
     | PutPermission
     | PutQuestion
     | AddSpending
-    | AdoptSession
-    | MoveFiles
-    | DropStaged
 )
 
 
@@ -283,9 +273,11 @@ class Commit(Struct, frozen=True, kw_only=True):
     """One unit of work in one session."""
 
     tenant: str = DEFAULT_TENANT
-    """Whose session it is: to a commit, that of another tenant does not exist. One that is stored in parts is that of
-    the tenant who is to have it."""
+    """Whose session it is: to a commit, that of another tenant does not exist."""
     session_id: str
+    state: SessionState = SessionState.LIVE
+    """That of its session: to a commit, one of another state does not exist. What creates an importing session and each
+    further part of it has IMPORTING, up to the one with PublishSession."""
     at: datetime
     """Time of its events and of the session's last change."""
     changes: tuple[Change, ...] = ()
@@ -320,5 +312,3 @@ class Committed(Struct, frozen=True):
     """How many alternatives each message of the commit has, and its place among them, by its id; those with any."""
     queue_revision: int = 0
     """That of the queue after the commit; 0 for a commit without QueueChanged."""
-    is_unfinished: bool = False
-    """True when a MoveFiles or DropStaged has more to do, and the same commit again goes on; or see `RemoveSession`."""

@@ -29,7 +29,7 @@ from turnwire.domain.principal import Principal
 from turnwire.domain.searching.hits import Search, SearchPage
 from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.conversations import AlternativesOf, Conversation, StoredQuestion
-from turnwire.ports.moving.sessions import ArchivableStore, StagingStore
+from turnwire.ports.moving.sessions import ArchivableStore
 from turnwire.ports.moving.uploads import UploadStore
 from turnwire.ports.pages import (
     AlternativesPage,
@@ -340,7 +340,7 @@ class TenantStore(ArchivableStore, Protocol):
         ...
 
 
-class Store(StagingStore, Protocol):
+class Store(Protocol):
     """Keeps the sessions of all tenants. Every method may raise a `StorageError`. Reads are safe to cancel."""
 
     def of(self, tenant: str) -> TenantStore:
@@ -370,6 +370,10 @@ class Store(StagingStore, Protocol):
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns what is remembered of a request of that name by the principal's tenant and subject."""
+        ...
+
+    async def removals(self) -> None:
+        """Returns when nothing is left of the sessions that were removed before; not of later ones. Safe to cancel."""
         ...
 
     @property

@@ -7,8 +7,8 @@ from pathlib import Path
 from turnwire.storage.sqlite.care.doctor import examine
 
 _GAPS = """
-SELECT session_id, pruned_through, count(position), head_sequence FROM sessions LEFT JOIN events USING (session_id)
-WHERE coalesce(sequence, pruned_through + 1) > pruned_through AND substr(sessions.tenant, 1, 1) <> '*'
+SELECT session_id, pruned_through, count(position), head_sequence FROM live_sessions LEFT JOIN events USING (session_id)
+WHERE coalesce(sequence, pruned_through + 1) > pruned_through
 GROUP BY session_id HAVING count(position) <> head_sequence - pruned_through
 """
 """Sessions whose kept events are not one after the other up to the head. Sequences are unique within a session."""

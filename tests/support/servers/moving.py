@@ -1,6 +1,5 @@
 """Exports and imports over the real store, without a listener: archives in, archives out."""
 
-import asyncio
 import contextlib
 import hashlib
 import itertools
@@ -19,7 +18,6 @@ from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.imports import ImportRequest, Imports
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportStatus
-from turnwire.core.use_cases.moving.staging import Staging
 from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.ids import new_id
@@ -29,7 +27,6 @@ from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.interop.turnwire_lines.writing import LinesWriter
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.staging.seen_ids import TemporaryIds
 from turnwire.storage.sqlite.store import SqliteStore
 
 MINE = Principal(tenant="mine", subject="me", role=Role.WRITER)
@@ -55,7 +52,6 @@ class Moving:
     environment: Environment
     exports: Exports
     imports: Imports
-    staging: Staging
     path: Path
 
     async def upload(self, archive: bytes, principal: Principal = MINE, *, is_whole: bool = True) -> str:
@@ -108,15 +104,13 @@ async def moving(folder: Path, settings: CoreSettings | None = None, **formats: 
             new_id=new_id,
         )
         own = ArchiveFormat(LinesReader(2**22), lambda include_files: LinesWriter(include_files=include_files))
-        all_formats, staging = Formats({OWN: own, **formats}), Staging(environment)
-        imports = Imports(environment, all_formats, staging, Reservations(environment), TemporaryIds)
-        await staging.start()
+        all_formats = Formats({OWN: own, **formats})
+        imports = Imports(environment, all_formats, Reservations(environment))
         try:
             exports = Exports(environment, all_formats)
-            yield Moving(opened.store, environment, exports, imports, staging, opened.path)
+            yield Moving(opened.store, environment, exports, imports, opened.path)
         finally:
             await imports.aclose()
-            await staging.aclose()
 
 
 def lines(records: Iterable[Record], *, include_files: bool = True) -> bytes:
@@ -126,6 +120,5 @@ def lines(records: Iterable[Record], *, include_files: bool = True) -> bytes:
 
 
 async def until_clean(store: SqliteStore) -> None:
-    """Waits until nothing staged is left."""
-    while await store.staged_sessions():
-        await asyncio.sleep(0)
+    """Waits until nothing is left of sessions that were removed."""
+    await store.removals()

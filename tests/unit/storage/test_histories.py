@@ -7,12 +7,10 @@ import pytest
 from tests.support.fakes.domain_values import NOW, make_message, make_turn
 from turnwire.ports import commit
 from turnwire.ports.commit import (
-    AdoptSession,
     Change,
     Commit,
-    DropStaged,
     HideMessages,
-    MoveFiles,
+    PublishSession,
     PutMessage,
     PutTurn,
     RemoveMessage,
@@ -54,9 +52,8 @@ def test_what_a_commit_changes(change: Change, changed: list[str], is_rewritten:
 
 def test_each_kind_of_change_was_thought_of() -> None:
     """A new one has all messages read again for each commit that has it, until it is known to leave them alone."""
-    may_change = {PutMessage, RemoveMessage, HideMessages, ShowMessages, SelectPath, RemoveSession}
-    staged = {AdoptSession, MoveFiles, DropStaged}
-    assert set(get_args(commit.Change)) == {*get_args(histories.NO_MESSAGE), *may_change, *staged}
+    may_change = {PutMessage, RemoveMessage, HideMessages, ShowMessages, SelectPath, PublishSession, RemoveSession}
+    assert set(get_args(commit.Change)) == {*get_args(histories.NO_MESSAGE), *may_change}
 
 
 def test_very_many_changes_have_all_read_again() -> None:

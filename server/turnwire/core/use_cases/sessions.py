@@ -16,7 +16,6 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import changed_session, check_settings
-from turnwire.core.use_cases.moving.staging import Staging
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session, SessionFilter
@@ -62,14 +61,12 @@ class Sessions:
         turns: Turns,
         requests: NamedRequests,
         reservations: Reservations,
-        staging: Staging,
     ) -> None:
         """Takes the ports, and what it shares with the use cases about messages."""
         self._environment = environment
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
-        self._staging = staging
         self._uncancelled = Uncancelled()
         self.before_removal: Callable[[str], Awaitable[None]] = _nothing
         """What ends all else that happens in a session before it is removed."""
@@ -233,11 +230,8 @@ class Sessions:
         try:
             await self._turns.end_turns(session_id)
             await self.before_removal(session_id)
-            staged_id = self._environment.new_id("stg")
-            work = Work((RemoveSession(staged_id),), (NewEvent(SessionDeleted()),))
-            removed = await self._environment.commit(tenant, session_id, work, self._environment.clock())
-            if removed.is_unfinished:
-                self._staging.drop(tenant, staged_id)
+            work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
+            await self._environment.commit(tenant, session_id, work, self._environment.clock())
             self._environment.kept.forget(session_id)
         finally:
             self._turns.accept_messages(session_id)

@@ -3,7 +3,7 @@
 Adapters are pure but for the stream that they read, and run on any thread.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -60,19 +60,3 @@ class ArchiveFormat:
     reader: ArchiveReader | None = None
     make_writer: Callable[[bool], ArchiveWriter] | None = None
     """Makes the writer of one archive. Takes whether its records have the bytes of files."""
-
-
-class SeenIds(Protocol):
-    """Remembers ids, in memory that does not grow with them. Used by one thread at a time."""
-
-    def add(self, ids: Sequence[str]) -> str | None:
-        """Adds ids. Returns one that was there before or comes twice, or None."""
-        ...
-
-    def has(self, one: str) -> bool:
-        """Returns whether an id was added."""
-        ...
-
-    def close(self) -> None:
-        """Forgets everything. Idempotent."""
-        ...

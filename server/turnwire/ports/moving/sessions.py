@@ -1,4 +1,4 @@
-"""What the store does for whole sessions: it reads them for archives, and takes those that are stored in parts."""
+"""What the store does for whole sessions: it reads them for archives, and says which ids are free for them."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -13,7 +13,7 @@ from turnwire.domain.conversation.sessions import Session
 class SessionNames(Struct, frozen=True):
     """Ids that a session would bring along."""
 
-    session_id: str
+    session_id: str = ""
     turn_ids: tuple[str, ...] = ()
     message_ids: tuple[str, ...] = ()
     call_ids: tuple[str, ...] = ()
@@ -61,12 +61,4 @@ class ArchivableStore(Protocol):
 
     def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
         """Returns what reads whole sessions, apart from all other reads. Raises StorageError when it is entered."""
-        ...
-
-
-class StagingStore(Protocol):
-    """Sessions that are stored in parts; a part of `ports.store.Store`. See `ports.commit.AdoptSession`."""
-
-    async def staged_sessions(self) -> tuple[tuple[str, str], ...]:
-        """Returns the sessions that are stored in parts and not adopted: for which tenant each is, and its id."""
         ...

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
 from turnwire.domain.money import Consumption, Usage
-from turnwire.domain.principal import is_staging, removed_id
 from turnwire.storage.accounts import KEPT_DAYS, Delta
 from turnwire.storage.sqlite.part_rows import PART_BYTES
 from turnwire.storage.sqlite.uploads import rows as uploads
@@ -85,8 +84,6 @@ def add_to_totals(db: sqlite3.Connection, deltas: Iterable[Delta]) -> None:
     changed: dict[str, tuple[int, int]] = {}
     spent: dict[tuple[str, date], Consumption] = {}
     for delta in deltas:
-        if is_staging(delta.tenant):
-            continue
         sessions, stored_bytes = changed.get(delta.tenant, (0, 0))
         changed[delta.tenant] = sessions + delta.sessions, stored_bytes + delta.stored_bytes
         for day, used in delta.spent:
@@ -102,17 +99,17 @@ def add_to_totals(db: sqlite3.Connection, deltas: Iterable[Delta]) -> None:
 
 def counted_totals(db: sqlite3.Connection) -> list[Delta]:
     """Returns what all tenants have stored, as it is, as additions to empty accounts. Reads all sessions."""
-    sessions = db.execute("SELECT tenant, count(*), sum(stored_bytes) FROM sessions GROUP BY tenant")
-    found = [Delta(tenant, count, stored) for tenant, count, stored in sessions if not is_staging(tenant)]
+    sessions = db.execute("SELECT tenant, count(*), sum(stored_bytes) FROM live_sessions GROUP BY tenant")
+    found = [Delta(tenant, count, stored) for tenant, count, stored in sessions]
     files = db.execute("SELECT tenant, sum(length(content)) FROM files GROUP BY tenant")
-    found += [Delta(tenant, stored_bytes=stored) for tenant, stored in files if not is_staging(tenant)]
+    found += [Delta(tenant, stored_bytes=stored) for tenant, stored in files]
     return found + uploads.stored_bytes(db)
 
 
 def wrong_stored_bytes(db: sqlite3.Connection) -> list[str]:
     """Returns the ids of sessions whose `stored_bytes` is not what their rows have. Reads the whole database."""
-    rows = db.execute(f"SELECT session_id, tenant FROM sessions WHERE stored_bytes <> {_STORED_BYTES} ORDER BY id")
-    return [session_id for session_id, tenant in rows if not removed_id(tenant)]
+    wrong = f"SELECT session_id FROM live_sessions AS sessions WHERE stored_bytes <> {_STORED_BYTES} ORDER BY id"
+    return [session_id for (session_id,) in db.execute(wrong)]
 
 
 def wrong_totals(db: sqlite3.Connection) -> list[str]:

@@ -18,6 +18,9 @@ CREATE TABLE sessions (
     session_id       TEXT NOT NULL UNIQUE,
     -- the owner
     tenant           TEXT NOT NULL,
+    -- importing: it is being stored in parts. deleting: its rows are being removed in steps. Both exist for no reader;
+    -- see storage/sqlite/states.py and removal.py
+    state            TEXT NOT NULL DEFAULT 'live' CHECK (state IN ('importing', 'live', 'deleting')),
     body             TEXT NOT NULL CHECK (json_valid(body)),
     head_sequence    INTEGER NOT NULL DEFAULT 0,
     pruned_through   INTEGER NOT NULL DEFAULT 0,
@@ -40,11 +43,15 @@ CREATE TABLE sessions (
     title_key        TEXT NOT NULL DEFAULT ''
 ) STRICT;
 -- by which one session is found: looking for that of another tenant reads no more than looking for an unknown one
-CREATE UNIQUE INDEX sessions_of_tenants ON sessions (tenant, session_id);
-CREATE INDEX sessions_by_update ON sessions (tenant, archived, updated_at_us, session_id);
-CREATE INDEX sessions_by_creation ON sessions (tenant, archived, created_at_us, session_id);
-CREATE INDEX sessions_by_title ON sessions (tenant, archived, title_key, session_id);
-CREATE INDEX sessions_pruned ON sessions (tenant, pruned_position) WHERE pruned_position > 0;
+CREATE UNIQUE INDEX sessions_of_tenants ON sessions (tenant, session_id) WHERE state = 'live';
+-- with the state, so that a list reads nothing but its index
+CREATE INDEX sessions_by_update ON sessions (tenant, archived, updated_at_us, session_id, state) WHERE state = 'live';
+CREATE INDEX sessions_by_creation ON sessions (tenant, archived, created_at_us, session_id, state) WHERE state = 'live';
+CREATE INDEX sessions_by_title ON sessions (tenant, archived, title_key, session_id, state) WHERE state = 'live';
+CREATE INDEX sessions_pruned ON sessions (tenant, pruned_position) WHERE state = 'live' AND pruned_position > 0;
+CREATE INDEX sessions_not_live ON sessions (state) WHERE state <> 'live';
+-- what readers know of sessions. SQLite refuses queries that name an index above and lack its condition
+CREATE VIEW live_sessions AS SELECT * FROM sessions WHERE state = 'live';
 
 -- by what sessions are found: their labels, as key=value, and their directory, as @path. See storage/sqlite/listing/
 CREATE TABLE session_facets (
@@ -151,6 +158,14 @@ CREATE TABLE part_files (
 CREATE UNIQUE INDEX part_files_of_part ON part_files (part, file);
 CREATE INDEX part_files_by_file ON part_files (file);
 
+-- files of a session that is being imported: they came before the messages that name them
+CREATE TABLE imported_files (
+    session  INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    file     INTEGER NOT NULL REFERENCES files (id),
+    PRIMARY KEY (session, file)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX imported_files_by_file ON imported_files (file);
+
 -- calls that a client may run now; tool_call_id and tool as in the part, since_us: when the call became ready
 CREATE TABLE open_calls (
     part          INTEGER PRIMARY KEY REFERENCES parts (id) ON DELETE CASCADE,
@@ -236,7 +251,7 @@ CREATE TABLE requests (
 ) STRICT;
 CREATE INDEX requests_by_session ON requests (session);
 
--- what each tenant has, so that a start need not read all that it has. Staged sessions count for nobody
+-- what each tenant has, so that a start need not read all that it has: live sessions, and all files
 CREATE TABLE tenant_totals (
     tenant        TEXT PRIMARY KEY,
     sessions      INTEGER NOT NULL,

@@ -15,7 +15,7 @@ from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
 from turnwire.ports.codec import Codec
-from turnwire.ports.commit import Commit, Committed
+from turnwire.ports.commit import Commit, Committed, RemoveSession
 from turnwire.ports.store import (
     FileIdentity,
     Moment,
@@ -36,10 +36,10 @@ from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.log.retention import retaining
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
+from turnwire.storage.sqlite.removal import Removal, give_up_imports
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.index import adopt_words, renewal
 from turnwire.storage.sqlite.searching.reader import Searches
-from turnwire.storage.sqlite.staging.queries import staged_sessions
 from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.timelines import Timelines, token_key
 from turnwire.storage.sqlite.uploads.store import SqliteUploads, block_removal
@@ -76,11 +76,13 @@ class SqliteStore:
         steps: Sequence[Steps],
         reads: Reads,
         *,
+        removal: Removal,
         uploads: SqliteUploads,
         timelines: Timelines,
         token_key: bytes,
     ) -> None:
         """Use `open`."""
+        self._removal = removal
         self._files = files
         self._lock = lock
         self._connections = connections  # the writing one first
@@ -156,24 +158,45 @@ class SqliteStore:
             lock.release()
             raise
         retention = retaining(writer, settings.retained_events_per_session, settings.retained_events_days, clock)
-        steps: list[Steps] = [retention, renewal(writing), removal, shrinking(writing), FileWatch(writer)]
+        session_removal = Removal(writer, reading)
+        steps: list[Steps] = [
+            session_removal,
+            retention,
+            renewal(writing),
+            removal,
+            shrinking(writing),
+            FileWatch(writer),
+        ]
         for work in steps:
             work.start()
         uploads, searches = SqliteUploads(writer, reading, removal), Searches(searching)
         reads = Reads(reading, long, writer, sessions, accounts, searches, codec, settings.path)
-        return cls(files, lock, opened, steps, reads, uploads=uploads, timelines=timelines, token_key=key)
+        return cls(
+            files,
+            lock,
+            opened,
+            steps,
+            reads,
+            removal=session_removal,
+            uploads=uploads,
+            timelines=timelines,
+            token_key=key,
+        )
 
     def commit(self, commit: Commit) -> Future[Committed]:
         """Stores one unit of work."""
-        return self._writer.commit(commit)
+        storing = self._writer.commit(commit)
+        if any(isinstance(change, RemoveSession) for change in commit.changes):
+            storing.add_done_callback(lambda _: self._removal.wake())
+        return storing
 
     def of(self, tenant: str) -> TenantReads:
         """Returns the reads of what a tenant has."""
         return TenantReads(self._reads, tenant)
 
-    async def staged_sessions(self) -> tuple[tuple[str, str], ...]:
-        """Returns the ids of sessions that are not all there."""
-        return await run(self._reading, staged_sessions)
+    async def removals(self) -> None:
+        """Returns when nothing is left of the sessions that were removed before."""
+        await self._removal.settled()
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
         """Returns outlines of the turns that have not ended."""
@@ -260,4 +283,5 @@ def _bring_up_to_date(db: sqlite3.Connection) -> None:
     """Makes the file one of this version."""
     migrate(db)
     empty_log(db)
+    give_up_imports(db)
     adopt_words(db)

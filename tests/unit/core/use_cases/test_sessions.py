@@ -26,7 +26,7 @@ class Stored:
         environment: Any = SimpleNamespace(store=store, clock=lambda: NOW, commit=self._commit)
         turns: Any = SimpleNamespace(view=SessionView)
         unused: Any = None
-        self.use_cases = Sessions(environment, turns, unused, unused, unused)
+        self.use_cases = Sessions(environment, turns, unused, unused)
 
     def title(self, session_id: str, title: str) -> "asyncio.Task[bool]":
         """Begins to give a session a title."""

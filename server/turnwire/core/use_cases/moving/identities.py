@@ -3,16 +3,17 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from turnwire.core.intake.languages import language_of
-from turnwire.domain.archive.records import ArchivedMessage, ArchivedTurn, ImportProblem, Record
+from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ArchivedTurn, ImportProblem, Record
 from turnwire.domain.conversation.messages import Branch, File, Message, Origin, Part, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.ids import IdMaker
 from turnwire.ports.moving.sessions import SessionNames
 
 DERIVED_IDS = 4
@@ -29,44 +30,48 @@ class Source(Struct, frozen=True):
     is_own: bool
     """Whether the archive is one of Turnwire, whose ids may stay, and whose copies say what they are copies of."""
 
-    def kept(self) -> "Identities":
-        """Returns the ids of the archive."""
-        return Identities(self, self.session_id, None)
-
-    def derived(self, key: bytes) -> "Identities":
-        """Returns ids that are the same at every import, and that nobody can compute without a key of the server."""
-        return Identities(self, self.derived_ids(key)[0], key)
-
-    def fresh(self, session_id: str) -> "Identities":
-        """Returns ids that nobody has ever seen, for all that the session has, so that they need not be looked up."""
-        return Identities(self, session_id, secrets.token_bytes(32))
-
-    def derived_ids(self, key: bytes) -> tuple[str, ...]:
-        """Returns ids for the session: the next one is for when the one before is taken."""
-        return tuple(_derived(key, self, "ses", str(attempt)) for attempt in range(DERIVED_IDS))
-
-    def former_id(self) -> str:
-        """Returns the id that earlier versions gave, which anybody could compute. Nothing new gets it."""
-        words = self.tenant, self.format, self.session_id, "ses", self.session_id
-        return f"ses_{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}"
-
-    def imported_as(self, key: bytes, sessions: Sequence[Session]) -> str:
-        """Returns the id under which the tenant has the session already; "" when it has not.
+    def candidates(self, key: bytes, new_id: IdMaker) -> Iterator["Identities"]:
+        """Yields ids for a new session, the best first: the next ones are for when one of those before is taken.
 
         Args:
-            key: That of `derived`.
+            key: Of the server: nobody can compute an id without it. All but the last ones are the same at every import.
+            new_id: Makes the last ones.
+        """
+        if self.is_own:
+            yield Identities(self, self.session_id, None)
+        yield from self._derived(key)
+        yield Identities(self, new_id("ses"), secrets.token_bytes(32))
+
+    def imported_as(self, key: bytes, sessions: Sequence[Session]) -> "Identities | None":
+        """Returns the ids under which the tenant has the session already; None when it has not.
+
+        Args:
+            key: That of `candidates`.
             sessions: Those of the tenant that have one of `possible_ids`.
         """
         found = {session.session_id: session for session in sessions}
-        for one in self.possible_ids(key):
+        for one in self._known(key):
             # an archive of Turnwire may have had the former id of something else
-            if one in found and (self.is_own or found[one].origin == self.origin):
+            if one.session_id in found and (self.is_own or found[one.session_id].origin == self.origin):
                 return one
-        return ""
+        return None
 
     def possible_ids(self, key: bytes) -> tuple[str, ...]:
-        """Returns all ids that an import can have given, the likeliest first."""
-        return (*((self.session_id,) if self.is_own else ()), *self.derived_ids(key), self.former_id())
+        """Returns all ids that an import can have given the session, the likeliest first."""
+        return tuple(one.session_id for one in self._known(key))
+
+    def _known(self, key: bytes) -> Iterator["Identities"]:
+        if self.is_own:
+            yield Identities(self, self.session_id, None)
+        yield from self._derived(key)
+        # versions before 0.1.0 gave this one, which anybody could compute
+        words = self.tenant, self.format, self.session_id, "ses", self.session_id
+        yield Identities(self, f"ses_{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:32]}", None)
+
+    def _derived(self, key: bytes) -> Iterator["Identities"]:
+        for attempt in range(DERIVED_IDS):
+            inner = hmac.digest(key, f"attempt {attempt}".encode(), "sha256") if attempt else key
+            yield Identities(self, _derived(key, self, "ses", str(attempt)), inner)
 
     @property
     def origin(self) -> Origin:
@@ -85,18 +90,14 @@ class Identities:
         self.session_id = session_id
         """The one that the session gets."""
 
-    @property
-    def are_kept(self) -> bool:
-        """Whether they are those of the archive."""
-        return self._key is None
-
     def names(self, records: Iterable[Record | ImportProblem]) -> SessionNames:
-        """Returns the ids that would be stored with some records of the session, and must be free for it."""
+        """Returns the ids that are stored with some records of the session, and must be free for it."""
         every = list(records)
+        begins = any(isinstance(one, ArchivedSession) for one in every)
         messages = [one.message for one in every if isinstance(one, ArchivedMessage)]
         parts = [part for message in messages for part in message.parts if isinstance(part.content, ToolUse)]
         return SessionNames(
-            self.session_id,
+            self.session_id if begins else "",
             turn_ids=tuple(self._named("trn", one.turn.turn_id) for one in every if isinstance(one, ArchivedTurn)),
             message_ids=tuple(self._named("msg", message.message_id) for message in messages),
             call_ids=tuple(self._named("prt", part.part_id) for part in parts),
@@ -170,7 +171,7 @@ class Identities:
             content = _with_language(content)
         elif isinstance(content, ToolUse):
             content = self._call(content, available)
-        copied_id = part.first_id if self._is_own and not self.are_kept else part.copied_id
+        copied_id = part.first_id if self._is_own and self._key else part.copied_id
         return msgspec.structs.replace(
             part, part_id=self._named("prt", part.part_id), copied_id=copied_id, content=content
         )

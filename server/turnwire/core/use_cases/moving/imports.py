@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from uuid import uuid4
 
 from msgspec import Struct
@@ -15,7 +15,6 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
 from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun
-from turnwire.core.use_cases.moving.staging import Staging
 from turnwire.domain.errors import (
     ImportRunning,
     RequestIdReused,
@@ -24,7 +23,6 @@ from turnwire.domain.errors import (
     UploadNotFound,
 )
 from turnwire.domain.principal import Principal
-from turnwire.ports.moving.archives import SeenIds
 
 MAX_KEPT = 16
 """Imports that have ended and whose outcome is answered again: a few hundred kilobytes each at most."""
@@ -62,19 +60,14 @@ class Imports:
         self,
         environment: Environment,
         formats: Formats,
-        staging: Staging,
         reservations: Reservations,
-        make_seen: Callable[[], SeenIds],
     ) -> None:
         """Takes the ports, the formats, and what it shares with other use cases."""
         self._environment = environment
         self._formats = formats
-        self._staging = staging
         self._reservations = reservations
-        self._make_seen = make_seen
         self._imports: OrderedDict[_Key, _Import] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._keeping = asyncio.Lock()  # see ImportRun.store
         self._closing = False
 
     async def run(self, principal: Principal, request: ImportRequest) -> AsyncGenerator[ImportStatus]:
@@ -97,7 +90,7 @@ class Imports:
                 yield status
 
     async def aclose(self) -> None:
-        """Ends what runs; half sessions are dropped. Idempotent."""
+        """Ends what runs; half sessions are removed. Idempotent."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
@@ -122,7 +115,7 @@ class Imports:
         )
         progress = ImportProgress()
         progress.total_bytes = upload.received_bytes
-        run = ImportRun(self._environment, self._staging, self._reservations, plan, reader=reader, progress=progress)
+        run = ImportRun(self._environment, self._reservations, plan, reader=reader, progress=progress)
         self._imports[key] = _Import(request.fingerprint, principal.tenant, progress)
         self._imports.move_to_end(key)
         task = asyncio.create_task(self._carry_out(run, plan, request.upload_id, progress), name="import")
@@ -154,10 +147,8 @@ class Imports:
         try:
             folder = self._environment.settings.spool_folder
             uploads, tenant = self._environment.store.uploads, plan.principal.tenant
-            async with spooled(uploads, tenant, upload_id, folder, readers=3) as archive:
-                whole, ahead, behind = archive.files
-                await run.validate(whole, self._make_seen)
-                await run.store(ahead, behind, self._keeping)
+            async with spooled(uploads, tenant, upload_id, folder) as archive:
+                await run.carry_out(archive.files[0])
             if not plan.dry_run and not progress.refused_sessions:
                 with contextlib.suppress(UploadNotFound):
                     await asyncio.shield(uploads.remove(tenant, upload_id))

@@ -1,6 +1,7 @@
 """Checks a whole archive before anything of it is stored. Runs on threads, a batch at a time."""
 
 import hashlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -18,30 +19,33 @@ from turnwire.domain.archive.records import (
 )
 from turnwire.domain.conversation.messages import Branch, File, Message
 from turnwire.domain.errors import ArchiveInvalid
-from turnwire.ports.moving.archives import SeenIds
 
 FILE_MISSING = "FILE_MISSING"
 DIRECTORY_NOT_ALLOWED = "DIRECTORY_NOT_ALLOWED"
 
+MAX_IDS = 2_000_000
+"""Sessions of an archive, and ids of one session: some 70 bytes of memory each while the archive is checked."""
+
 
 class Validation:
-    """What is known of an archive so far. Its memory is that of the files of one session, without their bytes."""
+    """What is known of an archive so far: the ids of one session, and those of all sessions, as numbers."""
 
-    def __init__(self, seen: SeenIds, is_allowed: Callable[[str], bool], *, checks_values: bool) -> None:
+    def __init__(self, is_allowed: Callable[[str], bool], *, checks_values: bool, measures: bool) -> None:
         """Args:
-        seen: Remembers ids.
         is_allowed: Whether a session may have a directory.
         checks_values: Whether values are still to be checked; the reader of Turnwire's own format has done it.
+        measures: Whether to find out how many bytes each session takes.
         """
-        self._seen = seen
+        self.sizes = array("Q")
+        """The bytes of each session, if they are measured, else zeros."""
         self._is_allowed = is_allowed
         self._checks_values = checks_values
-        self._sessions = 0
+        self._measures = measures
+        self._session_ids = set[int]()
         self._session_id = ""
-        self._newest_id = ""  # of the session that began last, also when it has ended
+        self._ids = set[int]()  # of messages, parts and turns of the session
         self._messages = 0
         self._files = set[str]()
-        self._new = set[str]()  # ids of the batch that is being checked
 
     def check(self, records: Iterable[Record | ImportProblem]) -> list[ImportProblem]:
         """Checks the next records. Returns what could not be carried, as the reader and this have found it.
@@ -49,26 +53,26 @@ class Validation:
         Raises:
             ArchiveInvalid: ids come twice, or something is not where it belongs.
         """
-        problems, ids = list[ImportProblem](), list[str]()
+        problems = list[ImportProblem]()
         for record in records:
             if isinstance(record, ImportProblem):
                 problems.append(record)
                 continue
             if self._checks_values:
                 self._check_values(record)
-            found = self._ids(record)
-            ids += found
-            self._new.update(found)
+            if isinstance(record, ArchivedSession):
+                self._begin(record.session.session_id)
+            elif not self._session_id:
+                raise self._wrong("", "something stands outside a session")
+            self._add_ids(record)
             problems += self._check(record)
-        self._add(ids)
-        self._new.clear()
+            if self._measures:
+                self.sizes[-1] += size_of(record)
         return problems
 
     def _check(self, record: Record) -> Iterator[ImportProblem]:
         match record:
             case ArchivedSession(session):
-                self._session_id = self._newest_id = session.session_id
-                self._messages, self._files = 0, set()
                 if session.directory and not self._is_allowed(session.directory):
                     text = f"the session's directory {session.directory[:200]!r} is not one that this server allows"
                     yield self._problem(DIRECTORY_NOT_ALLOWED, text, "directory")
@@ -78,7 +82,7 @@ class Validation:
                 self._messages += 1
                 if branch is not None:
                     self._check_branch(message, branch)
-                if message.turn_id and not self._has(self._mark(message.turn_id)):
+                if message.turn_id and hash(message.turn_id) not in self._ids:
                     raise self._wrong(f"{message.message_id}.turn_id", "names a turn that does not come before")
                 yield from self._missing_files(message)
             case SessionEnd(messages):
@@ -89,7 +93,7 @@ class Validation:
     def _check_branch(self, message: Message, branch: Branch) -> None:
         for name in ("previous_message_id", "turn_id"):
             said = getattr(branch, name)
-            if said == message.message_id or (said and not self._has(self._mark(said))):
+            if said == message.message_id or (said and hash(said) not in self._ids):
                 raise self._wrong(f"{message.message_id}.branch.{name}", "names something that does not come before")
 
     def _missing_files(self, message: Message) -> Iterator[ImportProblem]:
@@ -108,21 +112,29 @@ class Validation:
                     f"{message.message_id}.parts[{part.index}]",
                 )
 
-    def _ids(self, record: Record) -> list[str]:
-        """Returns the ids that a record brings, marked with their session; raises ArchiveInvalid outside of one."""
-        if isinstance(record, ArchivedSession):
-            if self._session_id:
-                raise self._wrong("", "a session begins inside another one")
-            self._sessions += 1
-            return [f"session {record.session.session_id}"]
-        if not self._session_id:
-            raise self._wrong("", "something stands outside a session")
-        if isinstance(record, ArchivedTurn):
-            return [self._mark(record.turn.turn_id)]
+    def _begin(self, session_id: str) -> None:
+        if self._session_id:
+            raise self._wrong("", "a session begins inside another one")
+        number = hash(session_id)
+        if number in self._session_ids:
+            text = f"an earlier session has this id too, so it is there twice: {session_id[:200]}"
+            raise ArchiveInvalid.at(text, place=f"sessions[{len(self.sizes)}]")
+        self._session_ids.add(number)
+        self.sizes.append(0)
+        self._session_id = session_id
+        self._messages, self._files, self._ids = 0, set(), set()
+
+    def _add_ids(self, record: Record) -> None:
+        found = [record.turn.turn_id] if isinstance(record, ArchivedTurn) else list[str]()
         if isinstance(record, ArchivedMessage):
-            message = record.message
-            return [self._mark(one) for one in (message.message_id, *(part.part_id for part in message.parts))]
-        return []
+            found = [record.message.message_id, *(part.part_id for part in record.message.parts)]
+        for one in found:
+            number = hash(one)
+            if number in self._ids:
+                raise self._wrong("", f"has an id twice: {one[:200]}")
+            self._ids.add(number)
+        if max(len(self._ids), len(self._session_ids)) > MAX_IDS:
+            raise self._wrong("", f"the archive has more than {MAX_IDS} sessions, or ids in one of them")
 
     def _check_values(self, record: Record) -> None:
         try:
@@ -131,23 +143,6 @@ class Validation:
             raise self._wrong(wrong.place, wrong.description) from None
         if isinstance(record, ArchivedFile) and hashlib.sha256(record.content).hexdigest() != record.sha256:
             raise self._wrong("sha256", "is not the digest of the content")
-
-    def _add(self, ids: list[str]) -> None:
-        twice = self._seen.add(ids) if ids else None
-        if twice is None:
-            return
-        kind, _, one = twice.partition(" ")
-        if kind == "session":
-            place, text = f"sessions[{self._sessions - 1}]", "an earlier session has this id too, so it is there twice"
-        else:
-            place, text = self._newest_id[:200], "has an id twice"
-        raise ArchiveInvalid.at(f"{text}: {one[:200]}", place=place)
-
-    def _has(self, one: str) -> bool:
-        return one in self._new or self._seen.has(one)
-
-    def _mark(self, one: str) -> str:
-        return f"{self._sessions} {one}"
 
     def _problem(self, reason: str, explanation: str, place: str) -> ImportProblem:
         return ImportProblem(reason=reason, explanation=explanation, place=place, source_id=self._session_id)

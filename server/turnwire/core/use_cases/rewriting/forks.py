@@ -16,7 +16,7 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import changed_session, check_settings
-from turnwire.core.use_cases.moving.staging import PART_CHANGES, Staging, parts_of
+from turnwire.core.use_cases.moving.parts import PART_CHANGES, SessionInParts, parts_of
 from turnwire.core.use_cases.rewriting.copies import CopiedConversation, copy_conversation
 from turnwire.core.work import Work
 from turnwire.domain.archive.records import ArchivedMessage, Record
@@ -48,14 +48,12 @@ class SessionForks:
         turns: Turns,
         requests: NamedRequests,
         reservations: Reservations,
-        staging: Staging,
     ) -> None:
         """Takes the ports, and what it shares with other use cases."""
         self._environment = environment
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
-        self._staging = staging
         self._one_at_a_time = asyncio.Lock()
         """A copy is in memory whole while it is made, so only one is at a time."""
         self._uncancelled = Uncancelled()
@@ -140,17 +138,17 @@ class SessionForks:
         if len(changes) <= PART_CHANGES:
             work = Work((PutSession(copy), *changes), events) + record
             return self._environment.commit(copy.tenant, copy.session_id, work, copy.created_at)
-        staged = self._staging.begin(copy.tenant)
+        in_parts = SessionInParts(self._environment, copy)
         try:
             for part in await asyncio.to_thread(lambda: list(parts_of(changes))):
-                await staged.put(part)
-            await staged.stored()
+                await in_parts.put(part)
+            await in_parts.stored()
         except BaseException as error:
-            staged.drop()
+            await in_parts.give_up()
             if isinstance(error, StorageError):
                 await self._environment.store.of(copy.tenant).session(source_id)
             raise
-        return staged.adopt(copy, len(copied.messages), Work((), events) + record)
+        return in_parts.publish(len(copied.messages), Work((), events) + record)
 
     async def _check_not_waiting(self, principal: Principal, session_id: str, message_id: str) -> None:
         """Refuses a message that is not part of the conversation yet."""

@@ -4,13 +4,12 @@ import sqlite3
 from collections.abc import Iterator
 
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.principal import is_staging
 from turnwire.domain.text import folded
 from turnwire.storage.sqlite.writing.unit import microseconds
 
 
 def list_session(db: sqlite3.Connection, row: int, session: Session, tenant: str) -> None:
-    """Keeps columns and facets of a session in step with its settings. A staged session has no facets yet.
+    """Keeps columns and facets of a session in step with its settings.
 
     Args:
         db: The writing connection.
@@ -23,9 +22,8 @@ def list_session(db: sqlite3.Connection, row: int, session: Session, tenant: str
         (folded(session.title), microseconds(session.created_at), row),
     )
     db.execute("DELETE FROM session_facets WHERE session = ?", (row,))
-    if not is_staging(tenant):
-        values = [(tenant, facet, row) for facet in facets_of(session.directory, session.labels)]
-        db.executemany("INSERT INTO session_facets (tenant, facet, session) VALUES (?, ?, ?)", values)
+    values = [(tenant, facet, row) for facet in facets_of(session.directory, session.labels)]
+    db.executemany("INSERT INTO session_facets (tenant, facet, session) VALUES (?, ?, ?)", values)
 
 
 def facets_of(directory: str | None, labels: dict[str, str]) -> Iterator[str]:

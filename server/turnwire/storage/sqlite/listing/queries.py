@@ -122,7 +122,10 @@ def _next_keys(
 ) -> list[_Key]:
     """Returns the next sessions in the order of an index, whether or not they pass the rest of the filter."""
     order = ORDERS[wanted.order]
-    where, parameters = f"INDEXED BY {order.index_name} WHERE tenant = ? AND archived = ?", list[object]()
+    where, parameters = (
+        f"INDEXED BY {order.index_name} WHERE state = 'live' AND tenant = ? AND archived = ?",
+        list[object](),
+    )
     if place is not None:
         where += f" AND ({order.column}, session_id) {'<' if order.descends else '>'} (?, ?)"
         parameters += place
@@ -162,8 +165,8 @@ def _of_rows(db: sqlite3.Connection, tenant: str, wanted: SessionFilter, rows: l
         where += " AND instr(title_key, ?) > 0"
         parameters.append(folded(wanted.title_text))
     query = (
-        f"SELECT {ORDERS[wanted.order].column}, session_id, sessions.id FROM json_each(?) CROSS JOIN sessions"
-        f" ON sessions.id = json_each.value WHERE true{where}"
+        f"SELECT {ORDERS[wanted.order].column}, session_id, sessions.id FROM json_each(?)"
+        f" CROSS JOIN live_sessions AS sessions ON sessions.id = json_each.value WHERE true{where}"
     )
     return db.execute(query, (_json(rows), *parameters)).fetchall()
 

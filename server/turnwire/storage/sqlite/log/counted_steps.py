@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Callable
 
-from turnwire.domain.principal import is_staging
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
@@ -46,12 +45,12 @@ class Counted:
         self._before = self._read()
 
     def deltas(self) -> list[Delta]:
-        """Returns the changes so far. A session that is being stored in parts counts nowhere yet."""
+        """Returns the changes so far. Sessions that are not live count nowhere."""
         after = self._read()
         changes = ((tenant, after.get(row, ("", 0))[1] - size) for row, (tenant, size) in self._before.items())
-        return [Delta(tenant, stored_bytes=size) for tenant, size in changes if size and not is_staging(tenant)]
+        return [Delta(tenant, stored_bytes=size) for tenant, size in changes if size]
 
     def _read(self) -> dict[int, tuple[str, int]]:
         among = ",".join(map(str, self._sessions))
-        rows = self._db.execute(f"SELECT id, tenant, stored_bytes FROM sessions WHERE id IN ({among})")
+        rows = self._db.execute(f"SELECT id, tenant, stored_bytes FROM live_sessions WHERE id IN ({among})")
         return {row: (tenant, size) for row, tenant, size in rows}

@@ -15,8 +15,7 @@ from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.part_rows import PART_BYTES, PART_COLUMNS, part_of
 from turnwire.storage.sqlite.reading.fitting import HeavyRead
-from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages
-from turnwire.storage.sqlite.staging.queries import removed_sessions
+from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages, removed_sessions
 
 _header = msgspec.json.Decoder(Message).decode
 _turn = msgspec.json.Decoder(Turn).decode
@@ -98,7 +97,7 @@ def log_events(
         (pruned,) = db.execute("SELECT pruned_through FROM log_state").fetchone()
         newer = (
             "SELECT session_id, pruned_through, pruned_position FROM sessions INDEXED BY sessions_pruned"
-            " WHERE tenant = ? AND pruned_position > 0 AND pruned_position > ?"
+            " WHERE state = 'live' AND tenant = ? AND pruned_position > 0 AND pruned_position > ?"
         )
         lost = tuple(PrunedSession(*row) for row in db.execute(newer, (tenant, after)))
         query = f"SELECT position, session_id, kind, frame {EVENTS_OF_TENANT} AND position > ? ORDER BY position"

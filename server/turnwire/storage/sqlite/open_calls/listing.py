@@ -16,7 +16,7 @@ FROM open_calls INDEXED BY {{index}}
 CROSS JOIN parts ON parts.id = open_calls.part
 CROSS JOIN messages ON messages.id = parts.message
 CROSS JOIN turns ON turns.turn_id = messages.turn_id AND turns.ended = 0
-CROSS JOIN sessions ON sessions.id = open_calls.session
+CROSS JOIN live_sessions AS sessions ON sessions.id = open_calls.session
 WHERE {{where}} AND (since_us, open_calls.tool_call_id) > (?, ?)
 ORDER BY since_us, open_calls.tool_call_id LIMIT ?
 """

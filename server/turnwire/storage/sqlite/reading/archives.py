@@ -70,7 +70,7 @@ _TURNS = f"SELECT body FROM turns WHERE session = ? AND json_extract(body, '$.st
 
 def session_ids(db: sqlite3.Connection, tenant: str) -> tuple[str, ...]:
     """Returns the ids of a tenant's sessions; see `TenantStore.session_ids`."""
-    query = "SELECT json_quote(json_extract(body, '$.created_at')), session_id FROM sessions WHERE tenant = ?"
+    query = "SELECT json_quote(json_extract(body, '$.created_at')), session_id FROM live_sessions WHERE tenant = ?"
     rows = [(_created(created), session_id) for created, session_id in db.execute(query, (tenant,))]
     return tuple(session_id for _, session_id in sorted(rows))
 

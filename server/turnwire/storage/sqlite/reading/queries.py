@@ -18,7 +18,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.money import Usage, add_known, add_usage
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token, wrong_token
-from turnwire.domain.principal import STAGING_MARK, Principal
+from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
@@ -209,10 +209,10 @@ def request(db: sqlite3.Connection, principal: Principal, request_id: str) -> St
     row = db.execute(
         "SELECT fingerprint, receipt, before_sequence FROM requests"
         " WHERE tenant = ?1 AND subject = ?2 AND request_id = ?3"
-        " AND (SELECT substr(tenant, 1, 1) FROM sessions WHERE id = requests.session) <> ?4"  # it is being removed
+        " AND EXISTS (SELECT 1 FROM live_sessions WHERE id = requests.session)"
         " UNION ALL SELECT fingerprint, receipt, 0 FROM uploads"
         " WHERE tenant = ?1 AND subject = ?2 AND request_id = ?3 AND request_id <> ''",
-        (principal.tenant, principal.subject, request_id, STAGING_MARK),
+        (principal.tenant, principal.subject, request_id),
     ).fetchone()
     return StoredRequest(*row) if row else None
 
@@ -235,7 +235,7 @@ def spent(db: sqlite3.Connection, tenant: str, session_id: str) -> Spent:
 def permission(db: sqlite3.Connection, tenant: str, session_id: str, permission_id: str) -> PermissionRequest:
     """Returns a permission request; see `TenantStore.permission`."""
     row = db.execute(
-        "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
+        "SELECT permissions.body FROM permissions JOIN live_sessions AS sessions ON sessions.id = permissions.session"
         " WHERE permission_id = ? AND session_id = ? AND sessions.tenant = ?",
         (permission_id, session_id, tenant),
     ).fetchone()
@@ -247,7 +247,7 @@ def permission(db: sqlite3.Connection, tenant: str, session_id: str, permission_
 def always_allowed(db: sqlite3.Connection, tenant: str, session_id: str) -> frozenset[str]:
     """Returns the patterns that were allowed; see `TenantStore.always_allowed`."""
     rows = db.execute(
-        "SELECT permissions.body FROM permissions JOIN sessions ON sessions.id = permissions.session"
+        "SELECT permissions.body FROM permissions JOIN live_sessions AS sessions ON sessions.id = permissions.session"
         " WHERE session_id = ? AND sessions.tenant = ? AND json_extract(permissions.body, '$.answer.response') = ?",
         (session_id, tenant, PermissionChoice.ALWAYS.value),
     )

@@ -15,8 +15,11 @@ from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
 _message = msgspec.json.Decoder(Message).decode
 _session = msgspec.json.Decoder(Session).decode
 
-ONE_SESSION = "FROM sessions INDEXED BY sessions_of_tenants WHERE tenant = ? AND session_id = ?"
+ONE_SESSION = "FROM sessions INDEXED BY sessions_of_tenants WHERE state = 'live' AND tenant = ? AND session_id = ?"
 """The row of a session. In this index the session of another tenant is as absent as one that never was."""
+
+DELETING = "FROM sessions WHERE state <> 'live' AND state = 'deleting'"
+"""Sessions that are being removed. The first condition is that of the index."""
 
 EVENTS_OF_TENANT = "FROM events INDEXED BY events_of_tenants WHERE tenant = ?"
 """A tenant's events by position. SQLite must not choose the table instead, which has those of all tenants."""
@@ -48,6 +51,11 @@ def session_row(db: sqlite3.Connection, tenant: str, session_id: str) -> int:
     if row is None:
         raise SessionNotFound(session_id)
     return int(row[0])
+
+
+def removed_sessions(db: sqlite3.Connection) -> frozenset[str]:
+    """Returns the ids of sessions that are being removed: nobody reads their events, but for the last."""
+    return frozenset(session_id for (session_id,) in db.execute(f"SELECT session_id {DELETING}"))
 
 
 def read_messages(

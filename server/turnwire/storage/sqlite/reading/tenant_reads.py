@@ -48,7 +48,7 @@ from turnwire.storage.sqlite.long_reads import unless_long
 from turnwire.storage.sqlite.open_calls import listing
 from turnwire.storage.sqlite.reading import archives, displays, fitting, queries, usage, waiting
 from turnwire.storage.sqlite.searching.reader import Searches
-from turnwire.storage.sqlite.staging.queries import is_taken
+from turnwire.storage.sqlite.states import is_taken
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
 P = ParamSpec("P")

@@ -61,7 +61,7 @@ def queue_entries(db: sqlite3.Connection, tenant: str, session_id: str) -> Queue
 def question(db: sqlite3.Connection, tenant: str, session_id: str, question_id: str) -> Question:
     """Returns a question; see `TenantStore.question`."""
     row = db.execute(
-        "SELECT questions.body FROM questions JOIN sessions ON sessions.id = questions.session"
+        "SELECT questions.body FROM questions JOIN live_sessions AS sessions ON sessions.id = questions.session"
         " WHERE question_id = ? AND session_id = ? AND sessions.tenant = ?",
         (question_id, session_id, tenant),
     ).fetchone()

@@ -49,7 +49,7 @@ _PLACE = struct.Struct(">Q")
 _FOUND = """
 FROM search_index CROSS JOIN search_entries ON search_entries.id = search_index.rowid
 CROSS JOIN messages ON messages.id = search_entries.message AND hidden = 0 AND queued = 0
-CROSS JOIN sessions ON sessions.id = messages.session AND sessions.tenant = :tenant
+CROSS JOIN live_sessions AS sessions ON sessions.id = messages.session AND sessions.tenant = :tenant
 WHERE search_index MATCH :match AND search_index.rowid BETWEEN :least AND :most AND at_us >= :start AND at_us < :end
 """
 """The entries that are shown, through the index alone."""
@@ -61,7 +61,7 @@ _SHOWN = """
 SELECT messages.session, messages.message_id, json_extract(messages.body, '$.type'),
     coalesce(json_extract(messages.body, '$.sender_name'), ''), at_us, messages.id, part_index, excerpt
 FROM search_entries JOIN messages ON messages.id = search_entries.message
-JOIN sessions ON sessions.id = messages.session
+JOIN live_sessions AS sessions ON sessions.id = messages.session
 WHERE search_entries.id = ? AND hidden = 0 AND queued = 0 AND sessions.tenant = ?
 """
 

@@ -20,7 +20,6 @@ import aiosqlite
 
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part
 from turnwire.domain.conversation.texts import texts_of
-from turnwire.domain.principal import staged_for
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.sqlite.connection import transaction
@@ -62,7 +61,7 @@ def add_message(
 
     Args:
         db: The writing connection.
-        tenant: The owner of the session, or what stands in its place: no search shows the message before it is there.
+        tenant: The owner of the session.
         session: The row of the session.
         message_row: The row of the message.
         message: The message with all its parts.
@@ -147,9 +146,8 @@ def _prefix(tenant: str) -> str:
 
 
 def _row(tenant: str, session: int, words: Sequence[str]) -> str:
-    owner = staged_for(tenant)
-    before = f" {_prefix(owner)}_"
-    return session_word(owner, session) + (before + before.join(words) if words else "")
+    before = f" {_prefix(tenant)}_"
+    return session_word(tenant, session) + (before + before.join(words) if words else "")
 
 
 def _free_id(db: sqlite3.Connection, at: datetime) -> int:

@@ -7,20 +7,17 @@ import msgspec
 
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import IdTaken, SessionNotFound, StaleVersion, StorageError
-from turnwire.domain.principal import STAGING_MARK, is_staging, staged_for
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import (
     AddSpending,
-    AdoptSession,
     Change,
     Commit,
     Committed,
-    DropStaged,
     FileChange,
     HideMessages,
     MarkArchived,
-    MoveFiles,
     OrderQueue,
+    PublishSession,
     PutFile,
     PutMessage,
     PutPermission,
@@ -33,11 +30,13 @@ from turnwire.ports.commit import (
     RequireHead,
     RequireQueueRevision,
     SelectPath,
+    SessionState,
     ShowMessages,
     UseUpload,
 )
 from turnwire.ports.store import StoredEvent, Watched
 from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite import states
 from turnwire.storage.sqlite.accounts import add_spending
 from turnwire.storage.sqlite.hiding.alternatives import alternatives
 from turnwire.storage.sqlite.hiding.changes import rewind
@@ -46,8 +45,6 @@ from turnwire.storage.sqlite.listing.entries import list_session
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.index import IndexChange, change_index
-from turnwire.storage.sqlite.staging.changes import adopt, drop_some, move_files
-from turnwire.storage.sqlite.staging.removal import remove
 from turnwire.storage.sqlite.writing.archived import mark_archived
 from turnwire.storage.sqlite.writing.events import append_events
 from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message
@@ -93,24 +90,20 @@ class CommitWriter:
             is_branched=row.branched_at > 0,
             archived_at_us=row.archived_at_us,
             index_changes=self.index_changes,
+            state=SessionState(row.state),
         )
-        before, stored_bytes, removal = row.head_sequence, 0, None
+        before, stored_bytes = row.head_sequence, 0
         for change in commit.changes:
-            if isinstance(change, RemoveSession):
-                removal = change
-            elif isinstance(change, MarkArchived):
+            if isinstance(change, MarkArchived):
                 mark_archived(unit, change, commit)
             else:
                 self._carry_out(unit, change)
-        if removal is not None:
-            remove(unit, removal, commit)
-        removed = removal is not None or unit.is_gone
         if unit.is_branched:
             unit.alternatives = alternatives(db, row.id, unit.previous)
         stored = append_events(unit, commit, self._codec, self.next_position, self._is_watched)
         self.next_position += len(stored)
         head = before + len(stored)
-        if not removed:
+        if unit.state is not SessionState.DELETING:
             if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
                 through = min(head - self._retained_events, row.pruned_through + MAX_PRUNED)
                 prune(db, row.id, commit.session_id, through)
@@ -119,27 +112,27 @@ class CommitWriter:
                 " WHERE id = ? RETURNING stored_bytes",
                 (head, microseconds(_updated_at(commit)), unit.added_bytes, row.id),
             ).fetchone()
-        self._note_delta(unit, stored_bytes, is_removed=removed)
+        self._note_delta(unit, stored_bytes)
         known = {message: other for message, other in unit.previous.items() if other}
-        committed = Committed(
-            before, head, known, unit.rewound, unit.alternatives, unit.queue_revision, unit.is_unfinished
-        )
-        return committed, stored
+        return Committed(before, head, known, unit.rewound, unit.alternatives, unit.queue_revision), stored
 
     def finish(self, db: sqlite3.Connection) -> None:
         """Writes the words of all messages of the transaction to the index. Called once before its end, last."""
         change_index(db, self.index_changes)
         self.index_changes = []
 
-    def _note_delta(self, unit: Unit, stored_bytes: int, *, is_removed: bool) -> None:
-        row = unit.session
+    def _note_delta(self, unit: Unit, stored_bytes: int) -> None:
+        """Notes what the commit has changed in its tenant's account: live sessions count there, and all files."""
+        sessions, counted_bytes = (1, stored_bytes) if unit.state is SessionState.LIVE else (0, 0)
+        sessions_before, bytes_before = unit.session.counted
         delta = Delta(
-            tenant=row.tenant,
-            sessions=row.is_new - is_removed,
-            stored_bytes=stored_bytes - row.stored_bytes + unit.file_bytes,
+            tenant=unit.session.tenant,
+            sessions=sessions - sessions_before,
+            stored_bytes=counted_bytes - bytes_before + unit.file_bytes,
             spent=tuple(unit.spent),
         )
-        self.deltas += (one for one in (delta, *unit.moved) if any(one[1:]) and not is_staging(one.tenant))
+        if any(delta[1:]):
+            self.deltas.append(delta)
 
     def _carry_out(self, unit: Unit, change: Change) -> None:
         db = unit.db
@@ -152,6 +145,8 @@ class CommitWriter:
                 put_turn(unit, change)
             case PutSession(value):
                 _put_session(unit, value)
+            case PublishSession() | RemoveSession():
+                _change_state(unit, change)
             case RemoveMessage(message_id):
                 remove_message(unit, message_id)
             case PutPermission() | PutQuestion():
@@ -166,8 +161,6 @@ class CommitWriter:
                 order_queue(unit, message_ids)
             case AddSpending(spending):
                 unit.spent.append(add_spending(db, spending))
-            case _:
-                _carry_out_staged(unit, change)
 
     def _change_path(self, unit: Unit, change: HideMessages | ShowMessages | SelectPath) -> None:
         db, session, sequence = unit.db, unit.session.id, unit.session.head_sequence + 1
@@ -185,35 +178,47 @@ class CommitWriter:
 
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
-    columns = "id, tenant, head_sequence, pruned_through, stored_bytes, branched_at, archived_at_us"
+    columns = "id, tenant, head_sequence, pruned_through, stored_bytes, branched_at, archived_at_us, state"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE session_id = ?", (commit.session_id,)).fetchone()
     new = next((one for one in commit.changes if _is_new(one)), None)
     if new is not None and row is not None:  # whoever has it
         raise IdTaken.of("session", commit.session_id)
     found = _begun(db, commit, new) if row is None else SessionRow(*row)
-    if staged_for(found.tenant) != commit.tenant:
+    if found.tenant != commit.tenant or found.state != commit.state:
         raise SessionNotFound(commit.session_id)
     return found
 
 
 def _is_new(change: Change) -> bool:
-    return isinstance(change, AdoptSession) or (isinstance(change, PutSession) and change.session.revision == 1)
+    return isinstance(change, PutSession) and change.session.revision == 1
 
 
 def _begun(db: sqlite3.Connection, commit: Commit, new: Change | None) -> SessionRow:
     """Stores the session that a commit begins with."""
-    if isinstance(new, AdoptSession):
-        return adopt(db, new)
     if not isinstance(new, PutSession):
         raise SessionNotFound(commit.session_id)
     session, tenant = new.session, new.session.tenant
+    archived_at_us = microseconds(session.archived_at) if session.archived_at else 0
+    columns = "session_id, tenant, body, updated_at_us, archived, archived_at_us"
     cursor = db.execute(
-        "INSERT INTO sessions (session_id, tenant, body, updated_at_us) VALUES (?, ?, ?, ?)",
-        (commit.session_id, tenant, session_text(session), microseconds(commit.at)),
+        f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            commit.session_id,
+            tenant,
+            session_text(session),
+            microseconds(commit.at),
+            archived_at_us > 0,
+            archived_at_us,
+        ),
     )
     row_id = cursor.lastrowid or 0
     list_session(db, row_id, session, tenant)
-    return SessionRow(row_id, tenant, 0, 0, 0, 0, is_new=True)
+    new_row = SessionRow(row_id, tenant, 0, 0, 0, 0, archived_at_us, is_new=True)
+    if commit.state is SessionState.LIVE:
+        return new_row
+    last = states.begin(db, row_id, tenant, commit.session_id)
+    pruned_through = max(last - 1, 0)
+    return new_row._replace(head_sequence=last, pruned_through=pruned_through, state=SessionState.IMPORTING)
 
 
 def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
@@ -225,24 +230,25 @@ def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
         raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
 
 
+def _change_state(unit: Unit, change: PublishSession | RemoveSession) -> None:
+    if isinstance(change, PublishSession):
+        states.publish(unit, change)
+    else:
+        states.remove(unit)
+
+
 def _store_file(unit: Unit, change: FileChange) -> None:
     if isinstance(change, PutFile):
         put_file(unit, change)
+        if unit.state is SessionState.IMPORTING:
+            states.keep_file(unit, change.sha256)
     else:
         use_upload(unit, change)
 
 
 def _updated_at(commit: Commit) -> datetime:
-    """Returns when the session has changed last: an adopted one may have done so before it came."""
-    return next((one.session.updated_at for one in commit.changes if isinstance(one, AdoptSession)), commit.at)
-
-
-def _carry_out_staged(unit: Unit, change: Change) -> None:
-    """Carries out what is about sessions that are stored in parts; `_session_row` has adopted them already."""
-    if isinstance(change, MoveFiles):
-        move_files(unit, change)
-    elif isinstance(change, DropStaged):
-        drop_some(unit, change)
+    """Returns when the session has changed last: an imported one may have done so before it came."""
+    return next((one.updated_at for one in commit.changes if isinstance(one, PublishSession)), commit.at)
 
 
 def _record_request(unit: Unit, change: RecordRequest) -> None:
@@ -258,7 +264,7 @@ _RECORD_REQUEST = (
     " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, subject, request_id) DO UPDATE SET"
     " session = excluded.session, fingerprint = excluded.fingerprint, receipt = excluded.receipt,"
     " before_sequence = excluded.before_sequence"
-    f" WHERE (SELECT substr(tenant, 1, 1) FROM sessions WHERE id = requests.session) = '{STAGING_MARK}'"
+    " WHERE requests.session NOT IN (SELECT id FROM live_sessions WHERE id = requests.session)"
 )
 
 

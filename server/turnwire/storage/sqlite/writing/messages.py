@@ -9,7 +9,6 @@ import msgspec
 from turnwire.domain.conversation.messages import Branch, File, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.texts import texts_of, without_texts
 from turnwire.domain.errors import IdTaken, StorageError
-from turnwire.domain.principal import is_staging, staged_for
 from turnwire.ports.codec import Codec, ShownPart
 from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
@@ -94,17 +93,7 @@ def remove_message(unit: Unit, message_id: str) -> None:
     files = files_of(unit.db, where, message_id, unit.session.id)
     _take_message_out(unit, message_id)
     unit.db.execute(f"DELETE FROM messages WHERE {where}", (message_id, unit.session.id))
-    _remove_unused(unit, files)
-
-
-def remove_session(unit: Unit) -> None:
-    """Removes the session with all that it has, and its events so far."""
-    files = files_of(unit.db, "messages.session = ?", unit.session.id)
-    rows = [row for (row,) in unit.db.execute("SELECT id FROM messages WHERE session = ?", (unit.session.id,))]
-    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.id, rows)
-    unit.db.execute("DELETE FROM sessions WHERE id = ?", (unit.session.id,))
-    unit.db.execute("DELETE FROM events WHERE session_id = ?", (unit.session_id,))
-    _remove_unused(unit, files)
+    unit.file_bytes -= remove_unused(unit.db, files)
 
 
 def put_file(unit: Unit, change: PutFile) -> None:
@@ -171,23 +160,19 @@ def _put_tool_call(unit: Unit, values: tuple[object, ...], part_id: str, call: T
         return
     db.execute("DELETE FROM part_files WHERE part = ?", (row,))
     db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
-    _remove_unused(unit, before - files)
+    unit.file_bytes -= remove_unused(db, before - files)
 
 
-def _remove_unused(unit: Unit, files: Iterable[int]) -> None:
-    """Removes the files among these that no message uses any more."""
-    for file in files:
-        removed = unit.db.execute(_REMOVE_UNUSED, (file,)).fetchone()
-        unit.file_bytes -= removed[0] if removed else 0
+def remove_unused(db: sqlite3.Connection, files: Iterable[int]) -> int:
+    """Removes the files among these that nothing uses any more. Returns their bytes."""
+    removed = (db.execute(_REMOVE_UNUSED, (file,)).fetchone() for file in files)
+    return sum(row[0] for row in removed if row)
 
 
 def _file_row(unit: Unit, sha256: str) -> int:
-    """Returns the row of a stored file; a session that is being stored may have files of its own or of its tenant."""
-    tenant = unit.session.tenant
+    """Returns the row of a file of the session's tenant."""
     query = "SELECT id FROM files WHERE tenant = ? AND sha256 = ?"
-    row = unit.db.execute(query, (tenant, sha256)).fetchone()
-    if row is None and is_staging(tenant):
-        row = unit.db.execute(query, (staged_for(tenant), sha256)).fetchone()
+    row = unit.db.execute(query, (unit.session.tenant, sha256)).fetchone()
     if row is None:
         raise StorageError(f"file {sha256} is not stored", {"sha256": sha256})
     return int(row[0])
@@ -209,7 +194,8 @@ _ASSIGNED: dict[str, Any] = {"previous_message_id": "", "alternative_count": 0, 
 
 _REMOVE_UNUSED = (
     "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
-    " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1) RETURNING length(content)"
+    " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1)"
+    " AND NOT EXISTS (SELECT 1 FROM imported_files WHERE file = ?1) RETURNING length(content)"
 )
 
 _PUT_PART = (

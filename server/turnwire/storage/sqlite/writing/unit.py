@@ -9,8 +9,7 @@ import msgspec
 
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.money import Consumption
-from turnwire.ports.commit import MarkArchived, Rewound
-from turnwire.storage.accounts import Delta
+from turnwire.ports.commit import MarkArchived, Rewound, SessionState
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -26,7 +25,13 @@ class SessionRow(NamedTuple):
     branched_at: int
     """The sequence of the last change of its path; 0 when there was none."""
     archived_at_us: int = 0
+    state: str = SessionState.LIVE
     is_new: bool = False
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """How many sessions it was in its tenant's account, and how many bytes."""
+        return (1, self.stored_bytes) if self.state == SessionState.LIVE and not self.is_new else (0, 0)
 
 
 @dataclass
@@ -47,12 +52,8 @@ class Unit:
     spent: list[tuple[date, Consumption]] = field(default_factory=list)
     previous: dict[str, str] = field(default_factory=dict)
     """The message before each message that was written, by its id; "" when there is none, or while it is queued."""
-    moved: list[Delta] = field(default_factory=list)
-    """What files that changed their owner change in the accounts of others than the session's tenant."""
-    is_gone: bool = False
-    """Whether the session's row was removed by a change."""
-    is_unfinished: bool = False
-    """Whether a change has left something for the next commit."""
+    state: SessionState = SessionState.LIVE
+    """That of the session after the changes so far."""
     rewound: Rewound | None = None
     """Which messages were hidden or brought back, or left and joined the path."""
     is_branched: bool = False

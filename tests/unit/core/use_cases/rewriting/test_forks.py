@@ -8,7 +8,6 @@ from turnwire.core.intake.inputs import SessionChange
 from turnwire.core.intake.once import NamedRequests
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
-from turnwire.core.use_cases.moving.staging import Staging
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import SessionNotFound
@@ -34,7 +33,7 @@ async def test_the_end_waits_for_a_copy_whose_caller_is_gone() -> None:
     store = _SlowStore()
     environment = make_environment(store)
     requests, reservations = NamedRequests(environment.store), Reservations(environment)
-    forks = SessionForks(environment, Turns(environment), requests, reservations, Staging(environment))
+    forks = SessionForks(environment, Turns(environment), requests, reservations)
     copying = asyncio.create_task(forks.fork(BUILT_IN, "ses_1", "", SessionChange()))
     await settled()
     copying.cancel()

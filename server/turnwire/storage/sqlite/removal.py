@@ -1,0 +1,72 @@
+"""Removing sessions: each is gone for all readers at once, and its rows go in small steps between commits."""
+
+import asyncio
+import sqlite3
+
+import aiosqlite
+
+from turnwire.ports.clock import utc_now
+from turnwire.ports.commit import Commit, RemoveSession, SessionState
+from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.reading.rows import DELETING
+from turnwire.storage.sqlite.steps import Steps
+from turnwire.storage.sqlite.writing.writer import GroupWriter
+
+PAUSE_SECONDS = 0.002
+"""Between steps; what waits to be written comes first anyway."""
+
+
+def give_up_imports(db: sqlite3.Connection) -> None:
+    """Lets everything go that an earlier run has stored in parts and not published."""
+    db.execute(
+        "UPDATE sessions SET state = 'deleting', head_sequence = pruned_through"
+        " WHERE state <> 'live' AND state = 'importing'"
+    )
+
+
+class Removal(Steps):
+    """The work that removes what commits have marked; see `states.remove`. Each step is a commit.
+
+    No order of steps, commits and crashes removes anything else.
+    """
+
+    def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection) -> None:
+        """Takes what carries the steps out, and the connection to look on for what is left."""
+        super().__init__(reading, lambda db: _next(db) is not None, PAUSE_SECONDS, "removal of sessions")
+        self._writer = writer
+        self._reading = reading
+        self._gone = asyncio.Event()
+        """Set, and made anew, when something was removed."""
+
+    async def settled(self) -> None:
+        """Returns when nothing is left of the sessions that are being removed now. Safe to cancel."""
+        waited_for: set[int] | None = None
+        while waited_for is None or waited_for:
+            gone = self._gone
+            left = await run(self._reading, lambda db: {row for (row,) in db.execute(f"SELECT id {DELETING}")})
+            waited_for = left if waited_for is None else left & waited_for
+            if waited_for:
+                self.wake()
+                await gone.wait()
+
+    async def _carry_out(self) -> bool:
+        """Carries out a step. Returns False when nothing is left to remove."""
+        found = await run(self._reading, _next)
+        if found is not None:
+            tenant, session_id = found
+            step = Commit(
+                tenant=tenant,
+                session_id=session_id,
+                state=SessionState.DELETING,
+                at=utc_now(),
+                changes=(RemoveSession(),),
+            )
+            await self._writer.commit(step)
+        self._gone.set()
+        self._gone = asyncio.Event()
+        return found is not None
+
+
+def _next(db: sqlite3.Connection) -> tuple[str, str] | None:
+    row: tuple[str, str] | None = db.execute(f"SELECT tenant, session_id {DELETING} ORDER BY id LIMIT 1").fetchone()
+    return row

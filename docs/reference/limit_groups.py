@@ -271,7 +271,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "core.tools.server_calls": {"MAX_NAME_CHARS": CUT},
         "core.tools.permission_requests": {"MAX_TITLE_CHARS": CUT, "MAX_ARGUMENTS_CHARS": "they are left out"},
-        "core.rooms.waiting": {
+        "core.waiting_calls": {
             "MAX_OPEN_OF_CALL": MODEL_READS,
             "MAX_OPEN_OF_SESSION": MODEL_READS,
             "MAX_OPEN_OF_TENANT": MODEL_READS,
@@ -337,8 +337,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.wire.supervisor": {"GRACE_SECONDS": "the program is killed"},
     },
     "Queues and turns": {
-        "core.rooms.beginnings": {
-            "MAX_BEGINNING_BYTES": "the turn waits; a request: `CONCURRENCY_LIMIT`",
+        "core.reads": {
+            "MAX_READ_BYTES": "the turn waits; a request: `CONCURRENCY_LIMIT`",
             "PATIENCE_SECONDS": "`CONCURRENCY_LIMIT`",
         },
         "core.turns.resuming": {"MAX_RESUMES": "the turn ends: `SERVER_RESTARTED`"},

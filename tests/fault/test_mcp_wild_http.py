@@ -16,7 +16,7 @@ from tests.support.clients.conversation import talk
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import calls_of, listed, ready, until
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.tools.mcp.places import Places
 from turnwire.tools.mcp.wire.http import bounded_client
 
@@ -309,7 +309,7 @@ async def test_chunks_of_a_byte_are_read_one_at_a_time() -> None:
     async with listening(Wild(chunks)) as port:
         address = f"http://127.0.0.1:{port}/mcp"
         async with (
-            bounded_client(address, {}, Places("wild", Room(1_000_000))) as client,
+            bounded_client(address, {}, Places("wild", FairSemaphore(1_000_000))) as client,
             client.stream("POST", address, json={"id": 1, "method": "tools/call"}) as response,
         ):
             pieces = [len(piece) async for piece in response.aiter_raw()]
@@ -331,7 +331,7 @@ async def test_nothing_comes_after_an_answer() -> None:
 
     async with listening(Wild(goes_on)) as port:
         address = f"http://127.0.0.1:{port}/mcp"
-        async with bounded_client(address, {}, Places("wild", Room(1_000_000))) as client:
+        async with bounded_client(address, {}, Places("wild", FairSemaphore(1_000_000))) as client:
             await client.post(address, json={"id": 1, "method": "tools/call"})
             has_ended.set()
             await is_gone.wait()

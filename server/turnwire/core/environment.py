@@ -7,16 +7,16 @@ from datetime import datetime
 from functools import cached_property
 
 from turnwire.core.keeping import KeptSessions
-from turnwire.core.rooms.beginnings import Beginnings
-from turnwire.core.rooms.waiting import OpenPermissions, OpenQuestions, WaitingCalls
+from turnwire.core.reads import ReadBudget
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
+from turnwire.core.waiting_calls import OpenPermissions, OpenQuestions, WaitingCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.ids import IdMaker
-from turnwire.domain.incremental.room import Room
 from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Commit, Committed
@@ -48,14 +48,14 @@ class Environment:
     """Both are of the turns that run, and shared by them."""
 
     @cached_property
-    def prompts(self) -> Room:
+    def prompts(self) -> FairSemaphore:
         """For prompts on their way to models."""
-        return Room(self.settings.limits.max_prompts_bytes)
+        return FairSemaphore(self.settings.limits.max_prompts_bytes)
 
     @cached_property
-    def beginnings(self) -> Beginnings:
+    def reads(self) -> ReadBudget:
         """For messages that wait or are to be answered, while the beginning of their turns or a change is stored."""
-        return Beginnings()
+        return ReadBudget()
 
     @cached_property
     def waiting_calls(self) -> WaitingCalls:
@@ -64,7 +64,7 @@ class Environment:
 
     def of_now(self) -> "Environment":
         """Returns one that keeps the present settings and providers, and shares all else: for a turn that begins."""
-        _ = self.prompts, self.beginnings, self.waiting_calls  # shared, so they must be there before the copy
+        _ = self.prompts, self.reads, self.waiting_calls  # shared, so they must be there before the copy
         return copy(self)
 
     def forget_calls(self, turn_id: str) -> None:

@@ -11,7 +11,7 @@ from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import Message, Text
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import StreamItem
 
@@ -65,7 +65,7 @@ class World:
 
     async def run(self) -> TurnEnded:
         """Runs the whole turn and stores its end."""
-        work = await TurnRun(self.environment, self.turn).run(Room(1))
+        work = await TurnRun(self.environment, self.turn).run(FairSemaphore(1))
         assert work is not None
         await self.environment.commit(self.turn.tenant, "ses_1", work, self.environment.clock())
         return work.events[-1].kind  # type: ignore[return-value]

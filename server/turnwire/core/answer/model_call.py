@@ -12,13 +12,13 @@ from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.preparing import prepare_request
 from turnwire.core.answer.retries import delay_before_retry, may_fall_back, note_long_wait
-from turnwire.core.answer.slots import Slot
 from turnwire.core.environment import Environment
 from turnwire.core.spans.chat import ChatSpan
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, UnknownModel
+from turnwire.domain.fair_semaphore import Lease
 from turnwire.ports.commit import Committed
 from turnwire.ports.provider import PreparedRequest, Provider, ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
@@ -34,7 +34,7 @@ class ModelCall:
         stream: MessageStream,
         journal: StepJournal,
         *,
-        slot: Slot,
+        slot: Lease,
         publish: Callable[[RetryScheduled], None],
         on_output: Callable[[], None],
     ) -> None:
@@ -105,9 +105,9 @@ class ModelCall:
                 self._report(model, attempt, failure, delay=delay)
                 self.pending_notice = await self._tell(failure, attempt, delay, model, announced)
                 try:
-                    self._slot.leave()  # another call may run while this one waits
+                    self._slot.release()  # another call may run while this one waits
                     await asyncio.sleep(delay.total_seconds())
-                    await self._slot.take()
+                    await self._slot.acquire(1)
                 finally:
                     self.pending_notice = None
             is_last = failure is None or not may_fall_back(failure) or index + 1 == len(models)

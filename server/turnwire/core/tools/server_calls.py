@@ -10,7 +10,6 @@ import structlog
 from msgspec import Struct
 
 from turnwire.core.actor import Actor, Decision, Done, Now
-from turnwire.core.answer.slots import Slot
 from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import reference_to
@@ -26,7 +25,7 @@ from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.questions import QuestionReply
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore, Lease
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import PutFile, PutMessage
 from turnwire.ports.telemetry.observer import ToolCallEnd
@@ -151,7 +150,8 @@ class ServerCalls:
         self._environment = environment
         self._actor = actor
         self._turn = turn
-        self._slots = Room(environment.settings.limits.max_parallel_tool_calls)
+        max_calls = environment.settings.limits.max_parallel_tool_calls
+        self._slots = FairSemaphore(max_calls, tenant_limit=max_calls)
         self._logs: dict[int, tuple[str, ...]] = {}
         self._unsaved_logs: set[int] = set()
         self._is_over = False
@@ -210,7 +210,7 @@ class ServerCalls:
             return
         await self._environment.tools.wait_discovered()
         resumption = await self._questions.resumption(index) if is_paused else None
-        async with Slot(self._slots, self._turn.tenant) as slot:
+        async with self._slots.held(self._turn.tenant, 1) as slot:
             if resumption is None:
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
                 await asyncio.shield(self._actor.ask(StartCall(index)))
@@ -227,7 +227,7 @@ class ServerCalls:
             return server_result(outcome, *limits)
         return await asyncio.to_thread(server_result, outcome, *limits)
 
-    async def _call(self, call: ToolUse, index: int, slot: Slot, resumption: ToolResumption | None) -> ToolOutcome:
+    async def _call(self, call: ToolUse, index: int, slot: Lease, resumption: ToolResumption | None) -> ToolOutcome:
         environment, loop = self._environment, asyncio.get_running_loop()
         started_at = loop.time()
         with server_tool_span(environment.tracer, call) as span:
@@ -238,22 +238,22 @@ class ServerCalls:
         environment.observer.tool_call_ended(ended)
         return outcome
 
-    async def _outcome(self, call: ToolUse, index: int, slot: Slot, resumption: ToolResumption | None) -> ToolOutcome:
+    async def _outcome(self, call: ToolUse, index: int, slot: Lease, resumption: ToolResumption | None) -> ToolOutcome:
         """Calls the tool, again after each pause. Each pause has questions, of which a call may ask only some."""
         log, ask, tools = partial(self._log, index), partial(self._ask, index, slot), self._environment.tools
         while True:
             outcome = await tools.call(call.name, call.input_json or "{}", log, ask, resumption)
             if not isinstance(outcome, ToolPause):
                 return outcome
-            slot.leave()
+            slot.release()
             try:
                 resumption = await self._questions.pause(index, outcome)
             except QuestionRefused as refused:
                 return ToolOutcome(output=f"the tool asked a question that cannot be asked: {refused}", is_error=True)
-            await slot.take()
+            await slot.acquire(1)
 
-    async def _ask(self, index: int, slot: Slot, question: NewQuestion) -> QuestionReply:
-        slot.leave()  # for good: a call that goes on must not wait for another one
+    async def _ask(self, index: int, slot: Lease, question: NewQuestion) -> QuestionReply:
+        slot.release()  # for good: a call that goes on must not wait for another one
         return await self._questions.ask(index, question)
 
     async def _end(self, index: int, result: CallResult) -> None:

@@ -34,7 +34,7 @@ from turnwire.domain.errors import (
     TooManyTurns,
     TurnInProgress,
 )
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.commit import Committed, MarkArchived, NewEvent, PutMessage, PutTurn
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
 
@@ -65,7 +65,7 @@ class SessionTurns:
         environment: Environment,
         tenant: str,
         session_id: str,
-        slots: Room,
+        slots: FairSemaphore,
         forget: Callable[[str], None],
         *,
         on_ended: Callable[[Turn], None],
@@ -90,7 +90,7 @@ class SessionTurns:
         self._stopping = asyncio.Event()
         self._uncancelled = Uncancelled()
         self.queue = SessionQueue()
-        self._waiting = WaitingPlaces(environment.store, self.queue, self._stopping, environment.beginnings)
+        self._waiting = WaitingPlaces(environment.store, self.queue, self._stopping, environment.reads)
         self.changes = QueueChanges(
             environment, tenant, session_id, self.queue, self._aim_of, interrupt=self._interrupt
         )

@@ -41,7 +41,7 @@ from turnwire.domain.errors import (
     TurnInProgress,
     TurnNotRunning,
 )
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.commit import Committed
 from turnwire.ports.store import TenantStore
 
@@ -61,7 +61,8 @@ class Turns:
         self._tenants: dict[str, dict[str, SessionTurns]] = {}
         self._deleting: Counter[str] = Counter()
         self._uncancelled = Uncancelled()
-        self._slots = Room(environment.settings.limits.max_running_turns)
+        max_running = environment.settings.limits.max_running_turns
+        self._slots = FairSemaphore(max_running, tenant_limit=max_running)
         self._is_closing = False
         self._on_ended: Callable[[Turn], None] = lambda _: None
 

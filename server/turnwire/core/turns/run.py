@@ -13,7 +13,6 @@ from functools import partial
 import msgspec
 import structlog
 
-from turnwire.core.answer.slots import Slot
 from turnwire.core.computing import compute
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending.closing import Ending, end_turn
@@ -34,7 +33,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, QuotaExceeded
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore, Lease
 
 log = structlog.get_logger()
 
@@ -87,7 +86,7 @@ class TurnRun:
         self.ended = asyncio.Event()
         """Set by the owner once the turn's end is durable, or once the owner gave up storing it."""
 
-    async def run(self, slots: Room) -> Work | None:
+    async def run(self, slots: FairSemaphore) -> Work | None:
         """Runs the turn to its end; one of `slots` is held while a model is asked.
 
         Never raises. Returns the work that ends the turn, which the caller must commit; None when it was suspended and
@@ -188,7 +187,7 @@ class TurnRun:
         if self._phase is not None:
             await self._phase.flush()
 
-    async def _steps(self, slots: Room) -> Ending:
+    async def _steps(self, slots: FairSemaphore) -> Ending:
         """Runs step after step. Returns the end of the turn; the end of the last step is not stored yet."""
         limits = self._environment.settings.limits
         max_steps = min(self.turn.options.max_steps or limits.max_steps, limits.max_steps)
@@ -202,9 +201,8 @@ class TurnRun:
                 return ending
             if exceeded := self._exceeded_quota():
                 return Ending(FinishReason.BUDGET, Failure.of(exceeded))
-            async with Slot(
-                slots, self.turn.tenant
-            ) as slot:  # no slot while waiting for tools: a person may have to answer
+            # no slot while waiting for tools: a person may have to answer
+            async with slots.held(self.turn.tenant, 1) as slot:
                 self._end = await self._ask(slot)
 
     def _exceeded_quota(self) -> QuotaExceeded | None:
@@ -225,7 +223,7 @@ class TurnRun:
         self._phase = self._end = None
         return await compute(partial(self._repetitions.add, step), [step])
 
-    async def _ask(self, slot: Slot) -> StepEnd:
+    async def _ask(self, slot: Lease) -> StepEnd:
         """Asks the model for the next step, which has the messages that joined the turn.
 
         None joins a step that an earlier process began, for its message has its place already, or one that continues a

@@ -15,7 +15,6 @@ from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
-from turnwire.core.answer.slots import Slot
 from turnwire.core.computing import compute
 from turnwire.core.context.next_request import StepRequest, StepRequests
 from turnwire.core.ending.closing import close_message, settle_calls
@@ -43,6 +42,7 @@ from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderContextFull
+from turnwire.domain.fair_semaphore import Lease
 from turnwire.ports.commit import Committed, NewEvent, PutMessage
 from turnwire.ports.provider import ProviderRequest
 
@@ -154,7 +154,7 @@ class Step:
         """Returns one part of the message with the content received so far; None when the id is another message's."""
         return self._stream.part(index) if self._stream.message_id == message_id else None
 
-    async def run(self, slot: Slot, requests: StepRequests) -> StepEnd:
+    async def run(self, slot: Lease, requests: StepRequests) -> StepEnd:
         """Returns the end of the step, which is not stored yet. Cancelling this ends the HTTP request at once.
 
         Args:

@@ -106,7 +106,7 @@ class ToolResults:
             call_ids = frozenset(result.call_id for result in results if result.call_id and not result.tool_call_id)
             reads = self._environment.store.of(principal.tenant)
             sizes = await reads.caller_sizes(message.session_id, part_ids, call_ids)
-            async with self._environment.beginnings.to_read(principal.tenant, sum(sizes.values())):
+            async with self._environment.reads.to_read(principal.tenant, sum(sizes.values())):
                 reads = self._environment.store.of(principal.tenant)
                 callers = await reads.callers(message.session_id, sizes) if sizes else ()
                 ended = [stored for stored in callers if stored.turn_id not in changing]

@@ -13,7 +13,7 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import RecordRequest
@@ -42,7 +42,7 @@ class Uploads:
         self._reservations = reservations
         self._uncancelled = Uncancelled()
         self._completing: dict[tuple[str, str], asyncio.Task[Upload]] = {}
-        self._digests = Room(MAX_DIGESTS)
+        self._digests = FairSemaphore(MAX_DIGESTS, tenant_limit=MAX_DIGESTS)
         """Of uploads, each of which counts as one. Tenants have turns."""
 
     async def create(self, principal: Principal, new: NewUpload) -> Upload:
@@ -162,7 +162,7 @@ class Uploads:
 
     async def _complete(self, upload: Upload) -> Upload:
         digest = hashlib.sha256()
-        async with self._digests.held(upload.tenant):
+        async with self._digests.held(upload.tenant, 1):
             async for piece in self._store.pieces(upload.tenant, upload.upload_id):
                 await asyncio.to_thread(digest.update, piece)
         return await asyncio.shield(self._store.complete(upload.tenant, upload.upload_id, digest.hexdigest()))

@@ -5,7 +5,7 @@ Who has no place reads no further, so that the server waits with what it sends.
 
 from collections.abc import Mapping
 
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.tools.mcp.wire.sizes import MAX_MESSAGE_BYTES
 
 ALWAYS_BYTES = 32 * 1024
@@ -13,33 +13,26 @@ ALWAYS_BYTES = 32 * 1024
 
 
 class Places:
-    """The places of one server: all servers share a room, of which one has half at most."""
+    """The places of one server: all servers share a budget, of which one has half at most."""
 
-    def __init__(self, server: str, room: Room) -> None:
-        """Takes the name of the server, and the room of all."""
+    def __init__(self, server: str, messages: FairSemaphore) -> None:
+        """Takes the name of the server, and the budget of all."""
         self._server = server
-        self._room = room
-        self._own = Room(max(1, room.max_bytes // 2))
+        self._messages = messages
 
     async def take(self, size: int) -> int:
         """Returns when there is a place for so many bytes. Safe to cancel.
 
         Returns:
-            What `leave` gets: a message for which there is never enough room has the largest place.
+            What `leave` gets: a message for which there is never enough memory has the largest place.
         """
-        size = min(size, self._own.max_bytes)
-        await self._own.take("", size)
-        try:
-            await self._room.take(self._server, size)
-        except BaseException:
-            self._own.change(-size)
-            raise
+        size = min(size, max(1, self._messages.limit // 2))
+        await self._messages.acquire(self._server, size)
         return size
 
     def leave(self, size: int) -> None:
         """Gives up a place."""
-        self._room.change(-size)
-        self._own.change(-size)
+        self._messages.release(self._server, size)
 
 
 class Place:

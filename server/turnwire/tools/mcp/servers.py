@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.limits import Limits
 from turnwire.ports.tools import Ask, ServerTool, ToolOutcome, ToolPause, ToolResumption, ToolSource, no_such_tool
 from turnwire.tools.mcp.connection import InThread, McpConnection
@@ -32,9 +32,10 @@ class McpServers:
         in_thread: Runs on a thread what imports the SDK.
         limits: The usual ones if left out.
         """
-        room = Room((limits or Limits()).max_tool_messages_bytes)
+        max_bytes = (limits or Limits()).max_tool_messages_bytes
+        messages = FairSemaphore(max_bytes, tenant_limit=max(1, max_bytes // 2))
         self._connections = {
-            name: McpConnection(name, settings, environ, Places(name, room), backoff=backoff, in_thread=in_thread)
+            name: McpConnection(name, settings, environ, Places(name, messages), backoff=backoff, in_thread=in_thread)
             for name, settings in sorted(servers.items())
         }
 

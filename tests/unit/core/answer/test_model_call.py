@@ -15,7 +15,7 @@ from turnwire.core.settings import Retries
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus, ModelRef
 from turnwire.domain.errors import ProviderRefusedRequest, ProviderStreamCut, ProviderUnavailable
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta, UsageReported
 
@@ -37,7 +37,7 @@ async def test_each_attempt_is_reported_with_what_follows_it() -> None:
     """A retry after its wait, then a fallback at once, then the answer."""
     observer = RecordingObserver()
     run = _run(observer, [DOWN], [DOWN], [TextDelta(0, "here"), STOP], fallback_models=(OTHER,))
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     await elapse(timedelta(seconds=2))
     await running
     assert [
@@ -62,7 +62,7 @@ async def test_each_attempt_is_reported_with_what_follows_it() -> None:
 async def test_a_call_that_is_not_tried_again_is_reported_so(answer: Sequence[StreamItem | Exception]) -> None:
     """Though fallback models are configured: another request would fail as well, or text would be joined."""
     observer = RecordingObserver()
-    await _run(observer, answer, fallback_models=(OTHER,)).run(Room(1))
+    await _run(observer, answer, fallback_models=(OTHER,)).run(FairSemaphore(1))
     [call] = observer.model_calls
     assert (call.failure, call.retry_delay, call.fallback) == (answer[-1], None, None)
 
@@ -80,7 +80,7 @@ async def test_times_are_those_of_the_loop() -> None:
 
     store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
     run = TurnRun(make_environment(store, FakeProviders(Slow([])), observer=observer), make_turn())
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     await elapse(timedelta(seconds=3))
     begins.set()
     await elapse(timedelta(seconds=4))
@@ -96,7 +96,7 @@ async def test_every_answer_is_reported_once_with_its_usage() -> None:
     """One that was stopped too, though its attempt is no failure of the provider."""
     observer, usage = RecordingObserver(), Usage(input_tokens=3, output_tokens=4)
     run = _run(observer, [UsageReported(usage), TextDelta(0, "so far"), None])
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     await settled()
     run.stop(Ending(FinishReason.ABORTED))
     await running
@@ -113,7 +113,7 @@ async def test_deltas_cost_no_report() -> None:
     reported = []
     for words in (1, 1000):
         observer = RecordingObserver()
-        await _run(observer, [*(TextDelta(0, "word ") for _ in range(words)), STOP]).run(Room(1))
+        await _run(observer, [*(TextDelta(0, "word ") for _ in range(words)), STOP]).run(FairSemaphore(1))
         reported.append({name: len(kept) for name, kept in vars(observer).items() if isinstance(kept, list)})
     assert reported[0] == reported[1]
     assert reported[1]["model_calls"] == 1

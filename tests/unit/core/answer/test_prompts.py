@@ -14,7 +14,6 @@ from tests.support.fakes.domain_values import make_message, make_session, make_t
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core import computing
 from turnwire.core.answer.prompts import ALWAYS_BYTES, PromptPlace
-from turnwire.core.answer.slots import Slot
 from turnwire.core.context.draft import Draft
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending.closing import Ending
@@ -23,7 +22,7 @@ from turnwire.core.settings import Retries
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import Compaction, FinishReason, Message, MessageType
 from turnwire.domain.errors import ConversationTooLarge, ProviderUnavailable
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, StepFinished, StreamItem, TextDelta
 
 LONG = "a" * (2 * ALWAYS_BYTES)
@@ -62,7 +61,7 @@ def _raise(error: Exception) -> StreamItem:
 def _environment(provider: FakeProvider, text: str = LONG, store: FakeStore | None = None) -> Environment:
     store = store or FakeStore(conversation=(make_message("msg_user", text),), sessions_by_id={"ses_1": make_session()})
     environment = make_environment(store, FakeProviders(provider), settings={"retries": Retries(max_retries=1)})
-    environment.prompts.max_bytes = int(1.5 * len(LONG))
+    environment.prompts.limit = int(1.5 * len(LONG))
     return environment
 
 
@@ -75,56 +74,56 @@ async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:
     """Once the provider has read it: neither its place nor the request in any form."""
     before, provider = len(_requests()), _Reading()
     environment = _environment(provider)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
-    assert len(LONG) < environment.prompts.held_bytes < 1.1 * len(LONG)
+    assert len(LONG) < environment.prompts.in_use < 1.1 * len(LONG)
     provider.reads.set()
     await settled()
-    assert (environment.prompts.held_bytes, len(_requests()) - before) == (0, 0)
+    assert (environment.prompts.in_use, len(_requests()) - before) == (0, 0)
     provider.answers.set()
     await running
 
 
 async def test_a_prompt_that_nobody_read_gives_up_its_place() -> None:
     """Whatever ends its call; its slot stays with who took it, and others find both."""
-    room, slots = Room(4 * ALWAYS_BYTES), Room(1)
+    room, slots = FairSemaphore(4 * ALWAYS_BYTES), FairSemaphore(1)
     place = PromptPlace(room, "acme")
-    async with Slot(slots, "acme") as slot:
+    async with slots.held("acme", 1) as slot:
         with pytest.raises(ZeroDivisionError), place.beside(slot):
             await place.take(3 * ALWAYS_BYTES)
-            assert (room.held_bytes, slots.held_bytes) == (3 * ALWAYS_BYTES, 1)
+            assert (room.in_use, slots.in_use) == (3 * ALWAYS_BYTES, 1)
             await place.take(2 * ALWAYS_BYTES)
-            assert (room.held_bytes, slots.held_bytes) == (2 * ALWAYS_BYTES, 1)
+            assert (room.in_use, slots.in_use) == (2 * ALWAYS_BYTES, 1)
             raise ZeroDivisionError
-        assert (room.held_bytes, slots.held_bytes) == (0, 1)
-        assert room.has_room(room.max_bytes)
+        assert (room.in_use, slots.in_use) == (0, 1)
+        assert room.try_acquire("acme", room.limit)
         waiting = asyncio.create_task(place.take(2 * ALWAYS_BYTES))
         await settled()
-        assert not waiting.done() and slots.held_bytes == 1
-        room.change(-room.max_bytes)
+        assert not waiting.done() and slots.in_use == 1
+        room.release("acme", room.limit)
         await waiting
-        assert (room.held_bytes, slots.held_bytes) == (2 * ALWAYS_BYTES, 1)
+        assert (room.in_use, slots.in_use) == (2 * ALWAYS_BYTES, 1)
         with pytest.raises(ConversationTooLarge):
-            await place.take(room.max_bytes + 1)
-        await place.take(room.max_bytes)
+            await place.take(room.limit + 1)
+        await place.take(room.limit)
         place.shrink(ALWAYS_BYTES + 1)
-        assert room.held_bytes == ALWAYS_BYTES + 1
-        place.shrink(room.max_bytes)
-        assert room.held_bytes == ALWAYS_BYTES + 1
-        assert place.fits(room.max_bytes) and not place.fits(room.max_bytes + 1)
+        assert room.in_use == ALWAYS_BYTES + 1
+        place.shrink(room.limit)
+        assert room.in_use == ALWAYS_BYTES + 1
+        assert place.fits(room.limit) and not place.fits(room.limit + 1)
         place.shrink(ALWAYS_BYTES)
-        assert room.held_bytes == 0
-    assert slots.held_bytes == 0
+        assert room.in_use == 0
+    assert slots.in_use == 0
 
 
 async def test_a_turn_waits_for_its_place_and_holds_up_no_small_one() -> None:
     """It leaves its slot to others meanwhile, and is asked when the first prompt was read."""
-    provider, slots = _Reading(), Room(2)
+    provider, slots = _Reading(), FairSemaphore(2)
     environment = _environment(provider)
     runs = [TurnRun(environment, make_turn(turn_id)) for turn_id in ("trn_1", "trn_2", "trn_3")]
     running = [asyncio.create_task(run.run(slots)) for run in runs]
     await settled()
-    assert (provider.asked, slots.held_bytes) == (1, 1)
+    assert (provider.asked, slots.in_use) == (1, 1)
     small = TurnRun(_beside(environment), make_turn("trn_4"))
     running.append(asyncio.create_task(small.run(slots)))
     await settled()
@@ -133,7 +132,7 @@ async def test_a_turn_waits_for_its_place_and_holds_up_no_small_one() -> None:
     provider.reads.set()
     provider.answers.set()
     await asyncio.gather(*running)
-    assert (provider.asked, environment.prompts.held_bytes) == (3, 0)
+    assert (provider.asked, environment.prompts.in_use) == (3, 0)
 
 
 def _beside(environment: Environment) -> Environment:
@@ -147,27 +146,27 @@ async def test_another_attempt_takes_a_place_anew() -> None:
     """Its request is made again from what is stored; between the attempts there is none."""
     provider = _Reading()
     environment = _environment(provider)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
     provider.reads.set()
     provider.fails.set()
     await settled()
-    assert (provider.asked, environment.prompts.held_bytes) == (1, 0)
+    assert (provider.asked, environment.prompts.in_use) == (1, 0)
     provider.reads.clear()
     provider.fails.clear()
     await elapse(timedelta(minutes=1))
     assert provider.asked == 2
-    assert environment.prompts.held_bytes > len(LONG)
+    assert environment.prompts.in_use > len(LONG)
     provider.reads.set()
     provider.answers.set()
     await running
-    assert environment.prompts.held_bytes == 0
+    assert environment.prompts.in_use == 0
 
 
 async def test_a_prompt_that_never_fits_ends_its_turn() -> None:
     """It names the limit, and no model is asked."""
     provider = _Reading()
     environment = _environment(provider, LONG * 2)
-    work = await TurnRun(environment, make_turn()).run(Room(1))
+    work = await TurnRun(environment, make_turn()).run(FairSemaphore(1))
     assert provider.asked == 0
     assert "limits.max_prompts_bytes" in repr(work)
 
@@ -201,14 +200,14 @@ async def test_no_conversation_is_read_before_its_prompt_has_a_place() -> None:
     object.__setattr__(slow, "prompts", environment.prompts)
     runs = [TurnRun(slow, make_turn("trn_slow"))]
     runs += [TurnRun(environment, make_turn(f"trn_{n}")) for n in range(3)]
-    running = [asyncio.create_task(run.run(Room(4))) for run in runs]
+    running = [asyncio.create_task(run.run(FairSemaphore(4))) for run in runs]
     await settled()
     assert (provider.asked, store.reads) == (1, 1)
     tools.discovered.set()
     provider.reads.set()
     provider.answers.set()
     await asyncio.gather(*running)
-    assert (provider.asked, store.reads, environment.prompts.held_bytes) == (4, 4, 0)
+    assert (provider.asked, store.reads, environment.prompts.in_use) == (4, 4, 0)
 
 
 def _counting(text: str) -> _Counting:
@@ -222,7 +221,7 @@ async def test_a_prompt_that_has_grown_is_measured_again(is_read: bool) -> None:
     environment = _environment(provider, store=store)
     held = environment.prompts
     if not is_read:
-        assert held.has_room(len(LONG))
+        assert held.try_acquire("other", len(LONG))
     grown = (*store.conversation, make_message("msg_more", LONG))
 
     async def history(session_id: str) -> tuple[Message, ...]:
@@ -231,13 +230,13 @@ async def test_a_prompt_that_has_grown_is_measured_again(is_read: bool) -> None:
 
     if is_read:
         store.history = history  # type: ignore[method-assign]
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
     if not is_read:
         store.conversation = grown
-        held.change(-len(LONG))
+        held.release("other", len(LONG))
     work = await running
-    assert (provider.asked, held.held_bytes) == (0, 0)
+    assert (provider.asked, held.in_use) == (0, 0)
     assert "limits.max_prompts_bytes" in repr(work)
 
 
@@ -246,8 +245,8 @@ async def test_a_prompt_that_has_grown_waits_for_a_larger_place() -> None:
     before, provider, store = len(_requests()), _Reading(), _counting(LONG)
     environment = _environment(provider, store=store)
     held = environment.prompts
-    held.max_bytes = int(3.5 * len(LONG))
-    assert held.has_room(2 * len(LONG))
+    held.limit = int(3.5 * len(LONG))
+    assert held.try_acquire("other", 2 * len(LONG))
     grown = (*store.conversation, make_message("msg_more", LONG))
 
     async def history(session_id: str) -> tuple[Message, ...]:
@@ -255,14 +254,14 @@ async def test_a_prompt_that_has_grown_waits_for_a_larger_place() -> None:
         return grown
 
     store.history = history  # type: ignore[method-assign]
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
-    assert (provider.asked, held.held_bytes, len(_requests()) - before) == (0, 2 * len(LONG), 0)
-    held.change(-2 * len(LONG))
+    assert (provider.asked, held.in_use, len(_requests()) - before) == (0, 2 * len(LONG), 0)
+    held.release("other", 2 * len(LONG))
     provider.reads.set()
     provider.answers.set()
     await running
-    assert (provider.asked, held.held_bytes) == (1, 0)
+    assert (provider.asked, held.in_use) == (1, 0)
 
 
 async def test_a_conversation_over_the_limit_is_read_alone_when_its_prompt_is_short() -> None:
@@ -275,13 +274,13 @@ async def test_a_conversation_over_the_limit_is_read_alone_when_its_prompt_is_sh
     store.conversation = (make_message("msg_old", LONG * 2), summary, *store.conversation)
     provider = _Reading()
     environment = _environment(provider, store=store)
-    assert environment.prompts.has_room(1)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(Room(1)))
+    assert environment.prompts.try_acquire("other", 1)
+    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
     assert (provider.asked, store.reads) == (0, 0)
-    environment.prompts.change(-1)
+    environment.prompts.release("other", 1)
     await settled()
-    assert (provider.asked, store.reads, environment.prompts.held_bytes) == (1, 1, 0)
+    assert (provider.asked, store.reads, environment.prompts.in_use) == (1, 1, 0)
     provider.reads.set()
     provider.answers.set()
     await running

@@ -18,7 +18,7 @@ from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import File, FinishReason, MessageType, ModelRef
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable, UnknownModel
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.commit import PutTurn
 
 
@@ -65,7 +65,7 @@ async def test_large_settings_are_read_again_for_each_request() -> None:
         made = (await world.requests.again()).request
         assert (made.system, made.tools) == (turn.system, turn.tools)
     assert (await world.requests.toolbox()).definitions == turn.tools
-    work = await run.run(Room(1))
+    work = await run.run(FairSemaphore(1))
     assert work is not None
     [end] = [change for change in work.changes if isinstance(change, PutTurn)]
     assert (end.turn.finish_reason, end.keeps_settings) == (FinishReason.STOP, True)
@@ -78,11 +78,11 @@ async def test_large_settings_have_a_place_before_they_are_read() -> None:
     world = World(window=None, turn=turn)
     world.store.unfinished = (turn,)
     limit = world.environment.settings.limits.max_prompts_bytes
-    await world.environment.prompts.take("", limit - 2**20)
+    await world.environment.prompts.acquire("", limit - 2**20)
     asking = asyncio.create_task(world.requests.next())
     await settled()
     assert not asking.done()
-    world.environment.prompts.change(-(2**20))
+    world.environment.prompts.release("", 2**20)
     assert (await asking).request.system == turn.system
 
 
@@ -173,7 +173,7 @@ async def test_a_turn_whose_model_is_gone_says_so() -> None:
 
     world = World()
     environment = dataclasses.replace(world.environment, providers=Providers())
-    work = await TurnRun(environment, world.turn).run(Room(1))
+    work = await TurnRun(environment, world.turn).run(FairSemaphore(1))
     assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)

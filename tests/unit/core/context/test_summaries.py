@@ -13,7 +13,7 @@ from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import File, FinishReason, ModelRef
 from turnwire.domain.errors import ProviderContextFull, ProviderUnavailable
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import AddSpending, Change
 from turnwire.ports.provider import StepFinished, StreamItem, TextDelta, UsageReported
@@ -69,7 +69,7 @@ async def test_a_stopped_summary_stores_no_message() -> None:
     """And what it used until then counts."""
     world = World((UsageReported(USAGE), TextDelta(0, "half a"), None))
     run = TurnRun(world.environment, world.turn)
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     await world.provider.waiting.wait()
     run.stop(Ending(FinishReason.ABORTED))
     work = await running

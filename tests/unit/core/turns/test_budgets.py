@@ -11,7 +11,7 @@ from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import GenerationOptions
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import PICO_USD, Consumption, Usage
 from turnwire.ports.store import Spent
@@ -96,7 +96,7 @@ async def test_a_session_without_means_asks_no_model() -> None:
         spent_so_far=Spent(Usage(input_tokens=10), None),
     )
     provider = ScriptedProvider(says("never"))
-    work = await TurnRun(make_environment(store, FakeProviders(provider)), make_turn()).run(Room(1))
+    work = await TurnRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
     assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)

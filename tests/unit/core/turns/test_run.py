@@ -17,7 +17,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionChoice
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable, StorageError
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Committed, PutMessage
 from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
@@ -41,7 +41,7 @@ def _ended(work: Work) -> TurnEnded:
 async def test_an_answer_in_order_ends_the_turn() -> None:
     """Its usage and cost are the turn's."""
     run, provider = _run(TextDelta(0, "hello"), PartEnded(0), UsageReported(USAGE), STOP)
-    work = await run.run(Room(1))
+    work = await run.run(FairSemaphore(1))
     assert outcome(_ended(work)) == {
         "finish_reason": FinishReason.STOP,
         "usage": USAGE,
@@ -56,7 +56,7 @@ async def test_an_answer_that_comes_whole_is_two_commits() -> None:
     """One adds its message, the other ends the part, the message and the turn; each commit costs as much as a send."""
     provider = FakeProvider((TextDelta(0, "hello"), PartEnded(0), STOP))
     store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
-    work = await TurnRun(make_environment(store, FakeProviders(provider)), make_turn()).run(Room(1))
+    work = await TurnRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
     assert [type(event.kind) for commit in store.commits for event in commit.events] == [MessageAdded]
     assert work is not None
     assert [type(event.kind) for event in work.events] == [PartFinished, MessageFinished, TurnEnded]
@@ -74,7 +74,7 @@ async def test_an_answer_that_comes_whole_is_two_commits() -> None:
 async def test_whatever_is_raised_ends_the_turn_once(error: Exception, reason: FinishReason, failure: Failure) -> None:
     """The text so far is kept; a bug tells nothing of itself."""
     run, _ = _run(TextDelta(0, "so far"), error)
-    work = await run.run(Room(1))
+    work = await run.run(FairSemaphore(1))
     ended = _ended(work).turn
     assert (ended.finish_reason, ended.failure, ended.steps) == (reason, failure, 1)
     assert sum(isinstance(event.kind, TurnEnded) for event in work.events) == 1
@@ -88,7 +88,7 @@ async def test_whatever_is_raised_ends_the_turn_once(error: Exception, reason: F
 async def test_a_stopped_turn_keeps_text_usage_and_cost() -> None:
     """What an aborted step used is paid all the same, so it counts."""
     run, provider = _run(UsageReported(USAGE), TextDelta(0, "so far"), None)
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     await provider.waiting.wait()
     run.stop(Ending(FinishReason.ABORTED))
     work = await running
@@ -106,7 +106,7 @@ async def test_a_stopped_turn_keeps_text_usage_and_cost() -> None:
 async def test_a_stop_that_comes_behind_the_answer_changes_nothing() -> None:
     """The answer is complete, and so is the turn."""
     run, _ = _run(TextDelta(0, "hello"), PartEnded(0), STOP)
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     await asyncio.sleep(0)
     assert run._task is not None
     run._task.add_done_callback(lambda _: run.stop(Ending(FinishReason.ABORTED)))
@@ -117,7 +117,7 @@ async def test_a_turn_that_is_stopped_before_it_runs_asks_nobody() -> None:
     """It ends without a step."""
     run, provider = _run(STOP)
     run.stop(Ending(FinishReason.ABORTED))
-    assert outcome(_ended(await run.run(Room(1)))) == {"finish_reason": FinishReason.ABORTED}
+    assert outcome(_ended(await run.run(FairSemaphore(1)))) == {"finish_reason": FinishReason.ABORTED}
     assert provider.requests == []
 
 
@@ -127,7 +127,7 @@ async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_op
     begun = make_answer("msg_2", status=MessageStatus.STREAMING)
     run = TurnRun(make_environment(), make_turn(), ResumePoint((step,), begun))
     run.stop(Ending(FinishReason.ABORTED))
-    work = await run.run(Room(1))
+    work = await run.run(FairSemaphore(1))
     assert work is not None
     assert _ended(work).turn.steps == 2
     [closed] = [change.message for change in work.changes if isinstance(change, PutMessage)]
@@ -137,7 +137,7 @@ async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_op
 async def test_a_step_that_is_over_stays_without_its_content() -> None:
     """A turn has up to fifty, of which each may have what its provider sealed, and large results."""
     run, _ = _run(TextDelta(0, "x" * 1000), StepFinished(FinishReason.PAUSED, "pause_turn"))
-    await run.run(Room(1))
+    await run.run(FairSemaphore(1))
     assert [step.parts for step in run._settled] == [()] * 10
     assert {step.finish_reason for step in run._settled} == {FinishReason.PAUSED}
 
@@ -145,7 +145,7 @@ async def test_a_step_that_is_over_stays_without_its_content() -> None:
 async def test_a_paused_turn_goes_on_by_itself() -> None:
     """Up to the limit of pauses."""
     run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))
-    assert _ended(await run.run(Room(1))).turn.finish_reason is FinishReason.PAUSED
+    assert _ended(await run.run(FairSemaphore(1))).turn.finish_reason is FinishReason.PAUSED
     assert len(provider.requests) == 11
 
 
@@ -155,7 +155,7 @@ async def test_the_next_step_waits_until_a_pause_is_stored(is_lost: bool) -> Non
     store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
     provider = FakeProvider((TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")))
     run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn())
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
         for future in store.futures:
             future.done() or future.set_result(Committed(0, 1))
@@ -181,7 +181,7 @@ async def test_an_answer_has_its_place_once_it_is_stored() -> None:
     store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
     provider = FakeProvider((TextDelta(0, "so far"), None))
     run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn())
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     await settled()
     assert run.open_message() is None
     [change] = [change for commit in store.commits for change in commit.changes if isinstance(change, PutMessage)]
@@ -206,7 +206,7 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     rules = (PermissionRule("look", PermissionAction.ASK),)
     environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
     run = TurnRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
         for future in store.futures:
             future.done() or future.set_result(Committed(0, 1))
@@ -233,7 +233,7 @@ async def test_permission_requests_count_until_their_step_has_ended() -> None:
     environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
     turn = make_turn(tools=(ToolDefinition("look", "", "{}"),))
     run = TurnRun(environment, turn)
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     while not run.open_permissions:
         await settled()
     assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 999
@@ -253,7 +253,7 @@ async def test_readers_see_no_call_to_run_before_the_end_of_its_step_is_stored()
     provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
     environment = make_environment(store, FakeProviders(provider))
     run = TurnRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
-    running = asyncio.create_task(run.run(Room(1)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
     while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
         for future in store.futures:
             future.done() or future.set_result(Committed(0, 1))
@@ -286,7 +286,7 @@ async def _joins(*items: StreamItem | Exception | None, resume: ResumePoint | No
         times.append(len(provider.requests))
 
     run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn(), resume, take_in)
-    await run.run(Room(1))
+    await run.run(FairSemaphore(1))
     assert not run.takes_messages
     return times
 

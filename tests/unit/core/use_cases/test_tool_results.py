@@ -72,16 +72,16 @@ async def test_messages_that_get_results_have_a_place_in_memory() -> None:
     answer = make_answer("msg_1", "x" * 5_000, make_part(1, CALL))
     store = FakeStore(conversation=(answer,), sessions_by_id={"ses_1": make_session()})
     environment = make_environment(store)
-    results, room = ToolResults(environment, Turns(environment)), environment.beginnings
-    await room.take("other", room.max_bytes)
+    results, room = ToolResults(environment, Turns(environment)), environment.reads
+    await room.acquire("other", room.limit)
 
     async def fold() -> int:
         async with results.folding(BUILT_IN, APPENDED, NOW):
-            return room.held_bytes
+            return room.in_use
 
     folding = asyncio.create_task(fold())
     await settled()
     assert not folding.done()
-    room.change(-room.max_bytes)
+    room.release("other", room.limit)
     assert await folding >= 5_000
-    assert room.held_bytes == 0
+    assert room.in_use == 0

@@ -11,7 +11,7 @@ from mcp.client import session, streamable_http
 from mcp_types import CallToolResult, ListToolsResult, Tool
 
 from tests.support.fakes.loop import elapse, settled
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.tools import SourceState, ToolOutcome
 from turnwire.tools.mcp import connection as mcp_connection
 from turnwire.tools.mcp import tool_list
@@ -61,7 +61,7 @@ async def test_the_limit_of_tools_counts_all_pages(
 
     monkeypatch.setattr(tool_list, "MAX_TOOLS", 5)
     monkeypatch.setattr(McpConnection, "_connected", connected)
-    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", Room(1)))
+    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", FairSemaphore(1)))
     connection.start()
     await settled()
     assert connection.source.state is SourceState.READY
@@ -108,7 +108,7 @@ async def test_a_connection_with_many_calls_that_did_not_end_is_made_anew(monkey
 
     monkeypatch.setattr(mcp_connection, "_MAX_TIMEOUTS", 3)
     monkeypatch.setattr(McpConnection, "_connected", connected)
-    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", Room(1)))
+    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", FairSemaphore(1)))
     connection.start()
     await settled()
     late = "the tool did not answer within 60 seconds"

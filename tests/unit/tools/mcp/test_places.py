@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.support.fakes.loop import settled
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.tools.mcp.places import ALWAYS_BYTES, Place, Places
 
 LARGE = 1_000_000
@@ -16,7 +16,7 @@ def _place(places: Places, *, is_kept: bool = True) -> Place:
 
 async def test_a_large_message_waits_for_its_place() -> None:
     """Small ones do not; it goes on when one before it has left."""
-    places = Places("a", Room(4 * LARGE))
+    places = Places("a", FairSemaphore(4 * LARGE, tenant_limit=2 * LARGE))
     first, second, third = (_place(places) for _ in range(3))
     await first.take(ALWAYS_BYTES + 1)
     await second.take(ALWAYS_BYTES + 1)
@@ -30,20 +30,20 @@ async def test_a_large_message_waits_for_its_place() -> None:
 
 async def test_one_server_has_half_of_the_room() -> None:
     """The other half is there for the others, whatever it holds."""
-    room = Room(4 * LARGE)
+    room = FairSemaphore(4 * LARGE, tenant_limit=2 * LARGE)
     wild, other = Places("wild", room), Places("other", room)
     held = [_place(wild) for _ in range(3)]
     tasks = [asyncio.create_task(place.take(LARGE)) for place in held]
     await settled()
     assert [task.done() for task in tasks] == [True, True, False]
     await _place(other).take(LARGE)
-    assert room.held_bytes == 3 * LARGE
+    assert room.in_use == 3 * LARGE
     tasks[2].cancel()
 
 
 async def test_who_is_cancelled_while_it_waits_holds_nothing() -> None:
     """Neither of its own room nor of that of all."""
-    room = Room(2 * LARGE)
+    room = FairSemaphore(2 * LARGE)
     places, others = Places("a", room), Places("b", room)
     await _place(others).take(LARGE)
     await _place(Places("c", room)).take(LARGE)
@@ -51,15 +51,15 @@ async def test_who_is_cancelled_while_it_waits_holds_nothing() -> None:
     await settled()
     task.cancel()
     await settled()
-    assert room.held_bytes == 2 * LARGE
-    room.change(-LARGE)
+    assert room.in_use == 2 * LARGE
+    room.release("other", LARGE)
     await _place(places).take(LARGE)
 
 
 async def test_a_place_without_a_call_ends_with_its_message() -> None:
     """A stream of the server's own goes on for days."""
-    room = Room(2 * LARGE)
+    room = FairSemaphore(2 * LARGE)
     place = _place(Places("a", room), is_kept=False)
     await place.take(LARGE)
     await place.take(0)
-    assert room.held_bytes == 0
+    assert room.in_use == 0

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from turnwire.core.actor import Actor, Decision, Done, Now
 from turnwire.core.environment import Environment
-from turnwire.core.rooms.waiting import MAX_OPEN_OF_CALL, QUESTION_BYTES
 from turnwire.core.tools.open_calls import AskedQuestion, OpenCalls
 from turnwire.core.tools.questions.forms import problem_of_question
 from turnwire.core.tools.questions.work import (
@@ -24,6 +23,7 @@ from turnwire.core.tools.questions.work import (
     opening_work,
     other_answer,
 )
+from turnwire.core.waiting_calls import MAX_OPEN_OF_CALL, QUESTION_BYTES
 from turnwire.core.work import Work
 from turnwire.domain.conversation.questions import (
     HeldQuestion,

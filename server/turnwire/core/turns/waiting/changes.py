@@ -215,13 +215,15 @@ class QueueChanges:
     @contextlib.asynccontextmanager
     async def _all_of(self, places: list[Place]) -> AsyncIterator[list[Place]]:
         """Has the first places whole, as many as fit into memory together. Raises TooManyTurns: there is no room."""
-        room, store = self._environment.beginnings, self._environment.store
+        reads, store = self._environment.reads, self._environment.store
 
         async def fill(place: Place) -> None:
             await place.fill(store)
 
         try:
-            async with whole_places(places, fill, room, max_bytes=MAX_JOINING_BYTES, take=room.take_soon) as wholes:
+            async with whole_places(
+                places, fill, reads, max_bytes=MAX_JOINING_BYTES, acquire=reads.acquire_soon
+            ) as wholes:
                 yield wholes
         finally:  # also when one of them could not be read
             for place in places:

@@ -12,7 +12,7 @@ from turnwire.core.turns.waiting.whole import whole_places
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import MessageNotFound, NotFound, StorageError
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.ports.store import Store
@@ -26,17 +26,17 @@ log = structlog.get_logger()
 class WaitingPlaces:
     """Reads what the places of a queue leave out, when it is needed."""
 
-    def __init__(self, store: Store, queue: SessionQueue, stopping: asyncio.Event, room: Room) -> None:
+    def __init__(self, store: Store, queue: SessionQueue, stopping: asyncio.Event, reads: FairSemaphore) -> None:
         """Args:
         store: Where the messages are.
         queue: The queue of one session.
         stopping: Set when nothing is to start any more.
-        room: That of all sessions; see `Environment.beginnings`.
+        reads: That of all sessions; see `Environment.reads`.
         """
         self._store = store
         self._queue = queue
         self._stopping = stopping
-        self._room = room
+        self._reads = reads
 
     async def take_first(self) -> Place | None:
         """Takes the next place out of the queue, with its whole turn and without its message.
@@ -60,7 +60,7 @@ class WaitingPlaces:
 
         Yields False when its message is gone or cannot be read, and once nothing is to start any more.
         """
-        async with whole_places([place], self._fill_to_begin, self._room):
+        async with whole_places([place], self._fill_to_begin, self._reads):
             yield not self._stopping.is_set() and not place.is_outline
 
     async def _fill_to_begin(self, place: Place) -> None:

@@ -4,56 +4,56 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from turnwire.core.turns.waiting.places import Place
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 
 
 @contextlib.asynccontextmanager
 async def whole_places(
     places: Iterable[Place],
     fill: Callable[[Place], Awaitable[object]],
-    room: Room,
+    reads: FairSemaphore,
     *,
     max_bytes: int = 0,
-    take: Callable[[str, int], Awaitable[None]] | None = None,
+    acquire: Callable[[str, int], Awaitable[None]] | None = None,
 ) -> AsyncIterator[list[Place]]:
-    """Reads the first places of one session, and has room for what they are meanwhile.
+    """Reads the first places of one session, and has memory for them meanwhile.
 
-    It waits for room for the first one alone. Each further one comes only when there is room at once: two that wait for
-    more while they have some would wait for each other.
+    It waits for memory for the first one alone. Each further one comes only when it can be had at once: two that wait
+    for more while they have some would wait for each other.
 
     Args:
         places: The places; at least one.
         fill: Reads what a place leaves out.
-        room: That of all sessions; see `Environment.beginnings`.
+        reads: The budget of all sessions; see `Environment.reads`.
         max_bytes: The place that passes it is the last one.
-        take: How to wait for room; None as `Room.take` does.
+        acquire: How to wait for memory; None as `FairSemaphore.acquire` does.
     """
     wholes = list[Place]()
-    held_bytes = 0
+    held_bytes, tenant = 0, ""
     try:
         for place in places:
-            size = _needed_bytes(place, room)
+            size, tenant = _needed_bytes(place, reads), place.turn.tenant
             if not wholes:
-                await (take or room.take)(place.turn.tenant, size)
-            elif held_bytes > max_bytes or not room.has_room(size):
+                await (acquire or reads.acquire)(tenant, size)
+            elif held_bytes > max_bytes or not reads.try_acquire(tenant, size):
                 break
             held_bytes += size
             place.is_held = True
             wholes.append(place)
             await fill(place)
-            more = _needed_bytes(place, room) - size
-            room.change(more)
+            more = _needed_bytes(place, reads) - size
+            reads.adjust(tenant, more)
             held_bytes += more
         yield wholes
     finally:
-        room.change(-held_bytes)
+        reads.release(tenant, held_bytes)
         for place in wholes:
             place.is_held = False
 
 
-def _needed_bytes(place: Place, room: Room) -> int:
-    """Returns the room for a place. A message that is answered again is read beside, so its place tells nothing."""
+def _needed_bytes(place: Place, reads: FairSemaphore) -> int:
+    """Returns the memory for a place. A message that is answered again is read beside, so its place tells nothing."""
     size = place.size_bytes if place.is_outline else place.held_bytes
     if size is None or place.turn.regenerates:
-        return room.max_bytes // 2
-    return min(size, room.max_bytes)
+        return reads.limit // 2
+    return min(size, reads.limit)

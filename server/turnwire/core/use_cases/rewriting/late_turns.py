@@ -95,7 +95,7 @@ class LateTurns:
         session = await environment.session(principal, session_id)
         await check_tools(environment, principal.tenant, answer.tools, "settings.tools")
         store = environment.store.of(principal.tenant)
-        async with environment.beginnings.for_question(store, principal.tenant, session_id, message_id):
+        async with environment.reads.for_question(store, principal.tenant, session_id, message_id):
             for _ in range(MAX_ATTEMPTS):
                 question = await store.question(session_id, message_id)
                 is_question = question.message.type is MessageType.USER

@@ -100,7 +100,7 @@ class Regenerations:
             readable, limits = readable_files(environment, session), environment.settings.limits
             contents = await load_contents(asked.parts, readable, limits, answer.size_bytes, "new_parts")
         store = environment.store.of(tenant)
-        async with environment.beginnings.for_question(store, tenant, asked.session_id, asked.message_id):
+        async with environment.reads.for_question(store, tenant, asked.session_id, asked.message_id):
             return await self._regenerate(principal, session, asked, answer, contents)
 
     async def _regenerate(

@@ -118,7 +118,7 @@ class Titles:
         """Returns what the model reads; "" when there is nothing. The messages that it is of may be large."""
         store = self._environment.store.of(turn.tenant)
         session_id, message_id = turn.session_id, turn.user_message_id
-        async with self._environment.beginnings.for_question(store, turn.tenant, session_id, message_id):
+        async with self._environment.reads.for_question(store, turn.tenant, session_id, message_id):
             asked = await store.question(session_id, message_id)
             return request_of(asked.message, asked.behind, self._environment.settings.titles.max_input_characters)
 

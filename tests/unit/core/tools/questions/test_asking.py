@@ -8,12 +8,12 @@ import pytest
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.rooms.waiting import MAX_OPEN_OF_CALL
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.questions import asking
 from turnwire.core.tools.questions.asking import MAX_QUESTIONS_OF_CALL
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall
+from turnwire.core.waiting_calls import MAX_OPEN_OF_CALL
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked, ToolCallUpdated
 from turnwire.domain.conversation.messages import ToolUse

@@ -11,8 +11,8 @@ import pytest
 from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.loop import settled
 from tests.support.fakes.waiting import make_place, names
+from turnwire.core import reads
 from turnwire.core.intake.contents import Contents
-from turnwire.core.rooms import beginnings
 from turnwire.core.turns.waiting import changes
 from turnwire.core.turns.waiting.changes import MessageEdit, QueueChanges
 from turnwire.core.turns.waiting.places import Place
@@ -242,7 +242,7 @@ async def test_messages_that_cannot_be_read_hold_nothing_of_others() -> None:
         world.wait(make_large_place(name))
     world.store.waiting = world.store.waiting[:1]
     await world.changes.join("trn_1", lambda: True)
-    assert (names(world.queue), world.environment.beginnings.held_bytes) == ("s1 s2", 0)
+    assert (names(world.queue), world.environment.reads.in_use) == ("s1 s2", 0)
     assert held_bytes(world.queue) < 2000
 
 
@@ -316,31 +316,31 @@ async def test_only_so_much_is_read_for_changes_of_all_sessions() -> None:
     for change in changing:
         world = World()
         world.wait(make_large_place("s1", is_late=True))
-        room = world.environment.beginnings
-        await room.take("other", room.max_bytes - 4_000_000)
+        room = world.environment.reads
+        await room.acquire("other", room.limit - 4_000_000)
         running = asyncio.create_task(change(world))
         await settled()
         assert held_bytes(world.queue) < 1000
         assert world.store.commits == []
-        room.change(4_000_000 - room.max_bytes)
+        room.release("other", room.limit - 4_000_000)
         await settled()
-        assert room.held_bytes > 3_000_000
+        assert room.in_use > 3_000_000
         world.succeed()
         await running
-        assert room.held_bytes == 0
+        assert room.in_use == 0
 
 
 async def test_a_change_does_not_wait_for_ever_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk those that have room may keep it."""
-    monkeypatch.setattr(beginnings, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(reads, "PATIENCE_SECONDS", 0.0)
     world = World("s1", "q2")
-    room = world.environment.beginnings
-    await room.take("other", room.max_bytes)
+    room = world.environment.reads
+    await room.acquire("other", room.limit)
     with pytest.raises(TooManyTurns) as refused:
         await world.edit("q2", "new words")
-    assert refused.value.metadata["limit"] == "MAX_BEGINNING_BYTES"
+    assert refused.value.metadata["limit"] == "MAX_READ_BYTES"
     await world.changes.join("trn_1", lambda: True)
-    assert (names(world.queue), world.store.commits, room.held_bytes) == ("s1 q2", [], room.max_bytes)
+    assert (names(world.queue), world.store.commits, room.in_use) == ("s1 q2", [], room.limit)
 
 
 async def test_messages_that_were_just_stored_join_whole() -> None:

@@ -11,7 +11,7 @@ from tests.support.fakes.waiting import make_place
 from turnwire.core.turns.waiting.places import Place
 from turnwire.core.turns.waiting.queue import SessionQueue
 from turnwire.core.turns.waiting.taking import WaitingPlaces
-from turnwire.domain.incremental.room import Room
+from turnwire.domain.fair_semaphore import FairSemaphore
 
 
 class World:
@@ -21,7 +21,7 @@ class World:
         """Takes the texts of the messages, which are their names."""
         self.store = FakeStore()
         self.stopping = asyncio.Event()
-        self.room = Room(100)
+        self.room = FairSemaphore(100)
         self.begun: list[str] = []
         self._go = dict[str, asyncio.Event]()
         wholes = [make_place(name) for name in messages]
@@ -71,7 +71,7 @@ async def test_messages_that_are_large_together_are_read_one_after_the_other(of_
             world.end(name)
     await asyncio.gather(*beginning)
     assert world.begun == names
-    assert world.room.held_bytes == 0
+    assert world.room.in_use == 0
 
 
 async def test_one_that_is_larger_than_the_room_begins_alone() -> None:
@@ -85,7 +85,7 @@ async def test_one_that_is_larger_than_the_room_begins_alone() -> None:
     assert world.begun == ["a" * 200, "b"]
     world.end("b")
     await asyncio.gather(*beginning)
-    assert world.room.held_bytes == 0
+    assert world.room.in_use == 0
 
 
 async def test_tools_and_system_prompts_count() -> None:
@@ -101,7 +101,7 @@ async def test_tools_and_system_prompts_count() -> None:
     await settled()
     world.end("b")
     await asyncio.gather(*beginning)
-    assert world.room.held_bytes == 0
+    assert world.room.in_use == 0
     whole = make_place("a")
     whole.turn = msgspec.structs.replace(whole.turn, system="x" * 1000)
     whole.empty()
@@ -123,4 +123,4 @@ async def test_nothing_is_read_any_more_once_the_server_stops() -> None:
     with pytest.raises(AssertionError):
         await waiting
     assert second.is_outline
-    assert world.room.held_bytes == 0
+    assert world.room.in_use == 0

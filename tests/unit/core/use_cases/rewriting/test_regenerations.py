@@ -41,7 +41,7 @@ async def test_a_request_has_no_room_while_its_tools_are_checked(monkeypatch: py
     )
     regenerating = asyncio.create_task(regenerations.regenerate(BUILT_IN, asked, answer))
     await settled()
-    assert environment.beginnings.held_bytes == 0
+    assert environment.reads.in_use == 0
     is_checked.set()
     with pytest.raises(InvalidRequest):
         await regenerating

@@ -17,23 +17,23 @@ from opencode.turn.turn_service_pb2 import (
 )
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, refused, session_of, text
 from tests.support.servers.running import connect, running_server
-from turnwire.core.rooms import beginnings
-from turnwire.core.rooms.beginnings import Beginnings
+from turnwire.core import reads
+from turnwire.core.reads import ReadBudget
 
 LONG = "words " * 50_000
 
 
 async def test_without_room_nothing_is_read_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is named; what reads no message needs no room."""
-    rooms = list[Beginnings]()
-    made = Beginnings.__init__
+    rooms = list[ReadBudget]()
+    made = ReadBudget.__init__
 
-    def note(room: Beginnings) -> None:
+    def note(room: ReadBudget) -> None:
         made(room)
         rooms.append(room)
 
-    monkeypatch.setattr(Beginnings, "__init__", note)
-    monkeypatch.setattr(beginnings, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(ReadBudget, "__init__", note)
+    monkeypatch.setattr(reads, "PATIENCE_SECONDS", 0.0)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         running = await client.messages.SendMessage(ask(FOREVER))
         ids = {"session_id": running.session_id}
@@ -42,7 +42,7 @@ async def test_without_room_nothing_is_read_or_changed(tmp_path: Path, monkeypat
         append = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[text(LONG)])
         other = await client.messages.AppendMessage(append)
         [room] = rooms
-        await room.take("other", room.max_bytes)
+        await room.acquire("other", room.limit)
         before = (await session_of(client, running.session_id)).head_sequence
         calls = (
             client.turns.EditQueuedMessage(
@@ -53,14 +53,14 @@ async def test_without_room_nothing_is_read_or_changed(tmp_path: Path, monkeypat
         )
         for call in calls:
             refusal = await refused(call)
-            assert (refusal.reason, refusal.metadata["limit"]) == ("CONCURRENCY_LIMIT", "MAX_BEGINNING_BYTES")
+            assert (refusal.reason, refusal.metadata["limit"]) == ("CONCURRENCY_LIMIT", "MAX_READ_BYTES")
         assert (await session_of(client, running.session_id)).head_sequence == before
         await client.turns.RemoveQueuedMessage(RemoveQueuedMessageRequest(**ids, message_id=waiting[1].message_id))
-        room.change(-room.max_bytes)
+        room.release("other", room.limit)
         edit = EditQueuedMessageRequest(**ids, message_id=waiting[0].message_id, busy_policy=BUSY_POLICY_STEER)
         edited = await client.turns.EditQueuedMessage(edit)
         assert edited.message == (await messages_of(client, running.session_id))[-1]
         assert edited.message.parts[0].text.text == LONG
         assert edited.revision == (await client.turns.ListQueue(ListQueueRequest(**ids))).revision
         await asyncio.gather(*(client.turns.EditQueuedMessage(edit) for _ in range(3)))
-        assert room.held_bytes == 0
+        assert room.in_use == 0

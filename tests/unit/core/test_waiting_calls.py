@@ -7,11 +7,11 @@ import pytest
 from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
 from tests.support.fakes.domain_values import make_answer, make_part, make_turn
 from turnwire.core.environment import Environment
-from turnwire.core.rooms.waiting import ALWAYS_BYTES, CALL_BYTES, WaitingCalls
 from turnwire.core.settings import PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions
 from turnwire.core.tools.results import CallResult
+from turnwire.core.waiting_calls import ALWAYS_BYTES, CALL_BYTES, WaitingCalls
 from turnwire.domain.conversation.messages import ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.errors import MemoryShort, StorageBusy

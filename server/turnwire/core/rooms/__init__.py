@@ -1,1 +1,0 @@
-"""Room in memory that turns and requests of all sessions share."""

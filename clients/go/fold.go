@@ -34,6 +34,7 @@ func (c *Conversation) apply(event *pb.SessionEvent) {
 func (c *Conversation) applyToMessage(event *pb.SessionEvent) bool {
 	switch kind := event.GetKind().(type) {
 	case *pb.SessionEvent_MessageAdded:
+		c.setTitle(kind.MessageAdded.GetSessionTitle())
 		if message := kind.MessageAdded.GetMessage(); c.held[message.GetMessageId()] == nil {
 			c.add(message)
 		}
@@ -251,6 +252,14 @@ func (c *Conversation) cut(change *pb.ConversationChanged) {
 
 func (c *Conversation) setSession(session *pb.SessionInfo) {
 	c.session, c.status = session, session.GetStatus()
+}
+
+// setTitle gives the session the title that a message brought; "" keeps the one that it has.
+func (c *Conversation) setTitle(title string) {
+	if title != "" && c.session != nil {
+		c.session = shallow(c.session)
+		c.session.Title, c.session.TitleFromMessage = title, true
+	}
 }
 
 func (c *Conversation) ask(permission *pb.PermissionRequest) {

@@ -420,6 +420,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.wire.requests.sessions": {"MAX_LISTED_LABELS": INVALID},
         "core.use_cases.searching.searches": {"MAX_FILTERED": INVALID},
         "domain.searching.queries": {"MAX_QUERY_CHARACTERS": INVALID, "MAX_QUERY_WORDS": INVALID},
+        "domain.conversation.titles": {"MAX_FIRST_WORDS_CHARACTERS": CUT},
         "domain.searching.words": {"MAX_WORD_CHARACTERS": CUT},
         "domain.searching.content": {"MAX_SEARCHED_CHARACTERS": "the rest is not found"},
         "domain.searching.hits": {"MAX_RANKED": LEFT_OUT, "MAX_CANDIDATES": LEFT_OUT},

@@ -209,7 +209,7 @@ async def test_send_and_stream(screen: Terminal, other: Client) -> None:
     await screen.shows("● Assistant offline/echo")
     shown = await screen.shows(lambda now: now.count("One two 世界 and the end.") == 1 and " out" in now)
     assert "**One** two 世界" in shown, "what a person typed is shown as it was typed"
-    assert "Untitled" in shown
+    assert "**One** two 世界 and the end." in shown.splitlines()[0], "the session has the words as its title"
     screen.press("C-d")
     await screen.shows("ended 0")
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support.fakes.domain_values import NOW, later, make_session, removing
+from tests.support.fakes.domain_values import NOW, adding, later, make_message, make_session, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.domain.conversation.events import SessionUpdated, SessionView
-from turnwire.domain.conversation.sessions import Session, SessionFilter, SessionOrder
+from turnwire.domain.conversation.sessions import Session, SessionFilter, SessionOrder, begun, first_words_of
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.text import folded
-from turnwire.ports.commit import Commit, MarkArchived, NewEvent, PutSession
+from turnwire.ports.commit import Change, Commit, MarkArchived, NewEvent, NoteFirstWords, PutSession
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.listing import pages, queries
 
@@ -45,9 +45,11 @@ async def _fill(opened: OpenedStore, count: int, chance: random.Random) -> dict[
             created_at=later(chance.randrange(50)),
         )
         at = later(100 + chance.randrange(50))
-        changes: list[PutSession | MarkArchived] = [PutSession(session)]
+        changes: list[Change] = [PutSession(session)]
         if chance.random() < 0.4:
             changes.append(MarkArchived(True))
+        if words := chance.choice(TITLES):
+            changes.append(NoteFirstWords("msg_1", words))
         await opened.store.commit(Commit(session_id=session_id, at=at, changes=tuple(changes)))
         if chance.random() < 0.3:
             session = msgspec.structs.replace(session, title=chance.choice(TITLES), labels={"k": "x"}, revision=2)
@@ -56,8 +58,8 @@ async def _fill(opened: OpenedStore, count: int, chance: random.Random) -> dict[
         if chance.random() < 0.1:
             await opened.store.commit(removing(session_id))
             continue
-        archived_at = later(100) if len(changes) > 1 else None
-        kept[session_id] = msgspec.structs.replace(session, updated_at=at, archived_at=archived_at)
+        archived_at = later(100) if MarkArchived(True) in changes else None
+        kept[session_id] = begun(msgspec.structs.replace(session, updated_at=at, archived_at=archived_at), words)
     return kept
 
 
@@ -70,10 +72,10 @@ def _expected(sessions: dict[str, Session], wanted: SessionFilter) -> list[str]:
         and (wanted.directory is None or wanted.directory == session.directory)
         and wanted.labels.items() <= session.labels.items()
         and (wanted.updated_since is None or session.updated_at >= wanted.updated_since)
-        and folded(wanted.title_text) in folded(session.title)
+        and folded(wanted.title_text) in folded(session.shown_title)
     ]
     if wanted.order is SessionOrder.TITLE:
-        return [one.session_id for one in sorted(found, key=lambda one: (folded(one.title), one.session_id))]
+        return [one.session_id for one in sorted(found, key=lambda one: (folded(one.shown_title), one.session_id))]
     field = "updated_at" if wanted.order is SessionOrder.UPDATED else "created_at"
     found.sort(key=lambda one: (getattr(one, field), one.session_id), reverse=True)
     return [one.session_id for one in found]
@@ -211,3 +213,40 @@ async def test_a_mark_is_told_once_and_survives_settings(opened: OpenedStore) ->
     assert opened.published[-1].event.kind.view.session.archived_at == later(5)  # type: ignore[union-attr]
     stored = await opened.store.of("default").session("ses_1")
     assert (stored.title, stored.archived_at, stored.revision) == ("Mine", later(5), 2)
+
+
+async def test_first_words_are_noted_once_and_survive_settings(opened: OpenedStore) -> None:
+    """A second note does nothing; a change of settings neither loses them nor tells a session without them."""
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(make_session()),)))
+    store = opened.store.of("default")
+    assert (await store.cached_session("ses_1")).shown_title == ""
+    for number, words in enumerate(("Plans", "More"), 1):
+        message = make_message(f"msg_{number}", words)
+        await opened.store.commit(adding(message, NOW, (), NoteFirstWords(message.message_id, words)))
+    told = [stored.event.kind.session_title for stored in opened.published]  # type: ignore[union-attr]
+    assert told == ["Plans", ""]
+    session = await store.cached_session("ses_1")
+    assert (session.title, session.shown_title) == ("", "Plans")
+    for title, revision, shown in (("Mine", 2, "Mine"), ("", 3, "Plans")):
+        changed = make_session(title=title, revision=revision)
+        event = NewEvent(SessionUpdated(SessionView(changed)))
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(changed),), events=(event,)))
+        assert opened.published[-1].event.kind.view.session.shown_title == shown  # type: ignore[union-attr]
+        assert (await store.session("ses_1")).shown_title == shown
+        assert await _listed(opened, SessionFilter(title_text=shown), 10) == ["ses_1"]
+
+
+async def test_words_of_a_titled_session_are_noted_without_being_told(opened: OpenedStore) -> None:
+    """They are the title as soon as the one that was set is unset; a new session may have them from the start."""
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutSession(make_session(title="Mine")),)))
+    copy = begun(make_session("ses_2"), "Copied")
+    await opened.store.commit(Commit(session_id="ses_2", at=NOW, changes=(PutSession(copy),)))
+    message = make_message("msg_1", "Words")
+    await opened.store.commit(adding(message, NOW, (), NoteFirstWords("msg_1", "Words")))
+    assert [stored.event.kind.session_title for stored in opened.published] == [""]  # type: ignore[union-attr]
+    store = opened.store.of("default")
+    assert (await store.session("ses_1")).shown_title == "Mine"
+    assert first_words_of(await store.session("ses_1")) == "Words"
+    assert (await store.session("ses_2")).shown_title == "Copied"
+    with closing(sqlite3.connect(opened.path)) as db:
+        assert db.execute("SELECT count(*) FROM sessions WHERE body LIKE '%first_words%'").fetchone() == (0,)

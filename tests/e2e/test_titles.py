@@ -167,7 +167,7 @@ async def test_a_model_that_fails_leaves_no_title(
         while not here.calls():
             await asyncio.sleep(0.01)
         await talk(here.client, "And again", accepted.session_id, model=MODEL)
-        assert (await session_of(here.client, accepted.session_id)).title == ""
+        assert (await session_of(here.client, accepted.session_id)).settings.title == ""
         assert len(here.calls()) == 1
 
 
@@ -197,12 +197,12 @@ async def test_titles_are_off_unless_they_are_wanted(tmp_path: Path) -> None:
             accepted = await talk(client, "Hello", model=MODEL)
             await talk(client, "Hello", accepted.session_id, model=MODEL)
             assert len(provider.requests) == 2
-            assert (await session_of(client, accepted.session_id)).title == ""
+            assert (await session_of(client, accepted.session_id)).settings.title == ""
     offline = "[titles]\nenabled = true\n"
     async with running_server(tmp_path, offline) as server, connect(server.address) as client:
         accepted = await talk(client, "Hello")
         await talk(client, "Hello", accepted.session_id)
-        assert (await session_of(client, accepted.session_id)).title == ""
+        assert (await session_of(client, accepted.session_id)).settings.title == ""
 
 
 async def test_a_kill_leaves_a_title_or_none(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_kill_leaves_a_title_or_none(tmp_path: Path) -> None:
             await server.kill()
         blocked = False
         async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            assert (await session_of(client, accepted.session_id)).title == ""
+            assert (await session_of(client, accepted.session_id)).settings.title == ""
             later = await client.messages.SendMessage(ask("Again", accepted.session_id, model=MODEL))
             await turn_ended(client, later)
             here = World(client, provider)

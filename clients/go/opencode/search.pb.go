@@ -271,7 +271,7 @@ type SearchHit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session of the message.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The title of the session; "" for none.
+	// The title of the session, as in SessionInfo; "" for none.
 	SessionTitle string `protobuf:"bytes,2,opt,name=session_title,json=sessionTitle,proto3" json:"session_title,omitempty"`
 	// The message.
 	MessageId string `protobuf:"bytes,3,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`

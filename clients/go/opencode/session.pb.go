@@ -193,7 +193,8 @@ type SessionInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique id.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Title to show to people; "" when nobody set one.
+	// Title to show to people: the one in settings or, while that is empty, the first words of the session's first message
+	// of type USER that has words, or else the name of its file: one line of at most 60 characters. "" when there is neither.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// Working directory, where relative paths of file parts start: an absolute path on the server's machine, or "" for
 	// none. It was below a folder that the server may read when it was set.
@@ -221,9 +222,11 @@ type SessionInfo struct {
 	// When it was archived. Absent when it is not. See ArchiveSession.
 	ArchiveTime *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=archive_time,json=archiveTime,proto3" json:"archive_time,omitempty"`
 	// Where it came from, when it was forked or imported. Absent otherwise.
-	Origin        *SessionOrigin `protobuf:"bytes,25,opt,name=origin,proto3" json:"origin,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Origin *SessionOrigin `protobuf:"bytes,25,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Whether title is the beginning of a message, and not a title that was set. settings.title is empty then.
+	TitleFromMessage bool `protobuf:"varint,26,opt,name=title_from_message,json=titleFromMessage,proto3" json:"title_from_message,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SessionInfo) Reset() {
@@ -354,6 +357,13 @@ func (x *SessionInfo) GetOrigin() *SessionOrigin {
 	return nil
 }
 
+func (x *SessionInfo) GetTitleFromMessage() bool {
+	if x != nil {
+		return x.TitleFromMessage
+	}
+	return false
+}
+
 // Limits what is used. When it is used up no further step begins, and the turn ends with FINISH_REASON_BUDGET.
 type Budget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -412,7 +422,8 @@ func (x *Budget) GetMaxCostPicoUsd() int64 {
 // Settings of a session: how its turns are answered, and what the client keeps with it. Every field can be unset again.
 type SessionSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Title to show to people; "" for none. At most 1,024 characters.
+	// Title to show to people; "" for none: SessionInfo.title is the beginning of the first message then. At most 1,024
+	// characters.
 	Title string `protobuf:"bytes,1,opt,name=title,proto3" json:"title,omitempty"`
 	// Working directory, where relative paths of file parts start: an absolute path on the server's machine, or "" for
 	// none. A new one must be below a folder that the server may read; it need not exist. INVALID_ARGUMENT otherwise.
@@ -2050,7 +2061,7 @@ var File_opencode_session_session_proto protoreflect.FileDescriptor
 
 const file_opencode_session_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1eopencode/session/session.proto\x12\x10opencode.session\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xfa\x04\n" +
+	"\x1eopencode/session/session.proto\x12\x10opencode.session\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eopencode/message/content.proto\x1a\x1aopencode/model/model.proto\x1a\x18opencode/tool/tool.proto\x1a\x18opencode/turn/turn.proto\"\xa8\x05\n" +
 	"\vSessionInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x1c\n" +
@@ -2065,7 +2076,8 @@ const file_opencode_session_session_proto_rawDesc = "" +
 	"\x0fqueued_messages\x18\x16 \x01(\rR\x0equeuedMessages\x12#\n" +
 	"\ropen_requests\x18\x17 \x01(\rR\fopenRequests\x12=\n" +
 	"\farchive_time\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\varchiveTime\x127\n" +
-	"\x06origin\x18\x19 \x01(\v2\x1f.opencode.session.SessionOriginR\x06originB\n" +
+	"\x06origin\x18\x19 \x01(\v2\x1f.opencode.session.SessionOriginR\x06origin\x12,\n" +
+	"\x12title_from_message\x18\x1a \x01(\bR\x10titleFromMessageB\n" +
 	"\n" +
 	"\b_versionB\a\n" +
 	"\x05_timeB\x11\n" +

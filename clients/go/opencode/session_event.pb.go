@@ -1130,7 +1130,10 @@ func (x *PartFinished) GetPart() *Part {
 type MessageAdded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The message.
-	Message       *SessionMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	Message *SessionMessage `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// The title of the session from now on: the beginning of this message, as no title is set. Duty of a client that holds the
+	// session: set its title to this and its title_from_message to true. "" when the title stays as it is.
+	SessionTitle  string `protobuf:"bytes,2,opt,name=session_title,json=sessionTitle,proto3" json:"session_title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1170,6 +1173,13 @@ func (x *MessageAdded) GetMessage() *SessionMessage {
 		return x.Message
 	}
 	return nil
+}
+
+func (x *MessageAdded) GetSessionTitle() string {
+	if x != nil {
+		return x.SessionTitle
+	}
+	return ""
 }
 
 // Gives an assistant message that ended, without its parts: each had its part_finished before. Duty of a client: keep the
@@ -2756,9 +2766,10 @@ const file_opencode_event_session_event_proto_rawDesc = "" +
 	"\fPartFinished\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12*\n" +
-	"\x04part\x18\x02 \x01(\v2\x16.opencode.message.PartR\x04part\"J\n" +
+	"\x04part\x18\x02 \x01(\v2\x16.opencode.message.PartR\x04part\"o\n" +
 	"\fMessageAdded\x12:\n" +
-	"\amessage\x18\x01 \x01(\v2 .opencode.message.SessionMessageR\amessage\"M\n" +
+	"\amessage\x18\x01 \x01(\v2 .opencode.message.SessionMessageR\amessage\x12#\n" +
+	"\rsession_title\x18\x02 \x01(\tR\fsessionTitle\"M\n" +
 	"\x0fMessageFinished\x12:\n" +
 	"\amessage\x18\x01 \x01(\v2 .opencode.message.SessionMessageR\amessage\"\x83\x01\n" +
 	"\x0fToolCallUpdated\x12\x1d\n" +

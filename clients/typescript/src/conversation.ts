@@ -222,6 +222,8 @@ export class Conversation {
       case "partFinished":
         return this.#onPartGiven(kind.value.messageId, kind.value.part, true);
       case "messageAdded":
+        this.#onTitle(kind.value.sessionTitle);
+        return this.#onMessage(kind.case, kind.value.message);
       case "messageFinished":
       case "messageSnapshot":
       case "messageReplaced":
@@ -353,6 +355,12 @@ export class Conversation {
     if (!session) return;
     this.#session = session;
     this.#status = session.status;
+    this.#notices.session();
+  }
+
+  #onTitle(title: string): void {
+    if (!title || !this.#session) return;
+    this.#session = { ...this.#session, title, titleFromMessage: true };
     this.#notices.session();
   }
 

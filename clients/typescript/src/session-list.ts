@@ -169,6 +169,9 @@ function changedBy(event: SessionEvent, session: SessionInfo): SessionInfo {
     case "turnEnded":
       if (kind.value.turn?.turnId === session.activeTurnId) delete next.activeTurnId;
       break;
+    case "messageAdded":
+      if (kind.value.sessionTitle) Object.assign(next, { title: kind.value.sessionTitle, titleFromMessage: true });
+      break;
     case "queueChanged":
       next.queuedMessages = kind.value.entries.length;
       break;

@@ -249,6 +249,11 @@ for (const [name, isThere, connected] of transports) {
       await held(() => list.sessions[0]?.id === before && list.session(before)?.status === SessionStatus.IDLE);
       await client.service(SessionService).deleteSession({ sessionId: id });
       await held(() => list.session(id) === undefined);
+      const untitled = await client.createSession({});
+      await held(() => list.session(untitled.id)?.title === "");
+      await client.ask({ sessionId: untitled.id, text: "Its first words" });
+      await held(() => list.session(untitled.id)?.title === "Its first words");
+      assert.equal(list.session(untitled.id)?.titleFromMessage, true);
       live.close();
       client.close();
     });

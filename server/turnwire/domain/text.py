@@ -1,6 +1,7 @@
 """Makes text that can be stored and sent: valid UTF-8; text that can be shown in one line, or compared."""
 
 import base64
+import re
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -10,6 +11,13 @@ TEXT_CHARACTERS = 2**16
 
 _BASE64_CHARACTERS = 256 * 1024
 """Decoded at once, as a multiple of 4: other threads wait for one such call, which takes well under a millisecond."""
+
+UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Letters and marks that nobody sees."""
+
+_JOINER = "\u200d"
+"""Between emoji it makes one of several."""
+_FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 _BARE_BYTES = sys.getsizeof("")
 
@@ -51,6 +59,29 @@ def one_line(text: str, max_chars: int) -> str:
     """Returns foreign text for a log line or a label: cut, with "?" in place of what cannot be printed."""
     cut = text[:max_chars]
     return cut if cut.isprintable() else "".join(char if char.isprintable() else "?" for char in cut)
+
+
+def shortened(line: str, max_characters: int) -> str:
+    """Returns a line, or its beginning with an ellipsis: cut behind a word, and in a long word between two characters.
+
+    What is shown as one character, such as a letter with its marks or a joined emoji, is not cut in two.
+    """
+    if len(line) <= max_characters:
+        return line
+    whole = line[:max_characters].rpartition(" ")[0]
+    if len(whole) <= max_characters // 2:
+        ends = range(max_characters - 1, max_characters // 2, -1)
+        whole = line[: next((end for end in ends if not _is_one(line, end)), ends[0])]
+    return f"{whole.rstrip()}…"
+
+
+def _is_one(line: str, at: int) -> bool:
+    """Returns whether what stands before and behind a place is shown as one character."""
+    if _JOINER in line[at - 1 : at + 1] or unicodedata.category(line[at]).startswith("M"):
+        return True
+    if line[at] in _FLAG_LETTERS:  # two of them are one flag
+        return (at - len(line[:at].rstrip(_FLAG_LETTERS))) % 2 == 1
+    return "\U0001f3fb" <= line[at] <= "\U0001f3ff"  # a colour of skin
 
 
 def folded(text: str) -> str:

@@ -29,11 +29,23 @@ class SessionState(StrEnum):
 class PutSession(Struct, frozen=True):
     """Creates the commit's session (revision 1) or replaces its settings (the stored revision plus 1).
 
+    First words are stored with a new session; those of one that is changed stay as they are.
+
     `ports.store.Store.commit` raises IdTaken when a session is to be created whose id there is, whoever has it; one
     that is imported (`Commit.state`) also while events are left of another tenant's that had the id.
     """
 
     session: Session
+
+
+class NoteFirstWords(Struct, frozen=True):
+    """Gives the commit's session the first words of a message. Does nothing when it has some already.
+
+    Otherwise, unless a title is set, the store tells them with the MessageAdded of the message, in the same commit.
+    """
+
+    message_id: str
+    first_words: str
 
 
 class PublishSession(Struct, frozen=True):
@@ -241,6 +253,7 @@ class AddSpending(Struct, frozen=True):
 
 Change = (
     PutSession
+    | NoteFirstWords
     | PublishSession
     | MarkArchived
     | RemoveSession

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from turnwire.domain.conversation.sessions import Session
-from turnwire.ports.commit import Commit, PutSession, RemoveSession
+from turnwire.ports.commit import Commit, NoteFirstWords, PutSession, RemoveSession
 from turnwire.storage.histories import HistoryCache
 
 MAX_SESSIONS = 4096
@@ -48,6 +48,6 @@ class SessionCache:
         """Forgets the sessions whose settings these commits changed, and notes what they did to conversations."""
         self.histories.note_changed(commits)
         for commit in commits:
-            if any(isinstance(change, PutSession | RemoveSession) for change in commit.changes):
+            if any(isinstance(change, PutSession | NoteFirstWords | RemoveSession) for change in commit.changes):
                 self._changes += 1
                 self._sessions.pop(commit.session_id, None)

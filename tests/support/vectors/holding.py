@@ -51,6 +51,8 @@ class Holding:
             self.status = self.session.status
         elif kind == "session_status_changed":
             self.status = event.session_status_changed.status
+        elif kind == "message_added" and event.message_added.session_title and self.session is not None:
+            self.session.title, self.session.title_from_message = event.message_added.session_title, True
         if self.session is not None:
             self.session.status = self.status
 

@@ -174,7 +174,17 @@ class Tape:
         told, now = self.held.session, await session_of(self.client, self.session_id)
         assert told is not None
         now.settings.ClearField("tools")
-        names = ("id", "status", "title", "directory", "settings", "revision", "archive_time", "origin")
+        names = (
+            "id",
+            "status",
+            "title",
+            "title_from_message",
+            "directory",
+            "settings",
+            "revision",
+            "archive_time",
+            "origin",
+        )
         assert [getattr(told, name) for name in names] == [getattr(now, name) for name in names]
 
 

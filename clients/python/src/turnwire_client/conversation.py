@@ -219,6 +219,8 @@ class Conversation:
 
     def _on_message_added(self, added: Any) -> None:
         message = added.message
+        if added.session_title and self.session is not None:
+            self.session.title, self.session.title_from_message = added.session_title, True
         if message.message_id in self._messages:
             return
         self._replace(message)

@@ -551,6 +551,11 @@ class MessageAdded(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGE_FIELD_NUMBER: _builtins.int
+    SESSION_TITLE_FIELD_NUMBER: _builtins.int
+    session_title: _builtins.str
+    """The title of the session from now on: the beginning of this message, as no title is set. Duty of a client that holds the
+    session: set its title to this and its title_from_message to true. "" when the title stays as it is.
+    """
     @_builtins.property
     def message(self) -> _content_pb2.SessionMessage:
         """The message."""
@@ -559,10 +564,11 @@ class MessageAdded(_message.Message):
         self,
         *,
         message: _content_pb2.SessionMessage | None = ...,
+        session_title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "session_title", b"session_title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -170,7 +170,7 @@ class SearchHit(_message.Message):
     session_id: _builtins.str
     """The session of the message."""
     session_title: _builtins.str
-    """The title of the session; "" for none."""
+    """The title of the session, as in SessionInfo; "" for none."""
     message_id: _builtins.str
     """The message."""
     part_index: _builtins.int

@@ -121,10 +121,13 @@ class SessionInfo(_message.Message):
     OPEN_REQUESTS_FIELD_NUMBER: _builtins.int
     ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
+    TITLE_FROM_MESSAGE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique id."""
     title: _builtins.str
-    """Title to show to people; "" when nobody set one."""
+    """Title to show to people: the one in settings or, while that is empty, the first words of the session's first message
+    of type USER that has words, or else the name of its file: one line of at most 60 characters. "" when there is neither.
+    """
     directory: _builtins.str
     """Working directory, where relative paths of file parts start: an absolute path on the server's machine, or "" for
     none. It was below a folder that the server may read when it was set.
@@ -145,6 +148,8 @@ class SessionInfo(_message.Message):
     """What the running turn waits for: open permission requests, open questions of tools, and calls of client tools that have no
     result yet.
     """
+    title_from_message: _builtins.bool
+    """Whether title is the beginning of a message, and not a title that was set. settings.title is empty then."""
     @_builtins.property
     def time(self) -> Global___SessionTime:
         """When it was created and last changed."""
@@ -180,10 +185,11 @@ class SessionInfo(_message.Message):
         open_requests: _builtins.int = ...,
         archive_time: _timestamp_pb2.Timestamp | None = ...,
         origin: Global___SessionOrigin | None = ...,
+        title_from_message: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "archive_time", b"archive_time", "origin", b"origin", "settings", b"settings", "time", b"time", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "archive_time", b"archive_time", "directory", b"directory", "head_sequence", b"head_sequence", "id", b"id", "open_requests", b"open_requests", "origin", b"origin", "queued_messages", b"queued_messages", "revision", b"revision", "settings", b"settings", "status", b"status", "time", b"time", "title", b"title", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id", "_time", b"_time", "_version", b"_version", "active_turn_id", b"active_turn_id", "archive_time", b"archive_time", "directory", b"directory", "head_sequence", b"head_sequence", "id", b"id", "open_requests", b"open_requests", "origin", b"origin", "queued_messages", b"queued_messages", "revision", b"revision", "settings", b"settings", "status", b"status", "time", b"time", "title", b"title", "title_from_message", b"title_from_message", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_turn_id: _TypeAlias = _typing.Literal["active_turn_id"]  # noqa: Y015
     _WhichOneofArgType__active_turn_id: _TypeAlias = _typing.Literal["_active_turn_id", b"_active_turn_id"]  # noqa: Y015
@@ -271,7 +277,9 @@ class SessionSettings(_message.Message):
     SYSTEM_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     title: _builtins.str
-    """Title to show to people; "" for none. At most 1,024 characters."""
+    """Title to show to people; "" for none: SessionInfo.title is the beginning of the first message then. At most 1,024
+    characters.
+    """
     directory: _builtins.str
     """Working directory, where relative paths of file parts start: an absolute path on the server's machine, or "" for
     none. A new one must be below a folder that the server may read; it need not exist. INVALID_ARGUMENT otherwise.

@@ -92,8 +92,10 @@ def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:
             result.part_started.CopyFrom(pb.PartStarted(message_id=message_id, part=messages.part(part)))
         case e.PartFinished(message_id, part):
             result.part_finished.CopyFrom(pb.PartFinished(message_id=message_id, part=messages.part(part)))
-        case e.MessageAdded(message):
-            result.message_added.message.CopyFrom(messages.message(message))
+        case e.MessageAdded(message, session_title):
+            result.message_added.CopyFrom(
+                pb.MessageAdded(message=messages.message(message), session_title=session_title)
+            )
         case e.MessageFinished(message):
             result.message_finished.message.CopyFrom(messages.message(message))
         case e.MessageRemoved(message_id):

@@ -47,7 +47,7 @@ def _decoded(event: pb.SessionEvent) -> e.Event:
 
 
 def _message_added(event: pb.SessionEvent) -> e.MessageAdded:
-    return e.MessageAdded(_message(event.message_added.message))
+    return e.MessageAdded(_message(event.message_added.message), event.message_added.session_title)
 
 
 def _message_finished(event: pb.SessionEvent) -> e.MessageFinished:

@@ -42,8 +42,8 @@ def shortened(event: e.Event, fill: Callable[[pb.SessionEvent, e.Event], None]) 
         turn_id=event.turn_id,
     )
     match event.kind:
-        case e.MessageAdded(message):
-            result.message_added.message.CopyFrom(_reference(message))
+        case e.MessageAdded(message, session_title):
+            result.message_added.CopyFrom(pb.MessageAdded(message=_reference(message), session_title=session_title))
         case e.MessageReplaced(message):
             result.message_replaced.message.CopyFrom(_reference(message))
         case e.MessageFinished(message):

@@ -50,6 +50,8 @@ class SessionState:
                 self.title = event.session_created.session.title
             case "session_updated":
                 self.title = event.session_updated.session.title
+            case "message_added":
+                self.title = event.message_added.session_title or self.title
             case "session_deleted":
                 self.deleted = True
                 self._end_turn()

@@ -10,7 +10,7 @@ import unicodedata
 from typing import Any
 
 from turnwire.domain.conversation.messages import Message, MessageType
-from turnwire.domain.text import folded
+from turnwire.domain.text import UNSEEN, folded
 
 MAX_SPEAKER_CHARACTERS = 64
 """Of a speaker's name, as it stands before a message."""
@@ -22,8 +22,6 @@ _SIGNS = frozenset(".-'’_·@+&,")
 """What a name may have besides letters, their marks and digits. No colon, for it ends the name; no bracket, for those
 stand around what the server adds."""
 
-_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-"""Letters and marks that nobody sees, which could hide words in a name."""
 _LIKE_A_COLON = "\u02d0"
 """A letter that looks like one."""
 
@@ -94,8 +92,8 @@ class Speakers:
 
 def sent_name(given: str) -> str:
     """Returns what of a name is sent; "" when nothing of it may be."""
-    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", given[:_READ_CHARACTERS]))
-    kept = "".join(map(_sent_character, _UNSEEN.sub("", text)))
+    text = unicodedata.normalize("NFKC", UNSEEN.sub("", given[:_READ_CHARACTERS]))
+    kept = "".join(map(_sent_character, UNSEEN.sub("", text)))
     words = " ".join(kept.split())[:MAX_SPEAKER_CHARACTERS].rstrip()
     return words if any(map(str.isalnum, words)) and not unicodedata.category(words[0]).startswith("M") else ""
 

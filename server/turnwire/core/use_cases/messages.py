@@ -21,9 +21,10 @@ from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import Session, first_words_of
+from turnwire.domain.conversation.titles import first_words
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import FileChange, NewEvent, PutMessage, PutSession, PutTurn
+from turnwire.ports.commit import Change, FileChange, NewEvent, NoteFirstWords, PutMessage, PutSession, PutTurn
 from turnwire.ports.pages import DisplayPage, MessagePage, Page
 
 
@@ -127,7 +128,7 @@ class Conversations:
         contents = await self._contents(new, session, answer.size_bytes)
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
-        files = contents.changes(now)
+        files, words = contents.changes(now), _first_words(session, message)
         self._turns.check_runs(session.session_id, answer.expected_turn_id)
         with (
             self._reservations.reserve(
@@ -148,7 +149,7 @@ class Conversations:
                 opening
                 + Work(files)
                 + receipt_record(principal, new, receipt)
-                + Work((PutTurn(place.turn), PutMessage.whole(place.message)), (added,))
+                + Work((PutTurn(place.turn), PutMessage.whole(place.message), *words), (added,))
                 + place.work,
             )
             reserved.until(storing)
@@ -164,7 +165,8 @@ class Conversations:
         files = contents.changes(now)
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
         if new.type is not MessageType.TOOL_RESULT:
-            return await self._store_appended(principal, new, message, files, Work())
+            words = Work(_first_words(session, message))
+            return await self._store_appended(principal, new, message, files, words)
         return await self._uncancelled.run(self._append_results(principal, new, message, files))
 
     async def _append_results(
@@ -223,3 +225,9 @@ class Conversations:
             metadata_json=new.metadata_json,
         )
         return message if new.report is None else msgspec.structs.replace(message, **msgspec.structs.asdict(new.report))
+
+
+def _first_words(session: Session, message: Message) -> tuple[Change, ...]:
+    """Returns what notes the words of a session's first message. The store has the last word on which is the first."""
+    words = "" if first_words_of(session) else first_words(message)
+    return (NoteFirstWords(message.message_id, words),) if words else ()

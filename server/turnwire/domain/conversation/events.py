@@ -66,6 +66,9 @@ class MessageAdded(Struct, frozen=True):
     """A message was stored; an assistant message has no parts yet. The store fills in the message before it."""
 
     message: Message
+    session_title: str = ""
+    """The title that its session is shown with from now on, because of this message; "" when it changed nothing.
+    Assigned by the store."""
 
 
 class MessageFinished(Struct, frozen=True):

@@ -4,6 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from turnwire.domain.conversation.messages import ModelRef, Origin
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
@@ -66,6 +67,33 @@ class Session(SessionSettings, frozen=True, kw_only=True, omit_defaults=True):
     archived_at: datetime | None = None
     """When it was archived; None when it is not. Assigned by the store; ignored when a session is written."""
 
+    @property
+    def shown_title(self) -> str:
+        """The title that people are shown: the one that was set, or else the first words of the first message."""
+        return self.title or first_words_of(self)
+
+    def without_first_words(self) -> "Session":
+        """Returns what archives have: who imports a session gets the first words from its messages."""
+        return Session(**{name: getattr(self, name) for name in Session.__struct_fields__})
+
+
+class BegunSession(Session, frozen=True, kw_only=True, omit_defaults=True):
+    """A session whose first message had words. A type of its own, because archives have `Session` alone."""
+
+    first_words: str
+    """The beginning of that message, as `domain.conversation.titles` cuts it. Stored when the session is created, and
+    by `ports.commit.NoteFirstWords`; ignored when it is changed."""
+
+
+def begun(session: Session, first_words: str) -> Session:
+    """Returns a session with its first words; "" gives it none."""
+    return BegunSession(**{**asdict(session), "first_words": first_words}) if first_words else session
+
+
+def first_words_of(session: Session) -> str:
+    """Returns the first words of a session; "" when it has none."""
+    return session.first_words if isinstance(session, BegunSession) else ""
+
 
 class SessionOrder(StrEnum):
     """Orders sessions; ids order those that are equal otherwise."""
@@ -90,7 +118,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     updated_since: datetime | None = None
     """They were last changed then or later; None: ever."""
     title_text: str = ""
-    """Their title has it somewhere, without regard to upper and lower case."""
+    """Their shown title has it somewhere, without regard to upper and lower case."""
     order: SessionOrder = SessionOrder.UPDATED
 
     @property

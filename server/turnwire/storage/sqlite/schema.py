@@ -22,6 +22,8 @@ CREATE TABLE sessions (
     -- see storage/sqlite/states.py and removal.py
     state            TEXT NOT NULL DEFAULT 'live' CHECK (state IN ('importing', 'live', 'deleting')),
     body             TEXT NOT NULL CHECK (json_valid(body)),
+    -- of the first message that had any: the title while the body has none
+    first_words      TEXT NOT NULL DEFAULT '',
     head_sequence    INTEGER NOT NULL DEFAULT 0,
     pruned_through   INTEGER NOT NULL DEFAULT 0,
     -- the newest position that the session lost: a watch of all sessions reads it anew, and no other
@@ -36,7 +38,7 @@ CREATE TABLE sessions (
     -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
     branched_at      INTEGER NOT NULL DEFAULT 0,
     -- archived: 1 when it is archived. archived_at_us: since when, in microseconds since 1970; else 0. created_at_us
-    -- and title_key, which has no upper case, repeat what the body says, because lists are ordered by them
+    -- repeats what the body says, and title_key, which has no upper case, the shown title: lists are ordered by them
     archived         INTEGER NOT NULL DEFAULT 0,
     archived_at_us   INTEGER NOT NULL DEFAULT 0,
     created_at_us    INTEGER NOT NULL DEFAULT 0,

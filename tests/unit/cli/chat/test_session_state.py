@@ -3,6 +3,7 @@
 import itertools
 
 from opencode.event.session_event_pb2 import (
+    MessageAdded,
     PermissionAsked,
     PermissionReplied,
     PermissionSnapshot,
@@ -50,6 +51,12 @@ def test_a_snapshot_tells_what_runs_and_waits() -> None:
     assert (state.title, state.turn_id, state.queued) == ("T", "t", 1)
     state.apply(SessionEvent(queue_changed=QueueChanged()))
     assert state.queued == 0
+
+
+def test_the_first_message_brings_a_title() -> None:
+    """Later messages bring none, and leave it."""
+    first = SessionEvent(message_added=MessageAdded(session_title="First words"))
+    assert after(first, SessionEvent(message_added=MessageAdded())).title == "First words"
 
 
 def test_questions_are_open_until_they_are_answered_by_anybody() -> None:

@@ -101,7 +101,12 @@ public struct Conversation: Sendable {
         case .toolLog(let line)?: shelf.change(line.messageID) { $0.log(line) }
         case .messageFinished(let end)?: shelf.change(end.message.messageID) { $0.finish(end.message) }
         case .messageReplaced(let new)?: shelf.change(new.message.messageID) { $0 = Message(new.message) }
-        case .messageAdded(let new)?: shelf.add(Message(new.message))
+        case .messageAdded(let new)?:
+            shelf.add(Message(new.message))
+            if !new.sessionTitle.isEmpty {
+                session?.title = new.sessionTitle
+                session?.titleFromMessage = true
+            }
         case .messageSnapshot(let new)?: shelf.put(Message(new.message))
         case .messageRemoved(let old)?: shelf.remove(old.messageID)
         case .conversationChanged(let change)?:

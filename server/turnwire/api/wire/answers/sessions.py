@@ -22,7 +22,7 @@ def session(view: SessionView, *, with_tools: bool = False) -> session_pb2.Sessi
     running = bool(view.active_turn_id)
     return session_pb2.SessionInfo(
         id=value.session_id,
-        title=value.title,
+        title=value.shown_title,
         directory=value.directory,
         time=session_pb2.SessionTime(created=milliseconds(value.created_at), updated=milliseconds(value.updated_at)),
         status=session_pb2.SESSION_STATUS_RUNNING if running else session_pb2.SESSION_STATUS_IDLE,
@@ -34,6 +34,7 @@ def session(view: SessionView, *, with_tools: bool = False) -> session_pb2.Sessi
         open_requests=view.open_requests,
         archive_time=None if value.archived_at is None else timestamp(value.archived_at),
         origin=_origin(value.origin),
+        title_from_message=not value.title and bool(value.shown_title),
     )
 
 

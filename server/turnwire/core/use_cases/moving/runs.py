@@ -30,10 +30,11 @@ from turnwire.domain.archive.records import (
     SessionEnd,
 )
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import Session, begun
+from turnwire.domain.conversation.titles import first_words
 from turnwire.domain.errors import IdTaken, QuotaExceeded, SessionNotFound
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Change, NewEvent, PutFile, PutMessage, PutTurn
+from turnwire.ports.commit import Change, NewEvent, NoteFirstWords, PutFile, PutMessage, PutTurn
 from turnwire.ports.moving.archives import ArchiveReader
 
 NOT_STORED = "NOT_STORED"
@@ -178,21 +179,23 @@ class ImportRun:
         Raises:
             IdTaken: something else has one of the ids. Nothing of the session stays.
         """
-        begun = next(one.session for one in batch if isinstance(one, ArchivedSession))
-        session = await asyncio.to_thread(self._allowed, identities.session(begun))
-        in_parts, available = SessionInParts(self._environment, session), set[str]()
+        archived = next(one.session for one in batch if isinstance(one, ArchivedSession))
+        session = await asyncio.to_thread(self._allowed, identities.session(archived))
+        in_parts, available, words = SessionInParts(self._environment, session), set[str](), ""
         try:
             while True:
                 if await self._store.is_taken(await asyncio.to_thread(identities.names, batch)):
                     raise IdTaken.of("session", session.session_id)
-                await in_parts.put(await asyncio.to_thread(_changes_of, batch, identities, available))
+                changes = await asyncio.to_thread(_changes_of, batch, identities, available)
+                words = words or next((one.first_words for one in changes if isinstance(one, NoteFirstWords)), "")
+                await in_parts.put(changes)
                 self._show(reading)
                 if isinstance(batch[-1], SessionEnd):
                     break
                 batch = await reading.next()
             await in_parts.stored()
             changed = ConversationChanged(ConversationChange.IMPORTED, None, reread=True)
-            events = (NewEvent(SessionCreated(SessionView(session))), NewEvent(changed))
+            events = (NewEvent(SessionCreated(SessionView(begun(session, words)))), NewEvent(changed))
             storing = in_parts.publish(batch[-1].messages, Work((), events))
             reserved.until(storing)
             await asyncio.shield(storing)
@@ -231,4 +234,6 @@ def _changes_of(batch: list[Item], identities: Identities, available: set[str]) 
                 off_path = identities.branch(branch)
                 taken_back = hidden and off_path is None
                 changes.append(PutMessage(renamed, indexes, is_hidden=taken_back, branch=off_path))
+                if words := first_words(message):  # the store takes those that come first
+                    changes.append(NoteFirstWords(renamed.message_id, words))
     return changes

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from turnwire.domain.conversation.messages import File, Message, Text
+from turnwire.domain.text import shortened
 
 INSTRUCTION = """\
 You give conversations between a user and an assistant a title, by which the user finds them again in a list. Answer \
@@ -35,11 +36,7 @@ def cleaned_title(text: str, max_characters: int) -> str:
     lines = (_printable(line) for line in text.splitlines())
     title = next((line for line in lines if line.strip(_AROUND)), "")
     title = _NAME.sub("", title.strip(_AROUND)).strip(_AROUND).removesuffix(".").rstrip()
-    if len(title) <= max_characters:
-        return title
-    cut = title[: max_characters - 1]
-    whole = title[:max_characters].rpartition(" ")[0]
-    return f"{(whole if len(whole) > max_characters // 2 else cut).rstrip()}…"
+    return shortened(title, max_characters)
 
 
 def _printable(line: str) -> str:

@@ -191,9 +191,10 @@ def _read(db: sqlite3.Connection, keys: list[_Key], max_bytes: int | None) -> li
 def _listed_bytes(outline: str, session: Session) -> int:
     """Returns what a session counts in a list: no less than its bytes in an answer, whatever its state.
 
-    An answer has the title and the directory twice. All else is longer as JSON, but for the lengths of large labels.
+    An answer has a title that was set and the directory twice. All else is longer as JSON, but for the lengths of large
+    labels.
     """
-    return len((outline + session.title + session.directory).encode()) + 4 * len(session.labels)
+    return len((outline + session.shown_title + session.directory).encode()) + 4 * len(session.labels)
 
 
 def _json(rows: list[int]) -> str:

@@ -149,7 +149,7 @@ def _content_size(part: Part) -> int:
 
 def _records(db: sqlite3.Connection, tenant: str, session_id: str, *, include_files: bool) -> Iterator[Record]:
     row, found = session_row(db, tenant, session_id), session(db, tenant, session_id)
-    yield ArchivedSession(found)
+    yield ArchivedSession(found.without_first_words())
     for (body,) in db.execute(_TURNS, (row, TurnStatus.QUEUED)):
         yield ArchivedTurn(_ended(_turn(body), found.updated_at))
     count, files = 0, set[str]()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from turnwire.domain.conversation.messages import Message
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import Session, begun
 from turnwire.domain.errors import SessionNotFound
 from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
 
@@ -25,7 +25,7 @@ EVENTS_OF_TENANT = "FROM events INDEXED BY events_of_tenants WHERE tenant = ?"
 """A tenant's events by position. SQLite must not choose the table instead, which has those of all tenants."""
 
 
-_BESIDE_BODY = "head_sequence, queue_revision, updated_at_us, archived_at_us"
+_BESIDE_BODY = "head_sequence, queue_revision, updated_at_us, archived_at_us, first_words"
 
 SESSION_COLUMNS = f"body, {_BESIDE_BODY}"
 """What `session_of` makes a session of."""
@@ -34,15 +34,18 @@ SESSION_OUTLINE = f"json_remove(body, '$.tools'), {_BESIDE_BODY}"
 """The same without tools, which may be large and which lists do not show."""
 
 
-def session_of(body: str, head_sequence: int, queue_revision: int, updated_at_us: int, archived_at_us: int) -> Session:
+def session_of(  # noqa: PLR0917 - the columns
+    body: str, head_sequence: int, queue_revision: int, updated_at_us: int, archived_at_us: int, first_words: str
+) -> Session:
     """Returns a session from its row."""
-    return msgspec.structs.replace(
+    session = msgspec.structs.replace(
         _session(body),
         head_sequence=head_sequence,
         queue_revision=queue_revision,
         updated_at=moment(updated_at_us),
         archived_at=moment(archived_at_us) if archived_at_us else None,
     )
+    return begun(session, first_words)
 
 
 def session_row(db: sqlite3.Connection, tenant: str, session_id: str) -> int:

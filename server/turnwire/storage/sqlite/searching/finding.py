@@ -156,7 +156,8 @@ class _Finding:
                 continue
             session, message_id, type, sender_name, at_us, *kept = row
             if session not in sessions:
-                query = "SELECT session_id, coalesce(json_extract(body, '$.title'), '') FROM sessions WHERE id = ?"
+                title = "coalesce(nullif(json_extract(body, '$.title'), ''), first_words)"
+                query = f"SELECT session_id, {title} FROM sessions WHERE id = ?"
                 sessions[session] = self._db.execute(query, (session,)).fetchone()
             session_id, title = sessions[session]
             size += _HIT_BYTES + len(title.encode()) + len(sender_name.encode())

@@ -22,7 +22,7 @@ def mark_told(unit: Unit, commit: Commit) -> tuple[NewEvent, ...]:
     if change is None:
         return ()
     row = unit.db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (unit.session.id,)).fetchone()
-    body, head, queue_revision, _, archived_at_us = row
-    session = session_of(body, head, queue_revision, microseconds(commit.at), archived_at_us)
+    body, head, queue_revision, _, *columns = row
+    session = session_of(body, head, queue_revision, microseconds(commit.at), *columns)
     view = SessionView(session, change.active_turn_id, change.queue, change.open_requests)
     return (NewEvent(SessionUpdated(view)),)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sessions import Session, begun, first_words_of
 from turnwire.domain.errors import IdTaken, SessionNotFound, StaleVersion, StorageError
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import (
@@ -16,6 +16,7 @@ from turnwire.ports.commit import (
     FileChange,
     HideMessages,
     MarkArchived,
+    NoteFirstWords,
     OrderQueue,
     PublishSession,
     PutFile,
@@ -41,7 +42,7 @@ from turnwire.storage.sqlite.accounts import add_spending
 from turnwire.storage.sqlite.hiding.alternatives import alternatives
 from turnwire.storage.sqlite.hiding.changes import rewind
 from turnwire.storage.sqlite.hiding.paths import select_path
-from turnwire.storage.sqlite.listing.entries import list_session
+from turnwire.storage.sqlite.listing.entries import list_session, note_first_words
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.index import IndexChange, change_index
@@ -91,6 +92,7 @@ class CommitWriter:
             archived_at_us=row.archived_at_us,
             index_changes=self.index_changes,
             state=SessionState(row.state),
+            first_words=row.first_words,
         )
         before, stored_bytes = row.head_sequence, 0
         for change in commit.changes:
@@ -143,8 +145,8 @@ class CommitWriter:
                 self._change_path(unit, change)
             case PutTurn():
                 put_turn(unit, change)
-            case PutSession(value):
-                _put_session(unit, value)
+            case PutSession() | NoteFirstWords():
+                _change_session(unit, change)
             case PublishSession() | RemoveSession():
                 _change_state(unit, change)
             case RemoveMessage(message_id):
@@ -178,7 +180,8 @@ class CommitWriter:
 
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
-    columns = "id, tenant, head_sequence, pruned_through, stored_bytes, branched_at, archived_at_us, state"
+    numbers = "head_sequence, pruned_through, stored_bytes, branched_at, archived_at_us"
+    columns = f"id, tenant, {numbers}, state, first_words"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE session_id = ?", (commit.session_id,)).fetchone()
     new = next((one for one in commit.changes if _is_new(one)), None)
     if new is not None and row is not None:  # whoever has it
@@ -197,15 +200,16 @@ def _begun(db: sqlite3.Connection, commit: Commit, new: Change | None) -> Sessio
     """Stores the session that a commit begins with."""
     if not isinstance(new, PutSession):
         raise SessionNotFound(commit.session_id)
-    session, tenant = new.session, new.session.tenant
+    session, tenant, first_words = new.session, new.session.tenant, first_words_of(new.session)
     archived_at_us = microseconds(session.archived_at) if session.archived_at else 0
-    columns = "session_id, tenant, body, updated_at_us, archived, archived_at_us"
+    columns = "session_id, tenant, body, first_words, updated_at_us, archived, archived_at_us"
     cursor = db.execute(
-        f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             commit.session_id,
             tenant,
             session_text(session),
+            first_words,
             microseconds(commit.at),
             archived_at_us > 0,
             archived_at_us,
@@ -213,7 +217,7 @@ def _begun(db: sqlite3.Connection, commit: Commit, new: Change | None) -> Sessio
     )
     row_id = cursor.lastrowid or 0
     list_session(db, row_id, session, tenant)
-    new_row = SessionRow(row_id, tenant, 0, 0, 0, 0, archived_at_us, is_new=True)
+    new_row = SessionRow(row_id, tenant, 0, 0, 0, 0, archived_at_us, first_words=first_words, is_new=True)
     if commit.state is SessionState.LIVE:
         return new_row
     last = states.begin(db, row_id, tenant, commit.session_id)
@@ -292,6 +296,13 @@ def _put_request(unit: Unit, change: PutPermission | PutQuestion) -> None:
         raise IdTaken.of("question", question.question_id)
 
 
+def _change_session(unit: Unit, change: PutSession | NoteFirstWords) -> None:
+    if isinstance(change, PutSession):
+        _put_session(unit, change.session)
+    else:
+        note_first_words(unit, change)
+
+
 def _put_session(unit: Unit, value: Session) -> None:
     if value.revision == 1:  # inserted when the commit began
         return
@@ -304,4 +315,4 @@ def _put_session(unit: Unit, value: Session) -> None:
     if updated.rowcount == 0:
         (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
         raise StaleVersion(f"the session has revision {revision}", {"currentRevision": str(revision)})
-    list_session(db, session, value, unit.session.tenant)
+    list_session(db, session, begun(value, unit.first_words), unit.session.tenant)

@@ -20,6 +20,7 @@ from turnwire.domain.conversation.events import (
     TurnStarted,
     TurnSteered,
 )
+from turnwire.domain.conversation.sessions import begun
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, NewEvent, PutMessage
 from turnwire.ports.store import StoredEvent, Watched
@@ -105,7 +106,7 @@ def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:
             start = unit.turn_starts.get(turn.turn_id, 0)
             return TurnEnded(msgspec.structs.replace(turn, start_sequence=start, end_sequence=sequence))
         case SessionUpdated(view):
-            return SessionUpdated(_with_mark(unit, view))
+            return SessionUpdated(_as_stored(unit, view))
         case QueueChanged(known):
             return queue_changed(unit, known)
         case _:
@@ -121,17 +122,19 @@ def _placed(unit: Unit, kind: DurableKind) -> DurableKind:
         return kind
     before_it = unit.previous.get(kind.message.message_id, kind.message.previous_message_id)
     count, index = unit.alternatives.get(kind.message.message_id, (0, 0))
-    return type(kind)(
-        msgspec.structs.replace(
-            kind.message, previous_message_id=before_it, alternative_count=count, alternative_index=index
-        )
+    message = msgspec.structs.replace(
+        kind.message, previous_message_id=before_it, alternative_count=count, alternative_index=index
     )
+    if isinstance(kind, MessageAdded):
+        return MessageAdded(message, unit.titles.get(message.message_id, ""))
+    return type(kind)(message)
 
 
-def _with_mark(unit: Unit, view: SessionView) -> SessionView:
-    """Returns a view of the session as archived as it is now: a message may have changed that since it was read."""
+def _as_stored(unit: Unit, view: SessionView) -> SessionView:
+    """Returns a view of the session with what messages may have changed since it was read: mark and first words."""
     archived_at = moment(unit.archived_at_us) if unit.archived_at_us else None
-    return msgspec.structs.replace(view, session=msgspec.structs.replace(view.session, archived_at=archived_at))
+    session = begun(msgspec.structs.replace(view.session, archived_at=archived_at), unit.first_words)
+    return msgspec.structs.replace(view, session=session)
 
 
 def last_position(db: sqlite3.Connection) -> int:

@@ -26,6 +26,7 @@ class SessionRow(NamedTuple):
     """The sequence of the last change of its path; 0 when there was none."""
     archived_at_us: int = 0
     state: str = SessionState.LIVE
+    first_words: str = ""
     is_new: bool = False
 
     @property
@@ -62,6 +63,10 @@ class Unit:
     """Of the messages that were written: how many alternatives each has, and its place among them."""
     archived_at_us: int = 0
     """When the session was archived, as of the changes so far; 0 when it is not."""
+    first_words: str = ""
+    """Those of the session, as of the changes so far."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """The title that the session is shown with because of a message, by its id."""
     marked: MarkArchived | None = None
     """The change that has marked it otherwise than before."""
     queue_revision: int = 0
@@ -70,7 +75,7 @@ class Unit:
 
 def session_text(session: Session) -> str:
     """Returns the body of a session: without what has a column of its own."""
-    return text(msgspec.structs.replace(session, archived_at=None))
+    return text(msgspec.structs.replace(session.without_first_words(), archived_at=None))
 
 
 def text(value: msgspec.Struct) -> str:

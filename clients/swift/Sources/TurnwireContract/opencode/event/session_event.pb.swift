@@ -812,6 +812,10 @@ public struct Opencode_Event_MessageAdded: Sendable {
   /// Clears the value of `message`. Subsequent reads from it will return its default value.
   public mutating func clearMessage() {self._message = nil}
 
+  /// The title of the session from now on: the beginning of this message, as no title is set. Duty of a client that holds the
+  /// session: set its title to this and its title_from_message to true. "" when the title stays as it is.
+  public var sessionTitle: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -2282,7 +2286,7 @@ extension Opencode_Event_PartFinished: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 extension Opencode_Event_MessageAdded: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".MessageAdded"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0\u{3}session_title\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2291,6 +2295,7 @@ extension Opencode_Event_MessageAdded: SwiftProtobuf.Message, SwiftProtobuf._Mes
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularMessageField(value: &self._message) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.sessionTitle) }()
       default: break
       }
     }
@@ -2304,11 +2309,15 @@ extension Opencode_Event_MessageAdded: SwiftProtobuf.Message, SwiftProtobuf._Mes
     try { if let v = self._message {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
     } }()
+    if !self.sessionTitle.isEmpty {
+      try visitor.visitSingularStringField(value: self.sessionTitle, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: Opencode_Event_MessageAdded, rhs: Opencode_Event_MessageAdded) -> Bool {
     if lhs._message != rhs._message {return false}
+    if lhs.sessionTitle != rhs.sessionTitle {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -158,7 +158,7 @@ public struct Opencode_Search_SearchHit: Sendable {
   /// The session of the message.
   public var sessionID: String = String()
 
-  /// The title of the session; "" for none.
+  /// The title of the session, as in SessionInfo; "" for none.
   public var sessionTitle: String = String()
 
   /// The message.

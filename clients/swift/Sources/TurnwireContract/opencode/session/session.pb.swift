@@ -173,7 +173,8 @@ public struct Opencode_Session_SessionInfo: @unchecked Sendable {
     set {_uniqueStorage()._id = newValue}
   }
 
-  /// Title to show to people; "" when nobody set one.
+  /// Title to show to people: the one in settings or, while that is empty, the first words of the session's first message
+  /// of type USER that has words, or else the name of its file: one line of at most 60 characters. "" when there is neither.
   public var title: String {
     get {_storage._title}
     set {_uniqueStorage()._title = newValue}
@@ -278,6 +279,12 @@ public struct Opencode_Session_SessionInfo: @unchecked Sendable {
   /// Clears the value of `origin`. Subsequent reads from it will return its default value.
   public mutating func clearOrigin() {_uniqueStorage()._origin = nil}
 
+  /// Whether title is the beginning of a message, and not a title that was set. settings.title is empty then.
+  public var titleFromMessage: Bool {
+    get {_storage._titleFromMessage}
+    set {_uniqueStorage()._titleFromMessage = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -325,7 +332,8 @@ public struct Opencode_Session_SessionSettings: @unchecked Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Title to show to people; "" for none. At most 1,024 characters.
+  /// Title to show to people; "" for none: SessionInfo.title is the beginning of the first message then. At most 1,024
+  /// characters.
   public var title: String {
     get {_storage._title}
     set {_uniqueStorage()._title = newValue}
@@ -1052,7 +1060,7 @@ extension Opencode_Session_SessionOrder: SwiftProtobuf._ProtoNameProviding {
 
 extension Opencode_Session_SessionInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SessionInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}title\0\u{1}directory\0\u{1}version\0\u{1}time\0\u{2}\u{b}status\0\u{1}settings\0\u{4}\u{2}head_sequence\0\u{1}revision\0\u{3}active_turn_id\0\u{3}queued_messages\0\u{3}open_requests\0\u{3}archive_time\0\u{1}origin\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}title\0\u{1}directory\0\u{1}version\0\u{1}time\0\u{2}\u{b}status\0\u{1}settings\0\u{4}\u{2}head_sequence\0\u{1}revision\0\u{3}active_turn_id\0\u{3}queued_messages\0\u{3}open_requests\0\u{3}archive_time\0\u{1}origin\0\u{3}title_from_message\0")
 
   fileprivate class _StorageClass {
     var _id: String = String()
@@ -1069,6 +1077,7 @@ extension Opencode_Session_SessionInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
     var _openRequests: UInt32 = 0
     var _archiveTime: SwiftProtobuf.Google_Protobuf_Timestamp? = nil
     var _origin: Opencode_Session_SessionOrigin? = nil
+    var _titleFromMessage: Bool = false
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -1093,6 +1102,7 @@ extension Opencode_Session_SessionInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
       _openRequests = source._openRequests
       _archiveTime = source._archiveTime
       _origin = source._origin
+      _titleFromMessage = source._titleFromMessage
     }
   }
 
@@ -1125,6 +1135,7 @@ extension Opencode_Session_SessionInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
         case 23: try { try decoder.decodeSingularUInt32Field(value: &_storage._openRequests) }()
         case 24: try { try decoder.decodeSingularMessageField(value: &_storage._archiveTime) }()
         case 25: try { try decoder.decodeSingularMessageField(value: &_storage._origin) }()
+        case 26: try { try decoder.decodeSingularBoolField(value: &_storage._titleFromMessage) }()
         default: break
         }
       }
@@ -1179,6 +1190,9 @@ extension Opencode_Session_SessionInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
       try { if let v = _storage._origin {
         try visitor.visitSingularMessageField(value: v, fieldNumber: 25)
       } }()
+      if _storage._titleFromMessage != false {
+        try visitor.visitSingularBoolField(value: _storage._titleFromMessage, fieldNumber: 26)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1202,6 +1216,7 @@ extension Opencode_Session_SessionInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
         if _storage._openRequests != rhs_storage._openRequests {return false}
         if _storage._archiveTime != rhs_storage._archiveTime {return false}
         if _storage._origin != rhs_storage._origin {return false}
+        if _storage._titleFromMessage != rhs_storage._titleFromMessage {return false}
         return true
       }
       if !storagesAreEqual {return false}

@@ -146,7 +146,7 @@ export type SearchHit = Message<"opencode.search.SearchHit"> & {
   sessionId: string;
 
   /**
-   * The title of the session; "" for none.
+   * The title of the session, as in SessionInfo; "" for none.
    *
    * @generated from field: string session_title = 2;
    */

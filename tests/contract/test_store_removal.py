@@ -39,7 +39,8 @@ from turnwire.ports.commit import (
     SessionState,
 )
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite import removal, states
+from turnwire.storage.sqlite import states
+from turnwire.storage.sqlite.housekeeping import Housekeeping
 
 CALLER = BUILT_IN
 KEPT, OWN = b"of both sessions", b"of the session that goes"
@@ -92,7 +93,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is removed by itself."""
-    monkeypatch.setattr(removal.Removal, "start", lambda _: None)
+    monkeypatch.setattr(Housekeeping, "start", lambda _: None)
 
 
 @pytest.mark.usefixtures("_paused")
@@ -128,7 +129,7 @@ async def test_a_session_is_gone_at_once(tmp_path: Path) -> None:
 async def test_what_it_leaves_goes_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over restarts between them; the file is sound after each, what others use stays, and nobody pays for the rest."""
     with monkeypatch.context() as paused:
-        paused.setattr(removal.Removal, "start", lambda _: None)
+        paused.setattr(Housekeeping, "start", lambda _: None)
         async with opened_store(tmp_path) as opened:
             await _fill(opened, "ses_kept")
             before = opened.store.of("default").account(NOW)
@@ -137,7 +138,7 @@ async def test_what_it_leaves_goes_in_steps(tmp_path: Path, monkeypatch: pytest.
         steps, is_more = 0, True
         while is_more:
             async with opened_store(tmp_path) as opened:
-                is_more = await opened.store._removal._carry_out()
+                is_more = await opened.store._removal.step()
                 steps += is_more
             assert problems(tmp_path / "turnwire.db") == []
     async with opened_store(tmp_path) as opened:
@@ -150,7 +151,7 @@ async def test_what_it_leaves_goes_in_steps(tmp_path: Path, monkeypatch: pytest.
 async def test_it_goes_by_itself_and_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start removes what the one before has left, and what was imported in part."""
     with monkeypatch.context() as paused:
-        paused.setattr(removal.Removal, "start", lambda _: None)
+        paused.setattr(Housekeeping, "start", lambda _: None)
         async with opened_store(tmp_path) as opened:
             await _fill(opened, "ses_gone")
             await _remove(opened)

@@ -61,6 +61,7 @@ from turnwire.ports.commit import (
     SessionState,
     ShowMessages,
 )
+from turnwire.storage.sqlite import housekeeping
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.searching import finding, index, reader
 from turnwire.storage.sqlite.searching.index import is_complete
@@ -487,7 +488,7 @@ async def test_an_index_of_other_words_is_made_anew(
         await opened.store.commit(adding(make_message(f"msg_{number:03}", f"sail number{number}")))
     await opened.store.aclose()
     monkeypatch.setattr(index, "VERSION", "another")
-    monkeypatch.setattr(index, "PAUSE_SECONDS", 1e6)
+    monkeypatch.setattr(housekeeping, "PAUSE_SECONDS", 1e6)
     async with opened_store(tmp_path) as again:
         while not (found := await ids(again, "sail")):
             await asyncio.sleep(0.005)
@@ -495,7 +496,7 @@ async def test_an_index_of_other_words_is_made_anew(
         assert not (await page(again, "sail")).is_complete
         await again.store.commit(adding(make_message("msg_new", "sail"), later(9)))
         assert "msg_new" in await ids(again, "sail")
-    monkeypatch.setattr(index, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(housekeeping, "PAUSE_SECONDS", 0.0)
     async with opened_store(tmp_path) as again:
         await settled(again)
         assert len(await ids(again, "sail")) == 101

@@ -9,11 +9,7 @@ from turnwire.ports.clock import utc_now
 from turnwire.ports.commit import Commit, RemoveSession, SessionState
 from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.reading.rows import DELETING
-from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.writing.writer import GroupWriter
-
-PAUSE_SECONDS = 0.002
-"""Between steps; what waits to be written comes first anyway."""
 
 
 def give_up_imports(db: sqlite3.Connection) -> None:
@@ -24,7 +20,7 @@ def give_up_imports(db: sqlite3.Connection) -> None:
     )
 
 
-class Removal(Steps):
+class Removal:
     """The work that removes what commits have marked; see `states.remove`. Each step is a commit.
 
     No order of steps, commits and crashes removes anything else.
@@ -32,7 +28,6 @@ class Removal(Steps):
 
     def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection) -> None:
         """Takes what carries the steps out, and the connection to look on for what is left."""
-        super().__init__(reading, lambda db: _next(db) is not None, PAUSE_SECONDS, "removal of sessions")
         self._writer = writer
         self._reading = reading
         self._gone = asyncio.Event()
@@ -46,10 +41,9 @@ class Removal(Steps):
             left = await run(self._reading, lambda db: {row for (row,) in db.execute(f"SELECT id {DELETING}")})
             waited_for = left if waited_for is None else left & waited_for
             if waited_for:
-                self.wake()
                 await gone.wait()
 
-    async def _carry_out(self) -> bool:
+    async def step(self) -> bool:
         """Carries out a step. Returns False when nothing is left to remove."""
         found = await run(self._reading, _next)
         if found is not None:

@@ -3,6 +3,7 @@
 import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -25,24 +26,23 @@ from turnwire.ports.store import (
     Watched,
 )
 from turnwire.ports.telemetry.observer import NoObserver, Observer
-from turnwire.storage.accounts import Accounts
+from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
-from turnwire.storage.sqlite.care.file_watch import FileWatch
-from turnwire.storage.sqlite.care.shrinking import shrinking
+from turnwire.storage.sqlite.care.shrinking import shrink_some
 from turnwire.storage.sqlite.connection import ProcessLock, empty_log, open_connection, run
 from turnwire.storage.sqlite.files import DatabaseFiles
-from turnwire.storage.sqlite.log.retention import retaining
+from turnwire.storage.sqlite.housekeeping import Housekeeping, stored
+from turnwire.storage.sqlite.log.retention import Retention
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.removal import Removal, give_up_imports
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching.index import adopt_words, renewal
+from turnwire.storage.sqlite.searching.index import adopt_words, renew_some
 from turnwire.storage.sqlite.searching.reader import Searches
-from turnwire.storage.sqlite.steps import Steps
 from turnwire.storage.sqlite.timelines import Timelines, token_key
-from turnwire.storage.sqlite.uploads.store import SqliteUploads, block_removal
+from turnwire.storage.sqlite.uploads.store import SqliteUploads, remove_some
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
@@ -73,7 +73,7 @@ class SqliteStore:
         files: DatabaseFiles,
         lock: ProcessLock,
         connections: Sequence[aiosqlite.Connection],
-        steps: Sequence[Steps],
+        housekeeping: Housekeeping,
         reads: Reads,
         *,
         removal: Removal,
@@ -87,7 +87,7 @@ class SqliteStore:
         self._lock = lock
         self._connections = connections  # the writing one first
         self._writing = connections[0]
-        self._steps = steps
+        self._housekeeping = housekeeping
         self._reading = reads.connection
         self._reads = reads
         self._writer = reads.writer
@@ -137,16 +137,8 @@ class SqliteStore:
             files.remember()
             accounts = Accounts(await run(writing, stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session, is_watched)
-            removal = block_removal(writing)
             writer = GroupWriter(
-                writing,
-                files,
-                changes,
-                sessions,
-                accounts,
-                publish=publish,
-                on_loss=on_loss,
-                observer=observer,
+                writing, files, changes, sessions, accounts, publish=publish, on_loss=on_loss, observer=observer
             )
             await writer.start()
             timelines = await run(writing, Timelines.begin, writer.published_position)
@@ -157,27 +149,18 @@ class SqliteStore:
             files.close()
             lock.release()
             raise
-        retention = retaining(writer, settings.retained_events_per_session, settings.retained_events_days, clock)
-        session_removal = Removal(writer, reading)
-        steps: list[Steps] = [
-            session_removal,
-            retention,
-            renewal(writing),
-            removal,
-            shrinking(writing),
-            FileWatch(writer),
-        ]
-        for work in steps:
-            work.start()
-        uploads, searches = SqliteUploads(writer, reading, removal), Searches(searching)
+        removal = Removal(writer, reading)
+        housekeeping = _housekeeping(settings, writer, removal, clock)
+        housekeeping.start()
+        uploads, searches = SqliteUploads(writer, reading, housekeeping.wake), Searches(searching)
         reads = Reads(reading, long, writer, sessions, accounts, searches, codec, settings.path)
         return cls(
             files,
             lock,
             opened,
-            steps,
+            housekeeping,
             reads,
-            removal=session_removal,
+            removal=removal,
             uploads=uploads,
             timelines=timelines,
             token_key=key,
@@ -187,7 +170,7 @@ class SqliteStore:
         """Stores one unit of work."""
         storing = self._writer.commit(commit)
         if any(isinstance(change, RemoveSession) for change in commit.changes):
-            storing.add_done_callback(lambda _: self._removal.wake())
+            storing.add_done_callback(lambda _: self._housekeeping.wake())
         return storing
 
     def of(self, tenant: str) -> TenantReads:
@@ -258,8 +241,7 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        for work in self._steps:
-            await work.aclose()
+        await self._housekeeping.aclose()
         await self._writer.aclose()
         for connection in reversed(self._connections):
             await connection.close()
@@ -277,6 +259,20 @@ def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
         lock.release()
         raise
     return files, lock
+
+
+def _housekeeping(
+    settings: StorageSettings, writer: GroupWriter, removal: Removal, clock: Clock | None
+) -> Housekeeping:
+    age = timedelta(days=settings.retained_events_days)
+    retention = Retention(settings.retained_events_per_session, age, clock)
+    steps = (retention.step, *map(_uncounted, (renew_some, remove_some, shrink_some)))
+    return Housekeeping(writer, (*(stored(writer, step) for step in steps), removal.step))
+
+
+def _uncounted(step: Callable[[sqlite3.Connection], bool]) -> Callable[[sqlite3.Connection, list[Delta]], bool]:
+    """Returns a step that changes nothing in the accounts."""
+    return lambda db, _: step(db)
 
 
 def _bring_up_to_date(db: sqlite3.Connection) -> None:

@@ -4,14 +4,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import aiosqlite
 from msgspec import Struct
 
 from turnwire.domain.errors import StorageError
 from turnwire.storage.sqlite.care.opening import schema_version, translated
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
 from turnwire.storage.sqlite.files import DatabaseFiles
-from turnwire.storage.sqlite.steps import Steps
 
 INCREMENTAL = 2
 """`PRAGMA auto_vacuum` of files that can shrink while they are used."""
@@ -22,10 +20,6 @@ SPARE_PAGES = 256
 """Free pages that stay, for what is stored next: 2 MiB."""
 SPARE_SHARE = 20
 """One page of so many may be free, too."""
-PAUSE_SECONDS = 0.02
-"""Between steps, for calls: 5 MiB in a second."""
-LOOK_SECONDS = 60.0
-"""Between two looks for free pages."""
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
@@ -36,17 +30,8 @@ class Compacted(Struct, frozen=True, kw_only=True):
     bytes_after: int
 
 
-def shrinking(connection: aiosqlite.Connection) -> Steps:
-    """Returns the work that gives free pages back.
-
-    Args:
-        connection: The writing connection.
-    """
-    return Steps(connection, shrink_some, PAUSE_SECONDS, "shrinking", idle_seconds=LOOK_SECONDS)
-
-
 def shrink_some(db: sqlite3.Connection) -> bool:
-    """Carries out a step. Returns False when nothing is to be given back."""
+    """Gives some pages back, inside of a transaction or not. Returns False when nothing is to be given back."""
     free, pages = _number(db, "freelist_count"), _number(db, "page_count")
     if free <= SPARE_PAGES + pages // SPARE_SHARE:
         return False

@@ -5,19 +5,13 @@ from datetime import datetime, timedelta
 
 from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.log.counted_steps import Counted, CountedSteps
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.writing.events import last_position
-from turnwire.storage.sqlite.writing.writer import GroupWriter
 
 STEP_EVENTS = 96
 """Of one step, which holds up commits for some milliseconds."""
 STEP_SESSIONS = 500
 """Looked at in one step."""
-PAUSE_SECONDS = 0.02
-"""Between steps, for calls. A million events take about four minutes."""
-LOOK_SECONDS = 600.0
-"""Between two looks for events that have become too old. Their age is known to the hour."""
 
 _HOUR = timedelta(hours=1)
 
@@ -40,19 +34,19 @@ class Retention:
         self,
         count: int,
         age: timedelta,
-        clock: Clock,
+        clock: Clock | None = None,
         patient: Clock | None = None,
     ) -> None:
         """Args:
         count: How many of its newest events a session keeps.
         age: How long events are kept; up to two hours longer, never shorter.
-        clock: The time now, which is noted.
-        patient: The time that tells what is old; None is the clock's.
+        clock: The time now, which is noted; None is the real one.
+        patient: The time that tells what is old; None is the clock's, and the real one with patience.
         """
         self._count = count
         self._age = age
-        self._clock = clock
-        self._patient = patient or clock
+        self._clock = clock or utc_now
+        self._patient = patient or clock or PatientClock(utc_now, age)
         self._session = 0  # sessions up to this row were looked at for their count
         self._position = 0  # events up to this position were looked at for their age
         self._is_walking = False  # whether this look for old events goes on
@@ -75,7 +69,7 @@ class Retention:
         ).fetchall()
         for row, session_id, wanted, pruned in rows:
             if wanted - pruned > PRUNE_SLACK:
-                counted = Counted(db, {row})
+                counted = _Counted(db, {row})
                 through = min(wanted, pruned + MAX_PRUNED)
                 is_more = prune(db, row, session_id, through) == through < wanted
                 deltas += counted.deltas()
@@ -114,7 +108,7 @@ class Retention:
             for _, session_id, sequence, row, pruned in rows
             if row is not None
         }
-        counted = Counted(db, set(newest))
+        counted = _Counted(db, set(newest))
         reached = {row: prune(db, row, session_id, sequence) for row, (session_id, sequence) in newest.items()}
         deltas += counted.deltas()
         gone_through = 0
@@ -130,11 +124,25 @@ class Retention:
         return True
 
 
-def retaining(writer: GroupWriter, count: int, days: int, clock: Clock | None) -> CountedSteps:
-    """Returns the work that forgets old events; see `Retention`. Without a clock it is the real one, with patience."""
-    age = timedelta(days=days)
-    retention = Retention(count, age, clock or utc_now, clock or PatientClock(utc_now, age))
-    return CountedSteps(writer, retention.step, PAUSE_SECONDS, "retention", idle_seconds=LOOK_SECONDS)
+class _Counted:
+    """Notes what some sessions have stored before a step, and tells what has changed after it."""
+
+    def __init__(self, db: sqlite3.Connection, sessions: set[int]) -> None:
+        """Takes the rows of the sessions."""
+        self._db = db
+        self._sessions = sessions
+        self._before = self._read()
+
+    def deltas(self) -> list[Delta]:
+        """Returns the changes so far. Sessions that are not live count nowhere."""
+        after = self._read()
+        changes = ((tenant, after.get(row, ("", 0))[1] - size) for row, (tenant, size) in self._before.items())
+        return [Delta(tenant, stored_bytes=size) for tenant, size in changes if size]
+
+    def _read(self) -> dict[int, tuple[str, int]]:
+        among = ",".join(map(str, self._sessions))
+        rows = self._db.execute(f"SELECT id, tenant, stored_bytes FROM live_sessions WHERE id IN ({among})")
+        return {row: (tenant, size) for row, tenant, size in rows}
 
 
 def _hour(at: datetime) -> int:

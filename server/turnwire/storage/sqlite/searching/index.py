@@ -16,8 +16,6 @@ from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
 
-import aiosqlite
-
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part
 from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.searching.content import searched_text
@@ -26,7 +24,6 @@ from turnwire.storage.sqlite.connection import transaction
 from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES, PART_OUTLINE
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
-from turnwire.storage.sqlite.steps import Steps
 
 NUMBER_BITS = 12
 """Of an entry's id, behind the second of its message. Entries of a second that has more go to the next one. A bit more
@@ -38,8 +35,6 @@ MAX_BODY_CHARACTERS = 65_536
 STEP_MESSAGES = 32
 STEP_BYTES = 100_000
 """Of one step of making the index anew, which holds up commits for some milliseconds."""
-PAUSE_SECONDS = 0.02
-"""Between steps, for calls. 100,000 messages take about two minutes."""
 
 _LAST_SECOND = 2**38
 """After the year 9999; imported messages may have any time."""
@@ -177,7 +172,7 @@ def stored_texts(db: sqlite3.Connection, message_row: int) -> dict[int, str]:
 
 
 def adopt_words(db: sqlite3.Connection) -> None:
-    """Empties an index that has other words than this version makes, so that `renewal` makes it anew.
+    """Empties an index that has other words than this version makes, so that `renew_some` makes it anew.
 
     Idempotent, and one transaction.
     """
@@ -202,28 +197,19 @@ def is_complete(db: sqlite3.Connection) -> bool:
     return not db.execute("SELECT below FROM search_state").fetchone()[0]
 
 
-def renewal(connection: aiosqlite.Connection) -> Steps:
-    """Returns the work that indexes what `adopt_words` has left, the newest messages first.
+def renew_some(db: sqlite3.Connection) -> bool:
+    """Indexes some of what `adopt_words` has left, the newest messages first. Returns False when there is nothing.
 
     A commit indexes what it changes meanwhile, so no order of steps, commits and crashes loses anything.
-
-    Args:
-        connection: The writing connection.
     """
-    return Steps(connection, renew_some, PAUSE_SECONDS, "search renewal")
-
-
-def renew_some(db: sqlite3.Connection) -> bool:
-    """Carries out a step of the renewal. Returns False when there is nothing to do."""
     if is_complete(db):
         return False
-    with transaction(db):
-        (below,) = db.execute("SELECT below FROM search_state").fetchone()
-        newest = f"SELECT id, {DISPLAY_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
-        rows, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
-        changes = [change for row, _ in rows for change in _add_stored(db, row)]
-        db.execute("UPDATE search_state SET below = ?", (rows[-1][0] if rows else 0,))
-        change_index(db, changes)
+    (below,) = db.execute("SELECT below FROM search_state").fetchone()
+    newest = f"SELECT id, {DISPLAY_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
+    rows, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
+    changes = [change for row, _ in rows for change in _add_stored(db, row)]
+    db.execute("UPDATE search_state SET below = ?", (rows[-1][0] if rows else 0,))
+    change_index(db, changes)
     return True
 
 

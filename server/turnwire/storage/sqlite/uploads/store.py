@@ -2,7 +2,7 @@
 
 import sqlite3
 from asyncio import Future
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from functools import partial
 
@@ -11,8 +11,7 @@ import aiosqlite
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.connection import run, transaction
-from turnwire.storage.sqlite.steps import Steps
+from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads import rows
 from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
 
@@ -23,19 +22,16 @@ STEP_BLOCKS = 8
 """Of one step, 2 MiB: it holds up commits for some milliseconds. Two gigabytes at once would do so for seconds."""
 STEP_UPLOADS = 64
 """Of one step: many small ones go as quickly as they can be made."""
-PAUSE_SECONDS = 0.005
-"""Between steps; what waits to be written comes first anyway. Two gigabytes take about 10 seconds: less than sending
-them does, so that who uploads and deletes all the time does not fill the disk."""
 
 
 class SqliteUploads:
     """The uploads in the database of a `SqliteStore`. Changes go through its writer, reads through its reader."""
 
-    def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection, removal: Steps) -> None:
-        """Takes the parts of the store, which starts and closes them."""
+    def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection, on_removal: Callable[[], None]) -> None:
+        """Takes the parts of the store, which closes them, and what is called when there is something to remove."""
         self._writer = writer
         self._reading = reading
-        self._removal = removal
+        self._on_removal = on_removal
 
     def create(self, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> Future[Upload]:
         """Stores an upload."""
@@ -55,13 +51,13 @@ class SqliteUploads:
     def remove(self, tenant: str, upload_id: str) -> Future[None]:
         """Removes an upload."""
         removing = self._writer.carry_out(Other(partial(rows.remove, tenant=tenant, upload_id=upload_id)))
-        removing.add_done_callback(lambda _: self._removal.wake())
+        removing.add_done_callback(lambda _: self._on_removal())
         return removing
 
     def remove_expired(self, now: datetime) -> Future[int]:
         """Removes expired uploads."""
         removing = self._writer.carry_out(Other(partial(rows.remove_expired, now=now)))
-        removing.add_done_callback(lambda _: self._removal.wake())
+        removing.add_done_callback(lambda _: self._on_removal())
         return removing
 
     async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
@@ -88,27 +84,15 @@ def _piece(db: sqlite3.Connection, tenant: str, upload_id: str, offset: int) -> 
     return piece
 
 
-def block_removal(connection: aiosqlite.Connection) -> Steps:
-    """Returns the work that removes what `rows.remove` has marked.
-
-    No order of steps, commits and crashes removes anything else.
-
-    Args:
-        connection: The writing connection.
-    """
-    return Steps(connection, _remove_some, PAUSE_SECONDS, "upload removal")
-
-
-def _remove_some(db: sqlite3.Connection) -> bool:
-    """Carries out a step. Returns False when nothing is left to remove."""
+def remove_some(db: sqlite3.Connection) -> bool:
+    """Removes some of what `rows.remove` has marked. Returns False when nothing is left to remove."""
     some = db.execute("SELECT id FROM uploads WHERE removed = 1 ORDER BY id LIMIT ?", (STEP_UPLOADS,)).fetchall()
     if not some:
         return False
     left = STEP_BLOCKS
-    with transaction(db):
-        for row in some:
-            left -= rows.remove_some_blocks(db, row[0], left)
-            if not left:  # more of this one may be there
-                break
-            db.execute("DELETE FROM uploads WHERE id = ?", row)
+    for row in some:
+        left -= rows.remove_some_blocks(db, row[0], left)
+        if not left:  # more of this one may be there
+            break
+        db.execute("DELETE FROM uploads WHERE id = ?", row)
     return True

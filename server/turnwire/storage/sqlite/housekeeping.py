@@ -1,0 +1,77 @@
+"""Housekeeping: what is no longer needed goes in small transactions, so that no commit waits for long."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+
+from turnwire.domain.errors import ShuttingDown, StorageError
+from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
+
+PAUSE_SECONDS = 0.005
+"""Between two rounds of steps, for commits, which come first anyway. A million old events take about two minutes,
+100,000 messages to index one, and a gigabyte of a removed upload five seconds, which is less than sending it takes."""
+ROUND_SECONDS = 60.0
+"""Between two looks for something to do, unless somebody wakes the task."""
+RETRY_SECONDS = 60.0
+"""After a step that failed, as on a full disk. No caller waits for it."""
+LOOK_SECONDS = 1.0
+"""Between two looks at the files: a server that only reads hears of a lost file after this time."""
+
+Step = Callable[[], Awaitable[bool]]
+"""Does a little, which holds up commits for some milliseconds. Returns False when nothing is left to do for now. What
+is to be done is read from the database, so a start, a crash or a failed commit between two steps loses nothing."""
+
+
+def stored(writer: GroupWriter, step: Callable[[sqlite3.Connection, list[Delta]], bool]) -> Step:
+    """Returns a step inside of the writer's transactions, which appends what it changes in the accounts."""
+
+    async def carry_out() -> bool:
+        return await writer.carry_out(Other(step, is_step=True))
+
+    return carry_out
+
+
+class Housekeeping:
+    """One task, which `start` makes and `aclose` ends. Used on the event loop only.
+
+    It also looks whether the files of the database are in their places while nothing is stored; each transaction does.
+    """
+
+    def __init__(self, writer: GroupWriter, steps: Sequence[Step]) -> None:
+        """Takes the writer, which is closed after this, and the steps, which are carried out in turns."""
+        self._writer = writer
+        self._steps = steps
+        self._wake = asyncio.Event()  # set by `wake`, cleared by the task before it looks for something to do
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Starts the task, which looks at once for what an earlier run has left."""
+        self._task = asyncio.create_task(self._run(), name="housekeeping")
+
+    def wake(self) -> None:
+        """Tells the task that there may be something to do."""
+        self._wake.set()
+
+    async def aclose(self) -> None:
+        """Ends the task; the next start goes on. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_round, pending = loop.time(), list[Step]()
+        while True:
+            if self._wake.is_set() or loop.time() >= next_round:
+                self._wake.clear()
+                next_round, pending = loop.time() + ROUND_SECONDS, list(self._steps)
+            try:
+                pending = [step for step in pending if await step()]
+                await self._writer.look()
+            except (StorageError, ShuttingDown):  # of the latter, `aclose` comes soon
+                next_round, pending = loop.time() + RETRY_SECONDS, []
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS if pending else LOOK_SECONDS):
+                    await self._wake.wait()

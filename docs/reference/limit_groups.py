@@ -182,10 +182,11 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.disk": {"MAX_FILE_READS": WAITS},
         "cli.serve": {"MAX_SHARED_THREADS": WAITS},
         "core.use_cases.rewriting.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
-        "core.use_cases.titling.titles": {
+        "core.use_cases.titles": {
             "MAX_AT_ONCE": WAITS,
             "MAX_WAITING": "the session gets no title",
             "MAX_TRIED": FORGOTTEN,
+            "MAX_ANSWER_BYTES": "the session gets no title",
         },
     },
     "Tools and schemas": {
@@ -247,7 +248,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "providers.request.content": {"_MAX_NESTING": "a repair"},
         "providers.request.wire_names": {"MAX_NAME_CHARS": "a repair: the name is shortened"},
-        "core.use_cases.titling.calls": {"MAX_ANSWER_BYTES": "the session gets no title"},
         "core.context.summaries": {"MAX_CALLS": "there is no summary"},
         "core.context.next_request": {
             "MAX_FAILED_SUMMARIES": "requests go out as they are",

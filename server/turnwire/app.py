@@ -56,7 +56,7 @@ from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.searching.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
-from turnwire.core.use_cases.titling.titles import Titles
+from turnwire.core.use_cases.titles import Titles
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
 from turnwire.core.use_cases.uploads import UploadExpiry, Uploads

@@ -26,7 +26,7 @@ from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Say, Tokens,
 from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.core.use_cases.titling.words import INSTRUCTION
+from turnwire.core.use_cases.titles import INSTRUCTION
 
 MODEL = model("m", "mine")
 

@@ -1,1 +1,0 @@
-"""Titles that a model gives to sessions which nobody has given one."""

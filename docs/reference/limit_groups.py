@@ -342,7 +342,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "PATIENCE_SECONDS": "`CONCURRENCY_LIMIT`",
         },
         "core.turns.resuming": {"MAX_RESUMES": "the turn ends: `SERVER_RESTARTED`"},
-        "core.turns.waiting.changes": {"MAX_JOINING_BYTES": PIECES},
+        "core.turns.session": {"MAX_JOINING_BYTES": PIECES},
         "core.turns.verdict": {"MAX_PAUSES": "the turn ends"},
         "core.use_cases.rewriting.late_turns": {"MAX_ATTEMPTS": "`STALE_VERSION`", "MAX_BEHIND": INVALID},
         "storage.sqlite.writing.writer": {

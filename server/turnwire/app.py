@@ -221,11 +221,12 @@ class Server:
         self._rates = rates = RequestRates(environment.settings)
         use_cases = _use_cases(environment, turns, rates=rates, codec=codec, config=config)
         # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
-        for ending in (use_cases.sessions, use_cases.titles):
+        for ending in (environment.detached, use_cases.titles):
             stack.push_async_callback(ending.aclose)
         stack.push_async_callback(self._stop_turns, turns)
         await turns.recover()
-        _close_with(stack, use_cases)
+        for acting in (use_cases.imports, use_cases.uploads):
+            stack.push_async_callback(acting.aclose)
         expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
         stack.push_async_callback(expiry.aclose)
         expiry.start()
@@ -348,15 +349,6 @@ def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:
     return tracing(config.tracing)
 
 
-def _close_with(stack: AsyncExitStack, use_cases: UseCases) -> None:
-    """Lets the stack wait for what use cases have begun whose callers may be gone."""
-    rewriting = (use_cases.forks, use_cases.rewinds, use_cases.regenerations, use_cases.alternatives)
-    closing = (use_cases.conversations, use_cases.late_turns, use_cases.waiting_messages, use_cases.tool_leases)
-    asked = (use_cases.tool_results, use_cases.questions, use_cases.uploads)
-    for acting in (use_cases.imports, *rewriting, *closing, *asked):
-        stack.push_async_callback(acting.aclose)
-
-
 def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncExitStack) -> LiveFeed:
     tick = timedelta(seconds=config.server.heartbeat_seconds) / 5
     feed = LiveFeed(codec, config.limits.max_watchers, tick=tick, observer=observer)
@@ -368,7 +360,7 @@ def _use_cases(
     environment: Environment, turns: Turns, *, rates: RequestRates, codec: Codec, config: Config
 ) -> UseCases:
     heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
-    tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store)
+    tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store, environment.detached)
     reservations, formats = Reservations(environment), _formats(config)
     sessions = Sessions(environment, turns, requests, reservations)
     titles = Titles(environment, sessions.give_title)

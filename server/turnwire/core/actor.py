@@ -10,7 +10,7 @@ from asyncio import Future
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -38,7 +38,9 @@ class Decision(Struct, Generic[S], frozen=True):
 
     state: S
     work: Work = Work()
-    """Empty when nothing changes."""
+    """Empty when nothing is to be stored."""
+    reply: Any = None
+    """What the caller gets besides."""
 
 
 class Command(Protocol[S]):
@@ -58,11 +60,16 @@ class Done(Struct, Generic[S], frozen=True):
     """False when nothing was to be stored, because an earlier command had the same effect."""
     committed: Committed | None
     """The commit that stored it, or what it found; None when this actor has stored nothing yet."""
+    before_sequence: int = 0
+    """The session's head before the first event of the command."""
+    reply: Any = None
+    """See `Decision.reply`."""
 
 
 class _Asked(NamedTuple, Generic[S]):
     command: Command[S]
     reply: "Future[Done[S]]"
+    is_alone: bool
 
 
 class _Batch(NamedTuple, Generic[S]):
@@ -110,15 +117,19 @@ class Actor(Generic[S]):
         self._end_batch()
         return self._state
 
-    def ask(self, command: Command[S]) -> "Future[Done[S]]":
+    def ask(self, command: Command[S], *, alone: bool = False) -> "Future[Done[S]]":
         """Lets a command be decided and stored. It is carried out whether or not somebody waits for the reply.
+
+        Args:
+            command: The command.
+            alone: Whether it has a commit of its own, because its caller needs what that tells.
 
         Returns:
             The reply. It raises what `decide` raised, or the error of the commit. Cancelling it has no effect on the
             command.
         """
         reply: Future[Done[S]] = asyncio.get_running_loop().create_future()
-        self._inbox.append(_Asked(command, reply))
+        self._inbox.append(_Asked(command, reply, alone))
         self._end_batch()
         self._advance()
         return reply
@@ -141,10 +152,7 @@ class Actor(Generic[S]):
         """Decides the commands that wait, and begins to store what follows from them."""
         now = Now(self._clock(), asyncio.get_running_loop().time())
         state, asked, decisions = self._state, list[_Asked[S]](), list[Decision[S]]()
-        most = 1 if self._alone else COMMANDS_AT_ONCE
-        self._alone = max(self._alone - 1, 0)
-        while self._inbox and most:
-            one, most = self._inbox.popleft(), most - 1
+        for one in self._take():
             try:
                 decision = one.command.decide(state, now)
             except Exception as error:  # also a fault of ours: it is the caller's alone
@@ -160,6 +168,21 @@ class Actor(Generic[S]):
         storing = self._store(work, now.at)
         self._batch = _Batch(asked, decisions, storing)
         storing.add_done_callback(lambda _: self._end_batch())
+
+    def _take(self) -> list[_Asked[S]]:
+        """Takes the commands that are decided together out of the inbox; at least one."""
+        taken = [self._inbox.popleft()]
+        most = 1 if self._alone or taken[0].is_alone else COMMANDS_AT_ONCE
+        self._alone = max(self._alone - 1, 0)
+        while self._inbox and len(taken) < most and not self._inbox[0].is_alone:
+            taken.append(self._inbox.popleft())
+        return taken
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no command waits or is being stored."""
+        self._end_batch()
+        return self._batch is None and not self._inbox
 
     def _end_batch(self) -> None:
         """Takes over what was decided, once it is durable. Does nothing while it is not."""
@@ -187,9 +210,12 @@ class Actor(Generic[S]):
                 self._on_changed(before, self._state)
             self._changed.set()
             self._changed = asyncio.Event()
+        sequence = 0 if self._last is None else self._last.before_sequence
         for one, decision in zip(asked, decisions, strict=True):
             if not one.reply.done():
-                one.reply.set_result(Done(decision.state, decision.work != Work(), self._last))
+                has_changed = decision.work != Work()
+                one.reply.set_result(Done(decision.state, has_changed, self._last, sequence, decision.reply))
+            sequence += len(decision.work.events)
 
 
 def _fail(reply: "Future[Done[S]]", error: BaseException) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from turnwire.core.detached import DetachedTasks
 from turnwire.core.keeping import KeptSessions
 from turnwire.core.reads import ReadBudget
 from turnwire.core.schemas import SchemaChecks
@@ -43,6 +44,8 @@ class Environment:
     tracer: Tracer = NO_TRACER
     schemas: SchemaChecks = field(default_factory=SchemaChecks)
     kept: KeptSessions = field(default_factory=KeptSessions)
+    detached: DetachedTasks = field(default_factory=DetachedTasks)
+    """Requests whose callers may be gone."""
     open_questions: OpenQuestions = field(default_factory=OpenQuestions)
     open_permissions: OpenPermissions = field(default_factory=OpenPermissions)
     """Both are of the turns that run, and shared by them."""

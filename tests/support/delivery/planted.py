@@ -52,7 +52,7 @@ FAULTS = {
         "return Standing.PAST",
     ),
     "waiting messages are lost at a start": Fault(
-        "core/turns/registry.py", "if entry.turn_id in waiting:", "if entry.turn_id in waiting and False:"
+        "core/turns/registry.py", "if entry.turn_id in waiting", "if entry.turn_id in waiting and False"
     ),
     "a call takes two results": Fault(
         "core/tools/open_calls.py",

@@ -131,6 +131,18 @@ async def test_commands_that_fail_together_are_tried_each_by_itself() -> None:
     assert (await later).state == (1, 3, 4)
 
 
+async def test_a_command_may_have_a_commit_of_its_own() -> None:
+    """Neither those before it nor those behind it are in it."""
+    disk = Disk()
+    actor = _actor(disk)
+    replies = [actor.ask(Add(number), alone=number == 3) for number in range(1, 6)]
+    for _ in range(4):
+        disk.succeed()
+        await settled()
+    assert [len(work.events) for work in disk.commits] == [1, 1, 1, 2]
+    assert [(await reply).committed for reply in replies] == [Committed(0, number) for number in (1, 2, 3, 4, 4)]
+
+
 async def test_a_command_outlives_its_caller() -> None:
     """It is carried out, and nobody hears of it."""
     disk = Disk()

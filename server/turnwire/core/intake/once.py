@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from turnwire.core.detached import DetachedTasks
 from turnwire.core.intake.inputs import NamedRequest
 from turnwire.core.intake.receipts import Receipt
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused
 from turnwire.domain.principal import Principal
@@ -31,16 +31,16 @@ class NamedRequests:
     the calls in flight. Used on the event loop only.
     """
 
-    def __init__(self, store: Store) -> None:
-        """Takes the store that has the receipts."""
+    def __init__(self, store: Store, detached: DetachedTasks) -> None:
+        """Takes the store that has the receipts, and who owns requests when their callers are gone."""
         self._store = store
+        self._detached = detached
         self._claimed: dict[_Name, asyncio.Event] = {}
 
     async def once(
         self,
         principal: Principal,
         new: NamedRequest,
-        uncancelled: Uncancelled,
         carry_out: Callable[[], Coroutine[Any, Any, T]],
     ) -> T | Receipt:
         """Carries a request out, unless it has a name and was carried out before.
@@ -51,7 +51,6 @@ class NamedRequests:
         Args:
             principal: Who sent the request.
             new: The request.
-            uncancelled: Owns the request when its caller is gone.
             carry_out: Does the work, and stores `receipt_record` in the same commit.
 
         Returns:
@@ -61,12 +60,12 @@ class NamedRequests:
             RequestIdReused: the name was used for a request with different content.
         """
         if not new.request_id:
-            return await uncancelled.run(carry_out())
+            return await self._detached.run(carry_out())
         name = principal.tenant, principal.subject, new.request_id
         while name in self._claimed:
             await self._claimed[name].wait()
         self._claimed[name] = asyncio.Event()
-        return await uncancelled.run(self._carry_out(name, principal, new, carry_out))
+        return await self._detached.run(self._carry_out(name, principal, new, carry_out))
 
     async def _carry_out(
         self, name: _Name, principal: Principal, new: NamedRequest, carry_out: Callable[[], Coroutine[Any, Any, T]]

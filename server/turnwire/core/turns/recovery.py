@@ -33,7 +33,6 @@ class Resumption(Struct, frozen=True):
 
     turn: Turn
     """The turn as stored, with this resumption counted."""
-    user_message: Message
     point: ResumePoint
 
 
@@ -72,11 +71,8 @@ async def resume_or_end(
     environment.open_permissions.take(turn.tenant, turn.turn_id, asked)
     if point.waits_for_calls:  # it had room before the restart
         environment.waiting_calls.hold(turn.tenant, turn.turn_id, point.steps[-1])
-    user_message = next((message for message in stored if message.message_id == turn.user_message_id), None)
-    if user_message is None:  # it goes on behind results, which are no part of it
-        user_message = await store.of(turn.tenant).message(turn.session_id, turn.user_message_id)
     log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)
-    return Resumption(resumed, user_message, point)
+    return Resumption(resumed, point)
 
 
 async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, *, is_outline: bool = False) -> Work:

@@ -5,29 +5,37 @@ commits, so memory and database agree. Sessions are independent of each other.
 """
 
 import asyncio
-import contextlib
 from asyncio import Future
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from turnwire.core.ending.closing import Ending
+import msgspec
+
+from turnwire.core.actor import Done
 from turnwire.core.environment import Environment
 from turnwire.core.quotas.checks import SOON, check_count
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.live import Aborted, LeftTurns, LiveTurn, TurnCounts
-from turnwire.core.turns.owner import UNARCHIVING, SessionTurns
-from turnwire.core.turns.recovery import RESTARTED, resume_or_end
+from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
-from turnwire.core.turns.waiting.changes import QueueChanges
-from turnwire.core.turns.waiting.places import Place
-from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.turns.schedule import (
+    UNARCHIVING,
+    AcceptMessage,
+    Between,
+    Idle,
+    Running,
+    Schedule,
+    Waiting,
+    WhenIdle,
+)
+from turnwire.core.turns.session import SessionTurns
 from turnwire.core.work import Work
 from turnwire.domain.accounts import QuotaName
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
-from turnwire.domain.conversation.messages import FinishReason, Message, Part
+from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
@@ -38,12 +46,13 @@ from turnwire.domain.errors import (
     ShuttingDown,
     ToolCallAlreadySettled,
     ToolCallNotReady,
-    TurnInProgress,
     TurnNotRunning,
 )
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.commit import Committed
 from turnwire.ports.store import TenantStore
+
+NOTHING = Schedule()
 
 
 class Turns:
@@ -60,7 +69,6 @@ class Turns:
         self._owners: dict[str, SessionTurns] = {}
         self._tenants: dict[str, dict[str, SessionTurns]] = {}
         self._deleting: Counter[str] = Counter()
-        self._uncancelled = Uncancelled()
         max_running = environment.settings.limits.max_running_turns
         self._slots = FairSemaphore(max_running, tenant_limit=max_running)
         self._is_closing = False
@@ -70,64 +78,50 @@ class Turns:
         """Lets a function be called whenever the end of a turn is stored; it must not raise. Call before `recover`."""
         self._on_ended = call
 
-    @contextlib.contextmanager
-    def reserve(self, turn: Turn, message: Message, when_busy: BusyPolicy) -> Iterator[Place]:
-        """Reserves a session's next place for a message; leaving the context releases it unless `start` was called.
-
-        Do not await anything before `start`: the reservation must be in the next commit.
+    def accept(self, command: AcceptMessage, *, alone: bool = False) -> "Future[Done[Schedule]]":
+        """Stores a message that is to be answered. Its turn starts at once, or after the turns before it.
 
         Args:
-            turn: The turn of the message; `Place.turn` is this turn with its status.
-            message: The user message; `Place.message` is this message with its status.
-            when_busy: What to do while another turn runs.
+            command: The message.
+            alone: See `Actor.ask`; for work that requires a head.
+
+        Returns:
+            The reply, with `Accepted`; it raises what `AcceptMessage.decide` and the commit raise. Shield it.
 
         Raises:
-            TurnInProgress: the session is busy and the policy is REJECT.
-            TooManyTurns: too many messages wait in the session.
             ShuttingDown: the server stops.
             SessionNotFound: the session is being deleted.
             QuotaExceeded: as many turns run, or messages wait, as the tenant may have.
         """
+        turn = command.turn
         if self._is_closing:
             raise ShuttingDown
         if self._deleting[turn.session_id]:
             raise SessionNotFound(turn.session_id)
-        self._check_quotas(turn, when_busy)
+        self._check_quotas(turn, command.when_busy)
         owner = self._owner(turn.tenant, turn.session_id)
-        place = owner.reserve(turn, message, when_busy)
-        try:
-            yield place
-        finally:
-            owner.release()
+        return owner.accept(msgspec.structs.replace(command, open_requests=owner.open_requests), alone=alone)
 
-    def start(self, place: Place, work: Work) -> "Future[Committed]":
-        """Commits the work that stores a message in its place. Its turn starts at once, or after the turns before it.
-
-        Returns:
-            The commit. If it fails, nothing is stored and the place is given up. Shield it: the turn awaits it too.
-        """
-        return self._owners[place.turn.session_id].start(place, work)
-
-    def queue_changes(self, session_id: str, message_id: str) -> QueueChanges:
-        """Returns what changes the queue of a session. Raises MessageNotWaiting about a message, and ShuttingDown."""
+    def waiting_in(self, session_id: str, message_id: str) -> SessionTurns:
+        """Returns the turns of a session. Raises MessageNotWaiting about a message, and ShuttingDown."""
         if self._is_closing:
             raise ShuttingDown
         owner = self._owners.get(session_id)
         if owner is None:
             raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
-        return owner.changes
+        return owner
 
-    def check_idle(self, session_id: str) -> None:
-        """Refuses what may not happen beside a turn.
-
-        Without an await between this and a commit, no turn begins before the commit takes effect.
+    async def change_idle(self, tenant: str, session_id: str, work: Work) -> Committed:
+        """Stores what may not happen beside a turn: none runs when it takes effect. Safe to cancel: it is stored.
 
         Raises:
             TurnInProgress: a turn runs in the session, or is about to.
+            StorageError: it was not stored.
         """
-        run = self._run(session_id)
-        if run is not None:
-            raise TurnInProgress(f"turn {run.turn.turn_id!r} runs in the session", run.turn.turn_id)
+        done = await asyncio.shield(self._owner(tenant, session_id).ask(WhenIdle(work), alone=True))
+        if done.committed is None:
+            raise ValueError("there was nothing to store")
+        return done.committed
 
     def check_runs(self, session_id: str, turn_id: str) -> None:
         """Refuses what is about a running turn; "" is about any. Raises TurnNotRunning."""
@@ -142,15 +136,12 @@ class Turns:
             session_id: The session. Does nothing when it has no turns.
             expected_turn_id: Ends only this turn; "" ends any.
             keep_queue: Keep the waiting messages: the next one starts.
+
+        Raises:
+            StorageError: waiting messages could not be dropped, so nothing was ended.
         """
         owner = self._owners.get(session_id)
-        run = owner.run if owner is not None else None
-        if owner is None or run is None or (expected_turn_id and run.turn.turn_id != expected_turn_id):
-            return Aborted()
-        # at once: a moment later, the next waiting message may run
-        taken = [] if keep_queue else owner.queue.take_all()
-        run.stop(Ending(FinishReason.ABORTED))
-        return await self._uncancelled.run(self._finish_abort(owner, run, taken))
+        return Aborted() if owner is None else await owner.abort(expected_turn_id, keep_queue=keep_queue)
 
     def refuse_messages(self, session_id: str) -> None:
         """Refuses new messages for a session that is being deleted, until `accept_messages`."""
@@ -179,6 +170,7 @@ class Turns:
         newest = {turn.session_id: turn.turn_id for turn in running}
         interrupting = [turn for turn in waiting.values() if turn.busy_policy is BusyPolicy.INTERRUPT]
         ended_by = {turn.aimed_at_turn_id: turn.user_message_id for turn in interrupting}
+        resumptions = dict[str, Resumption]()
         for turn in running:
             is_newest = newest[turn.session_id] == turn.turn_id
             interrupted_by = ended_by.get(turn.turn_id, "")
@@ -187,15 +179,22 @@ class Turns:
                 self._environment, whole, is_newest=is_newest, interrupted_by=interrupted_by
             )
             if resumption is not None:
-                self._owner(turn.tenant, turn.session_id).resume(resumption)
-        for tenant, session_id in dict.fromkeys((turn.tenant, turn.session_id) for turn in waiting.values()):
-            for entry in (await store.of(tenant).queue_entries(session_id)).entries:
-                if entry.turn_id in waiting:
-                    place = Place.waiting(waiting[entry.turn_id], entry.message_id)
-                    self._owner(tenant, session_id).queue.append(place)
-        for owner in list(self._owners.values()):
-            if owner.run is None:
-                await owner.start_next()
+                resumptions[turn.session_id] = resumption
+        sessions = dict.fromkeys((turn.session_id, turn.tenant) for turn in (*running, *waiting.values()))
+        for session_id, tenant in sessions:
+            queue = await self._queue(tenant, session_id, waiting)
+            if (resumed := resumptions.get(session_id)) is not None:
+                owner = self._owner(tenant, session_id, Schedule(Running(resumed.turn.outline()), queue, True))
+                owner.resume(resumed.turn, resumed.point)
+            elif queue:
+                self._owner(tenant, session_id, Schedule(Between(""), queue)).start_next()
+
+    async def _queue(self, tenant: str, session_id: str, waiting: Mapping[str, Turn]) -> tuple[Waiting, ...]:
+        """Returns the messages that wait in a session, given all waiting turns by id."""
+        entries = (await self._environment.store.of(tenant).queue_entries(session_id)).entries
+        return tuple(
+            Waiting(entry.message_id, waiting[entry.turn_id].outline()) for entry in entries if entry.turn_id in waiting
+        )
 
     async def aclose(self) -> LeftTurns:
         """Stops all turns and returns when all their content is durable. Waiting messages stay stored.
@@ -205,30 +204,28 @@ class Turns:
         """
         self._is_closing = True
         owners = list(self._owners.values())
-        runs = [owner.run for owner in owners if owner.run is not None]
         for owner in owners:
             owner.suspend(RESTARTED)
         for owner in owners:
             await owner.idle()
-        await self._uncancelled.settle()
-        left = 0
-        while runs:  # they go one by one: each may have an answer of a thousand parts
-            left += runs.pop().is_left
-            await asyncio.sleep(0)
-        return LeftTurns(left, sum(len(owner.queue) for owner in owners))
+        schedules = [owner.schedule for owner in owners]
+        running = sum(isinstance(one.phase, Running) for one in schedules)
+        return LeftTurns(running, sum(len(one.waiting) for one in schedules))
 
     def counts(self) -> TurnCounts:
         """Returns how many turns run and wait now."""
-        runs = [owner.run for owner in self._owners.values() if owner.run is not None]
-        waiting = sum(run.open_requests > 0 for run in runs)
-        return TurnCounts(len(runs), waiting, sum(len(owner.queue) for owner in self._owners.values()))
+        schedules = [owner.schedule for owner in self._owners.values()]
+        waiting = sum(owner.open_requests > 0 for owner in self._owners.values())
+        running = sum(not isinstance(one.phase, Idle) for one in schedules)
+        return TurnCounts(running, waiting, sum(len(one.waiting) for one in schedules))
 
     def view(self, session: Session) -> SessionView:
         """Returns the session with its running turn and queue as they are now."""
         owner = self._owners.get(session.session_id)
-        if owner is None or owner.run is None:
+        if owner is None:
             return SessionView(session)
-        return SessionView(session, owner.run.turn.turn_id, owner.queue.shown(), owner.run.open_requests)
+        schedule = owner.schedule
+        return SessionView(session, schedule.active_turn_id, schedule.entries, owner.open_requests)
 
     def unarchiving(self, session_id: str) -> Work:
         """Returns what takes a session out of the archive, if it is there, beside what stores a message in it."""
@@ -237,11 +234,11 @@ class Turns:
 
     def running(self, tenant: str) -> int:
         """Returns how many turns of a tenant run."""
-        return sum(owner.run is not None for owner in self._tenants.get(tenant, {}).values())
+        return sum(owner.is_busy for owner in self._tenants.get(tenant, {}).values())
 
     def queued(self, tenant: str) -> int:
         """Returns how many messages of a tenant wait behind running turns."""
-        return sum(len(owner.queue) for owner in self._tenants.get(tenant, {}).values())
+        return sum(owner.waiting for owner in self._tenants.get(tenant, {}).values())
 
     def live(self, session_id: str) -> LiveTurn | None:
         """Returns read access to the running turn of a session; None when no turn runs."""
@@ -346,37 +343,43 @@ class Turns:
 
     def _run(self, session_id: str) -> TurnRun | None:
         owner = self._owners.get(session_id)
-        return owner.run if owner is not None else None
+        return owner.live if owner is not None else None
 
     def _runs(self, tenant: str, session_id: str | None) -> Iterator[TurnRun]:
         """Returns the running turn of a tenant's session, or all its running turns for None."""
         owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
-        return (owner.run for owner in owners if owner.run is not None and owner.run.turn.tenant == tenant)
+        runs = (owner.live for owner in owners)
+        return (run for run in runs if run is not None and run.turn.tenant == tenant)
 
     def _reads(self, session: Session) -> TenantStore:
         return self._environment.store.of(session.tenant)
 
-    def _owner(self, tenant: str, session_id: str) -> SessionTurns:
-        """Returns the session's owner; creates one if it has none."""
+    def _owner(self, tenant: str, session_id: str, schedule: Schedule = NOTHING) -> SessionTurns:
+        """Returns the session's owner; creates one, with a schedule, if it has none."""
         owner = self._owners.get(session_id)
         if owner is None:
-            forget = partial(self._forget, tenant)
             owner = self._owners[session_id] = SessionTurns(
-                self._environment, tenant, session_id, self._slots, forget, on_ended=self._on_ended
+                self._environment,
+                tenant,
+                session_id,
+                self._slots,
+                partial(self._forget, tenant),
+                on_ended=self._on_ended,
+                schedule=schedule,
             )
             self._tenants.setdefault(tenant, {})[session_id] = owner
         return owner
 
     def _forget(self, tenant: str, session_id: str) -> None:
-        del self._owners[session_id]
-        del self._tenants[tenant][session_id]
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]
+        if self._owners.pop(session_id, None) is not None:
+            del self._tenants[tenant][session_id]
+            if not self._tenants[tenant]:
+                del self._tenants[tenant]
 
     def _check_quotas(self, turn: Turn, when_busy: BusyPolicy) -> None:
         """Refuses a message whose turn would start or wait beyond a quota. Raises QuotaExceeded."""
         limits, owner = self._environment.settings.quotas_of(turn.tenant), self._owners.get(turn.session_id)
-        if owner is None or owner.run is None:
+        if owner is None or not owner.is_busy:
             quota, limit, count = QuotaName.RUNNING_TURNS, limits.max_running_turns, self.running
         elif when_busy is not BusyPolicy.REJECT:
             quota, limit, count = QuotaName.WAITING_MESSAGES, limits.max_waiting_messages, self.queued
@@ -384,11 +387,6 @@ class Turns:
             return
         if limit:
             check_count(turn.tenant, quota, limit, count(turn.tenant), retry_after=SOON)
-
-    async def _finish_abort(self, owner: SessionTurns, run: TurnRun, taken: list[Place]) -> Aborted:
-        dropped = await owner.drop(taken)
-        await run.ended.wait()
-        return Aborted(run.turn.turn_id, dropped)
 
 
 def _has_part(message: Message | None, part_id: str) -> bool:

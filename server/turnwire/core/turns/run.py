@@ -81,8 +81,6 @@ class TurnRun:
         self._is_resumed = resume is not None
         self.first_output_seconds: float | None = None
         """From the start of the turn to its first content; None before that, and for a resumed turn."""
-        self.is_left = False
-        """True when the turn was suspended and continues at the next start."""
         self.ended = asyncio.Event()
         """Set by the owner once the turn's end is durable, or once the owner gave up storing it."""
 
@@ -104,7 +102,6 @@ class TurnRun:
         if self._is_suspended and ending is self._stopped_with and (self._end is None or self._end.is_resumable):
             if self._phase is not None:
                 await self._phase.flush()  # log lines of running tools
-            self.is_left = True
             return None
         self._is_ending = True
         self._phase = None  # a reader's flush must not write the open message over the ended one
@@ -114,10 +111,6 @@ class TurnRun:
     def is_outline(self) -> bool:
         """Whether `turn` is an outline."""
         return self._requests.is_outline
-
-    def begin(self, turn: Turn) -> None:
-        """Takes the turn as it was stored when it began."""
-        self.turn = self._requests.kept(turn)
 
     def stop(self, ending: Ending) -> None:
         """Ends the turn early: cancels the model call and all waiting. Only the first call has an effect."""

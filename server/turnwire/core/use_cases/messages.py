@@ -15,7 +15,8 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.turns.schedule import Accepted, AcceptMessage
+from turnwire.core.turns.wholes import held_bytes
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
@@ -45,7 +46,6 @@ class Conversations:
         self._tool_results = tool_results
         self._requests = requests
         self._reservations = reservations
-        self._uncancelled = Uncancelled()
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
         """Stores a user message for a model to answer; returns when the message is durable.
@@ -75,10 +75,6 @@ class Conversations:
             QuotaExceeded: the tenant has stored as much as it may.
         """
         return await self._accept(principal, new, None)
-
-    async def aclose(self) -> None:
-        """Waits for requests that outlived their callers. Idempotent."""
-        await self._uncancelled.settle()
 
     async def message(self, principal: Principal, session_id: str, message_id: str) -> Message:
         """Returns a message with the content received so far. Raises MessageNotFound."""
@@ -112,7 +108,7 @@ class Conversations:
     async def _accept(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
         if not new.request_id:
             return await self._store(principal, new, answer)
-        return await self._requests.once(principal, new, self._uncancelled, lambda: self._store(principal, new, answer))
+        return await self._requests.once(principal, new, lambda: self._store(principal, new, answer))
 
     async def _store(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
         return await (self._append(principal, new) if answer is None else self._send(principal, new, answer))
@@ -129,33 +125,31 @@ class Conversations:
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)
         files, words = contents.changes(now), _first_words(session, message)
-        self._turns.check_runs(session.session_id, answer.expected_turn_id)
-        with (
-            self._reservations.reserve(
-                turn.tenant, (turn, message), files, told=(message,), is_new_session=not new.session_id
-            ) as reserved,
-            self._turns.reserve(turn, message, answer.when_busy) as place,
-        ):
-            receipt = Receipt(
-                session_id=session.session_id,
-                message_id=message.message_id,
-                turn_id=turn.turn_id,
-                queued=place.queue_position > 0,
-                queue_position=place.queue_position,
-            )
-            added = NewEvent(MessageAdded(place.message), turn.turn_id)
-            storing = self._turns.start(
-                place,
-                opening
-                + Work(files)
-                + receipt_record(principal, new, receipt)
-                + Work((PutTurn(place.turn), PutMessage.whole(place.message), *words), (added,))
-                + place.work,
-            )
-            reserved.until(storing)
+
+        def store(accepted: Accepted) -> Work:
+            added = NewEvent(MessageAdded(accepted.message), turn.turn_id)
+            named = receipt_record(principal, new, accepted.receipt)
+            adding = Work((PutTurn(accepted.turn), PutMessage.whole(accepted.message), *words), (added,))
+            return opening + Work(files) + named + adding
+
+        command = AcceptMessage(
+            turn=turn,
+            message=message,
+            when_busy=answer.when_busy,
+            store=store,
+            max_waiting=environment.settings.limits.max_queued_messages,
+            size_bytes=held_bytes(turn, message),
+            expected_turn_id=answer.expected_turn_id,
+        )
+        with self._reservations.reserve(
+            turn.tenant, (turn, message), files, told=(message,), is_new_session=not new.session_id
+        ) as reserved:
+            accepting = self._turns.accept(command)
+            reserved.until(accepting)
         note_accepted(turn)
-        committed = await asyncio.shield(storing)
-        return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
+        done = await asyncio.shield(accepting)
+        accepted: Accepted = done.reply
+        return msgspec.structs.replace(accepted.receipt, sequence=done.before_sequence)
 
     async def _append(self, principal: Principal, new: NewMessage) -> Receipt:
         environment = self._environment
@@ -167,7 +161,7 @@ class Conversations:
         if new.type is not MessageType.TOOL_RESULT:
             words = Work(_first_words(session, message))
             return await self._store_appended(principal, new, message, files, words)
-        return await self._uncancelled.run(self._append_results(principal, new, message, files))
+        return await self._environment.detached.run(self._append_results(principal, new, message, files))
 
     async def _append_results(
         self, principal: Principal, new: NewMessage, message: Message, files: tuple[FileChange, ...]

@@ -14,7 +14,6 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
@@ -67,7 +66,6 @@ class Sessions:
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
-        self._uncancelled = Uncancelled()
         self.before_removal: Callable[[str], Awaitable[None]] = _nothing
         """What ends all else that happens in a session before it is removed."""
         self._changing = WeakValueDictionary[str, asyncio.Lock]()
@@ -143,7 +141,7 @@ class Sessions:
             async with self._alone(session_id):
                 return await self._mark(principal, session_id, request, is_archived=is_archived)
 
-        made = await self._requests.once(principal, request, self._uncancelled, carry_out)
+        made = await self._requests.once(principal, request, carry_out)
         sequence = made.sequence if isinstance(made, Receipt) else made
         return Marked(sequence, await self.get(principal, session_id))
 
@@ -164,7 +162,7 @@ class Sessions:
         self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
     ) -> SessionView:
         """Carries a change out; a retry gets the session as it is now. Continues when it is cancelled."""
-        answer = await self._requests.once(principal, change, self._uncancelled, carry_out)
+        answer = await self._requests.once(principal, change, carry_out)
         return await self.get(principal, answer.session_id) if isinstance(answer, Receipt) else answer
 
     async def _create(self, principal: Principal, new: SessionChange) -> SessionView:
@@ -190,7 +188,7 @@ class Sessions:
     async def delete(self, principal: Principal, session_id: str) -> None:
         """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
         await self._of(principal).session(session_id)
-        await self._uncancelled.run(self._delete(principal.tenant, session_id))
+        await self._environment.detached.run(self._delete(principal.tenant, session_id))
 
     async def give_title(self, turn: Turn, title: str, spent: Work) -> bool:
         """Stores the title that a model made, unless the session has one by now, and what that has used in any case.
@@ -201,7 +199,7 @@ class Sessions:
         Raises:
             SessionNotFound: the session was deleted meanwhile; nothing is stored.
         """
-        return await self._uncancelled.run(self._give_title(turn, title, spent))
+        return await self._environment.detached.run(self._give_title(turn, title, spent))
 
     async def _give_title(self, turn: Turn, title: str, spent: Work) -> bool:
         async with self._alone(turn.session_id):
@@ -213,10 +211,6 @@ class Sessions:
             if work.changes:
                 await self._environment.commit(turn.tenant, turn.session_id, work, now)
             return not session.title
-
-    async def aclose(self) -> None:
-        """Waits for changes and deletions whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
 
     def _alone(self, session_id: str) -> asyncio.Lock:
         """Returns what is held by whoever changes the settings of a session. Other sessions do not wait for it."""

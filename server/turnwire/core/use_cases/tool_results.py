@@ -13,7 +13,6 @@ from turnwire.core.tools.client_calls import client_result
 from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, Part, ToolResult
 from turnwire.domain.conversation.sessions import Session
@@ -28,7 +27,6 @@ class ToolResults:
         """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
-        self._uncancelled = Uncancelled()
         self._folding: dict[str, tuple[asyncio.Lock, int]] = {}
         """A lock for each session, held from reading calls to storing results, and how many have or want it."""
 
@@ -55,15 +53,13 @@ class ToolResults:
         readable = readable_files(environment, session, used_uploads_too=True)
         result = await client_result(new, readable, environment.settings.limits, environment.clock())
         if self._turns.waiting_call(session_id, part_id) is None:
-            appended = await self._uncancelled.run(self._settle_appended(session, part_id, result, new.lease_id))
+            appended = await self._environment.detached.run(
+                self._settle_appended(session, part_id, result, new.lease_id)
+            )
             if appended is not None:
                 return appended
         part, sequence = await self._turns.deliver_result(session, part_id, result, new.lease_id)
         return part, sequence or session.head_sequence
-
-    async def aclose(self) -> None:
-        """Waits for results whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
 
     async def _settle_appended(
         self, session: Session, part_id: str, result: CallResult, lease_id: str

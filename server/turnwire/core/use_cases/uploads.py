@@ -11,7 +11,6 @@ from turnwire.core.intake.inputs import NewUpload
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.principal import Principal
@@ -40,7 +39,6 @@ class Uploads:
         self._settings = environment.settings.files
         self._requests = requests
         self._reservations = reservations
-        self._uncancelled = Uncancelled()
         self._completing: dict[tuple[str, str], asyncio.Task[Upload]] = {}
         self._digests = FairSemaphore(MAX_DIGESTS, tenant_limit=MAX_DIGESTS)
         """Of uploads, each of which counts as one. Tenants have turns."""
@@ -56,7 +54,7 @@ class Uploads:
             TooManyUploads: the tenant has as many as it may have, or deletes faster than space can be freed.
             QuotaExceeded: the tenant has no room for the announced size.
         """
-        answer = await self._requests.once(principal, new, self._uncancelled, lambda: self._create(principal, new))
+        answer = await self._requests.once(principal, new, lambda: self._create(principal, new))
         return await self.get(principal, answer.upload_id) if isinstance(answer, Receipt) else answer
 
     async def get(self, principal: Principal, upload_id: str) -> Upload:
@@ -88,7 +86,6 @@ class Uploads:
 
     async def aclose(self) -> None:
         """Waits for uploads that are being begun; ends digests, which are made when the last bytes come again."""
-        await self._uncancelled.settle()
         for task in tuple(self._completing.values()):
             task.cancel()
         if self._completing:

@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.fakes.core import FakeStore
 from tests.support.fakes.loop import settled
+from turnwire.core.detached import DetachedTasks
 from turnwire.core.intake.inputs import NewMessage, NewText
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused, StorageBusy
 from turnwire.domain.principal import BUILT_IN, Principal, Role
@@ -44,13 +44,13 @@ class Carrier:
 
 
 async def _once(requests: NamedRequests, new: NewMessage, carrier: Carrier, principal: Principal = BUILT_IN) -> Receipt:
-    return await requests.once(principal, new, Uncancelled(), carrier)
+    return await requests.once(principal, new, carrier)
 
 
 async def test_a_repetition_gets_the_first_answer() -> None:
     """Marked as a duplicate, with the sequence that the store kept beside it."""
     store = FakeStore()
-    requests, carrier = NamedRequests(store), Carrier(store)
+    requests, carrier = NamedRequests(store, DetachedTasks()), Carrier(store)
     carrier.may_finish.set()
     first = await _once(requests, _new(), carrier)
     second = await _once(requests, _new(), carrier)
@@ -72,7 +72,7 @@ async def test_a_name_with_another_content_is_refused() -> None:
     store = FakeStore(requests={"req": StoredRequest("other", "{}", 0)})
     carrier = Carrier(store)
     with pytest.raises(RequestIdReused) as caught:
-        await _once(NamedRequests(store), _new(), carrier)
+        await _once(NamedRequests(store, DetachedTasks()), _new(), carrier)
     assert caught.value.violations[0].field == "request_id"
     assert caught.value.metadata == {"field": "request_id", "requestId": "req"}
     assert carrier.calls == 0
@@ -81,7 +81,7 @@ async def test_a_name_with_another_content_is_refused() -> None:
 async def test_concurrent_repetitions_wait_for_the_first() -> None:
     """Ten at once are carried out once; nine get its answer."""
     store = FakeStore()
-    requests, carrier = NamedRequests(store), Carrier(store)
+    requests, carrier = NamedRequests(store, DetachedTasks()), Carrier(store)
     tasks = [asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(10)]
     await settled()
     carrier.may_finish.set()
@@ -94,7 +94,7 @@ async def test_concurrent_repetitions_wait_for_the_first() -> None:
 async def test_other_names_do_not_wait() -> None:
     """A slow request holds up only its own repetitions."""
     store = FakeStore()
-    requests, slow, quick = NamedRequests(store), Carrier(store), Carrier(store)
+    requests, slow, quick = NamedRequests(store, DetachedTasks()), Carrier(store), Carrier(store)
     task = asyncio.create_task(_once(requests, _new(), slow))
     quick.may_finish.set()
     assert (await _once(requests, _new("other"), quick)).message_id == "msg_1"
@@ -105,7 +105,7 @@ async def test_other_names_do_not_wait() -> None:
 
 async def test_other_principals_do_not_wait() -> None:
     """Each may use the name; the same caller in another role waits for it."""
-    requests, slow = NamedRequests(FakeStore()), Carrier(FakeStore())
+    requests, slow = NamedRequests(FakeStore(), DetachedTasks()), Carrier(FakeStore())
     first = asyncio.create_task(_once(requests, _new(), slow))
     await settled()
     for tenant, subject in (("default", "eve"), ("acme", "")):
@@ -126,7 +126,7 @@ async def test_other_principals_do_not_wait() -> None:
 async def test_a_failed_try_leaves_the_name_free() -> None:
     """Those who waited try themselves, one after the other."""
     store = FakeStore()
-    requests, carrier = NamedRequests(store), Carrier(store)
+    requests, carrier = NamedRequests(store, DetachedTasks()), Carrier(store)
     carrier.failure = StorageBusy("busy")
     tasks = [asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(3)]
     await settled()
@@ -141,7 +141,7 @@ async def test_a_failed_try_leaves_the_name_free() -> None:
 async def test_who_is_cancelled_while_waiting_takes_no_name() -> None:
     """The next one gets it."""
     store = FakeStore()
-    requests, carrier = NamedRequests(store), Carrier(store)
+    requests, carrier = NamedRequests(store, DetachedTasks()), Carrier(store)
     carrier.failure = StorageBusy("busy")
     first, cancelled, next_one = (asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(3))
     await settled()
@@ -154,9 +154,9 @@ async def test_who_is_cancelled_while_waiting_takes_no_name() -> None:
 
 async def test_a_request_continues_without_its_caller() -> None:
     """A retry gets the answer of the first attempt."""
-    store, uncancelled = FakeStore(), Uncancelled()
-    requests, carrier = NamedRequests(store), Carrier(store)
-    first = asyncio.create_task(requests.once(BUILT_IN, _new(), uncancelled, carrier))
+    store = FakeStore()
+    requests, carrier = NamedRequests(store, DetachedTasks()), Carrier(store)
+    first = asyncio.create_task(requests.once(BUILT_IN, _new(), carrier))
     await settled()
     first.cancel()
     carrier.may_finish.set()

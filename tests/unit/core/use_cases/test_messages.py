@@ -58,7 +58,7 @@ def _conversations(
     environment = make_environment(store, settings={"limits": limits or Limits()})
     turns = turns or FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    requests, reservations = NamedRequests(environment.store), Reservations(environment)
+    requests, reservations = NamedRequests(environment.store, environment.detached), Reservations(environment)
     return Conversations(environment, turns, tool_results, requests, reservations), store  # type: ignore[arg-type]
 
 
@@ -101,7 +101,6 @@ async def test_a_repetition_after_a_cancelled_first_try_gets_its_answer() -> Non
     store.futures[0].set_result(Committed(7, 8))
     expected = Receipt(session_id="ses_1", message_id="msg_1", sequence=7, duplicate=True)
     assert (await second, len(store.commits)) == (expected, 1)
-    await conversations.aclose()
 
 
 async def test_a_request_without_a_name_ends_with_its_caller() -> None:
@@ -122,14 +121,13 @@ async def test_a_request_without_a_name_ends_with_its_caller() -> None:
     store = SlowStore()
     environment, turns = make_environment(store), FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    conversations = Conversations(
-        environment, turns, tool_results, NamedRequests(environment.store), Reservations(environment)
-    )  # type: ignore[arg-type]
+    requests, reservations = NamedRequests(environment.store, environment.detached), Reservations(environment)
+    conversations = Conversations(environment, turns, tool_results, requests, reservations)  # type: ignore[arg-type]
     appending = asyncio.create_task(conversations.append(BUILT_IN, _new(NewText("note"))))
     await store.asked.wait()
     appending.cancel()
     await asyncio.wait((appending,))
-    await asyncio.wait_for(conversations.aclose(), 1)
+    await asyncio.wait_for(environment.detached.aclose(), 1)
     assert store.commits == []
 
 
@@ -166,7 +164,6 @@ async def test_a_result_whose_caller_is_gone_is_stored_before_the_next_is_folded
     await second
     [alone] = [change.message for change in store.commits[1].changes if isinstance(change, PutMessage)]
     assert (len(store.commits), alone.answers_message_id) == (2, "")
-    await conversations.aclose()
 
 
 async def test_a_result_that_the_running_turn_needs_is_refused() -> None:

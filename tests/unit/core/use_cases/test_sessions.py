@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.fakes.loop import settled
+from turnwire.core.detached import DetachedTasks
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionView
@@ -23,7 +24,9 @@ class Stored:
         self.sessions = {one: Session(session_id=one, created_at=NOW, updated_at=NOW) for one in "ab"}
         self.storing = list[asyncio.Future[None]]()
         store = SimpleNamespace(of=lambda _tenant: SimpleNamespace(session=self._session))
-        environment: Any = SimpleNamespace(store=store, clock=lambda: NOW, commit=self._commit)
+        environment: Any = SimpleNamespace(
+            store=store, clock=lambda: NOW, commit=self._commit, detached=DetachedTasks()
+        )
         turns: Any = SimpleNamespace(view=SessionView)
         unused: Any = None
         self.use_cases = Sessions(environment, turns, unused, unused)

@@ -39,7 +39,9 @@ class World:
         self.store = FakeStore(accounted=Account(stored_bytes=stored), uploads=self.fake)
         settings = {"quotas": QuotaLimits(max_stored_bytes=quota), "files": FileSettings(**files)}
         environment = make_environment(self.store, settings=settings)
-        self.uploads = Uploads(environment, NamedRequests(environment.store), Reservations(environment))
+        self.uploads = Uploads(
+            environment, NamedRequests(environment.store, environment.detached), Reservations(environment)
+        )
 
     async def begun(self, size: int = 0) -> str:
         """Returns the id of a new upload."""

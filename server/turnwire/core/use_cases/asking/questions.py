@@ -9,7 +9,6 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.tools.questions.forms import problem_of_content
 from turnwire.core.tools.questions.work import other_answer
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.domain.conversation.questions import Question, QuestionAction
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest
@@ -25,7 +24,6 @@ class Questions:
         self._environment = environment
         self._turns = turns
         self._requests = requests
-        self._uncancelled = Uncancelled()
 
     async def answer(self, principal: Principal, new: NewAnswer) -> int:
         """Answers an open question and returns when that is durable. The first answer wins.
@@ -42,7 +40,7 @@ class Questions:
             InvalidRequest: the content does not fit the question, or the request's name was used for another one.
         """
         carry_out = partial(self._answer, principal, new)
-        made = await self._requests.once(principal, new, self._uncancelled, carry_out)
+        made = await self._requests.once(principal, new, carry_out)
         return 0 if isinstance(made, Receipt) else made
 
     async def open(self, principal: Principal, session_id: str, page: Page) -> QuestionPage:
@@ -59,10 +57,6 @@ class Questions:
         if session_id:
             await self._environment.session(principal, session_id)
         return await self._environment.store.of(principal.tenant).open_questions(session_id or None, page)
-
-    async def aclose(self) -> None:
-        """Waits for answers whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
 
     async def _answer(self, principal: Principal, new: NewAnswer) -> int:
         session = await self._environment.session(principal, new.session_id)

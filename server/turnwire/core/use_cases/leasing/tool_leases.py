@@ -14,7 +14,6 @@ from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Part
 from turnwire.domain.errors import ToolCallAlreadySettled
@@ -42,7 +41,6 @@ class ToolLeases:
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
-        self._uncancelled = Uncancelled()
 
     async def open_calls(
         self, principal: Principal, session_id: str, tools: frozenset[str], page: Page
@@ -104,14 +102,10 @@ class ToolLeases:
 
         return await self._once(principal, change, "", store)
 
-    async def aclose(self) -> None:
-        """Waits for changes whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
-
     async def _once(self, principal: Principal, change: LeaseChange, lease_id: str, store: _Change) -> Part:
         """Carries a change out, after which the caller has the lease; "" for none."""
         carry_out = partial(self._carry_out, principal, change, lease_id, store)
-        made = await self._requests.once(principal, change, self._uncancelled, carry_out)
+        made = await self._requests.once(principal, change, carry_out)
         if not isinstance(made, Receipt):
             return made
         if made.lease_id:

@@ -5,7 +5,6 @@ from turnwire.core.intake.inputs import NamedRequest
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
 from turnwire.domain.principal import Principal
@@ -25,7 +24,6 @@ class Alternatives:
         self._environment = environment
         self._turns = turns
         self._requests = requests
-        self._uncancelled = Uncancelled()
 
     async def list(self, principal: Principal, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
         """Returns alternatives, the oldest first, with what has streamed of them so far."""
@@ -56,12 +54,7 @@ class Alternatives:
             told = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None))
             work = Work((*required, SelectPath(message_id, PathEnd.NEWEST)), (told,))
             work += receipt_record(principal, request, Receipt(session_id=session_id, message_id=message_id))
-            self._turns.check_idle(session_id)
-            committed = await self._environment.commit(principal.tenant, session_id, work, self._environment.clock())
+            committed = await self._turns.change_idle(principal.tenant, session_id, work)
             return Receipt(session_id=session_id, sequence=committed.before_sequence)
 
-        return (await self._requests.once(principal, request, self._uncancelled, carry_out)).sequence
-
-    async def aclose(self) -> None:
-        """Waits for changes whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
+        return (await self._requests.once(principal, request, carry_out)).sequence

@@ -14,7 +14,6 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.moving.parts import PART_CHANGES, SessionInParts, parts_of
 from turnwire.core.use_cases.rewriting.copies import CopiedConversation, copy_conversation
@@ -56,7 +55,6 @@ class SessionForks:
         self._reservations = reservations
         self._one_at_a_time = asyncio.Lock()
         """A copy is in memory whole while it is made, so only one is at a time."""
-        self._uncancelled = Uncancelled()
 
     async def fork(self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange) -> Fork:
         """Copies a session; returns when the copy is durable, as a whole. Continues when it is cancelled.
@@ -83,12 +81,8 @@ class SessionForks:
             async with self._one_at_a_time:
                 return await self._fork(principal, session_id, through_message_id, change)
 
-        made = await self._requests.once(principal, change, self._uncancelled, fork)
+        made = await self._requests.once(principal, change, fork)
         return await self._earlier(principal, session_id, made) if isinstance(made, Receipt) else made
-
-    async def aclose(self) -> None:
-        """Waits for copies whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
 
     async def _fork(
         self, principal: Principal, session_id: str, through_message_id: str, change: SessionChange

@@ -12,8 +12,8 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.waiting.places import Place
-from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.turns.schedule import Accepted, AcceptMessage
+from turnwire.core.turns.wholes import held_bytes
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
@@ -54,7 +54,6 @@ class LateTurns:
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
-        self._uncancelled = Uncancelled()
 
     async def start(
         self, principal: Principal, session_id: str, message_id: str, request: NamedRequest, answer: NewTurn
@@ -77,16 +76,11 @@ class LateTurns:
         made = await self._requests.once(
             principal,
             request,
-            self._uncancelled,
             lambda: self._start(principal, session_id, message_id, request, answer),
         )
         if isinstance(made, LateTurn):
             return made
         return LateTurn(await self._environment.store.of(principal.tenant).turn(made.session_id, made.turn_id), made)
-
-    async def aclose(self) -> None:
-        """Waits for requests whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
 
     async def _start(
         self, principal: Principal, session_id: str, message_id: str, request: NamedRequest, answer: NewTurn
@@ -123,25 +117,27 @@ class LateTurns:
             message = msgspec.structs.replace(message, turn_id=turn.turn_id, updated_at=turn.created_at)
         else:
             when_busy = BusyPolicy.REJECT  # the running turn will end the conversation otherwise
-        with (
-            self._reservations.reserve(turn.tenant, (turn,), told=(message,) if turn.is_late else ()) as reserved,
-            self._turns.reserve(turn, message, when_busy) as place,
-        ):
-            receipt = Receipt(
-                session_id=turn.session_id,
-                message_id=message.message_id,
-                turn_id=turn.turn_id,
-                queued=place.queue_position > 0,
-                queue_position=place.queue_position,
-            )
-            work = Work((RequireHead(question.sequence),)) + receipt_record(principal, request, receipt)
-            beginning = _moving(question, place) if turn.is_late else Work((PutTurn(place.turn),)) + place.work
-            storing = self._turns.start(place, work + beginning)
-            reserved.until(storing)
+
+        def store(accepted: Accepted) -> Work:
+            work = Work((RequireHead(question.sequence),)) + receipt_record(principal, request, accepted.receipt)
+            return work + (_moving(question, accepted) if turn.is_late else Work((PutTurn(accepted.turn),)))
+
+        command = AcceptMessage(
+            turn=turn,
+            message=message,
+            when_busy=when_busy,
+            store=store,
+            max_waiting=self._environment.settings.limits.max_queued_messages,
+            size_bytes=held_bytes(turn, message),
+        )
+        told = (message,) if turn.is_late else ()
+        with self._reservations.reserve(turn.tenant, (turn,), told=told) as reserved:
+            accepting = self._turns.accept(command, alone=True)
+            reserved.until(accepting)
         note_accepted(turn)
-        turn = place.turn  # before it is stored: see `Place`
-        committed = await asyncio.shield(storing)
-        return LateTurn(turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
+        done = await asyncio.shield(accepting)
+        accepted: Accepted = done.reply
+        return LateTurn(accepted.turn, msgspec.structs.replace(accepted.receipt, sequence=done.before_sequence))
 
 
 def _check(question: StoredQuestion) -> None:
@@ -185,20 +181,20 @@ async def _check_results(store: TenantStore, question: StoredQuestion) -> Messag
     return last
 
 
-def _moving(question: StoredQuestion, place: Place) -> Work:
+def _moving(question: StoredQuestion, accepted: Accepted) -> Work:
     """Returns the work that stores a turn and moves its message to the end, or into the queue.
 
     Watchers are told as if the message were removed and added again, unless it only gets a turn. An answer behind it
     that is still being written is not replaced, or its text would be cut: its end says what is before it.
     """
-    turn_id, message, behind = place.turn.turn_id, place.message, question.behind
-    changes = (PutTurn(place.turn), PutMessage(message, (), at_end=True))
-    if behind is None and not place.queue_position:
+    turn_id, message, behind = accepted.turn.turn_id, accepted.message, question.behind
+    changes = (PutTurn(accepted.turn), PutMessage(message, (), at_end=True))
+    if behind is None and not accepted.queue_position:
         replaced = msgspec.structs.replace(message, previous_message_id=question.message.previous_message_id)
-        return Work(changes, (NewEvent(MessageReplaced(replaced), turn_id),)) + place.work
+        return Work(changes, (NewEvent(MessageReplaced(replaced), turn_id),))
     events = [NewEvent(MessageRemoved(message.message_id), turn_id)]
     if behind is not None and behind.status is not MessageStatus.STREAMING:
         before = question.message.previous_message_id
         events.append(NewEvent(MessageReplaced(msgspec.structs.replace(behind, previous_message_id=before))))
     events.append(NewEvent(MessageAdded(message), turn_id))
-    return Work(changes, tuple(events)) + place.work
+    return Work(changes, tuple(events))

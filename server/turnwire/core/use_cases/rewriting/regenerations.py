@@ -14,8 +14,8 @@ from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
 from turnwire.core.spans.turns import note_accepted
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.waiting.places import Place, leading_work
-from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.turns.schedule import Accepted, AcceptMessage, leading_work
+from turnwire.core.turns.wholes import held_bytes
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.rewriting.late_turns import MAX_ATTEMPTS, LateTurn
 from turnwire.core.work import Work
@@ -60,7 +60,6 @@ class Regenerations:
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
-        self._uncancelled = Uncancelled()
 
     async def regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
         """Answers a message again, or an edited form of it, at once or after the turns before.
@@ -79,16 +78,10 @@ class Regenerations:
             TurnInProgress, TooManyTurns, ShuttingDown, QuotaExceeded: see `Turns.reserve`.
             StaleVersion: the session changed at every attempt.
         """
-        made = await self._requests.once(
-            principal, asked, self._uncancelled, lambda: self._with_room(principal, asked, answer)
-        )
+        made = await self._requests.once(principal, asked, lambda: self._with_room(principal, asked, answer))
         if isinstance(made, LateTurn):
             return made
         return LateTurn(await self._environment.store.of(principal.tenant).turn(made.session_id, made.turn_id), made)
-
-    async def aclose(self) -> None:
-        """Waits for requests whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
 
     async def _with_room(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
         environment, tenant = self._environment, principal.tenant
@@ -175,35 +168,47 @@ class Regenerations:
         self, principal: Principal, asked: Regeneration, answering: _Answering, when_busy: BusyPolicy
     ) -> LateTurn:
         turn, message, files = answering.turn, answering.message, answering.files
-        with (
-            self._reservations.reserve(turn.tenant, (turn, message), files, told=(message,)) as reserved,
-            self._turns.reserve(turn, message, when_busy) as place,
-        ):
-            waits = place.queue_position > 0
-            receipt = Receipt(
-                session_id=turn.session_id,
-                message_id=turn.user_message_id,
-                queued_message_id=message.message_id if waits else "",
-                turn_id=turn.turn_id,
-                queued=waits,
-                queue_position=place.queue_position,
-            )
-            work = Work(files) + receipt_record(principal, asked, receipt)
-            storing = self._turns.start(place, work + _beginning(answering.question, place))
-            reserved.until(storing)
+
+        def store(accepted: Accepted) -> Work:
+            work = Work(files) + receipt_record(principal, asked, _receipt(accepted))
+            return work + _beginning(answering.question, accepted)
+
+        command = AcceptMessage(
+            turn=turn,
+            message=message,
+            when_busy=when_busy,
+            store=store,
+            max_waiting=self._environment.settings.limits.max_queued_messages,
+            size_bytes=held_bytes(turn, message),
+        )
+        with self._reservations.reserve(turn.tenant, (turn, message), files, told=(message,)) as reserved:
+            accepting = self._turns.accept(command, alone=True)
+            reserved.until(accepting)
         note_accepted(turn)
-        turn = place.turn  # before it is stored: see `Place`
-        committed = await asyncio.shield(storing)
-        return LateTurn(turn, msgspec.structs.replace(receipt, sequence=committed.before_sequence))
+        done = await asyncio.shield(accepting)
+        accepted: Accepted = done.reply
+        return LateTurn(accepted.turn, msgspec.structs.replace(_receipt(accepted), sequence=done.before_sequence))
 
 
-def _beginning(question: _Question, place: Place) -> Work:
+def _receipt(accepted: Accepted) -> Receipt:
+    waits = accepted.queue_position > 0
+    return Receipt(
+        session_id=accepted.turn.session_id,
+        message_id=accepted.turn.user_message_id,
+        queued_message_id=accepted.message.message_id if waits else "",
+        turn_id=accepted.turn.turn_id,
+        queued=waits,
+        queue_position=accepted.queue_position,
+    )
+
+
+def _beginning(question: _Question, accepted: Accepted) -> Work:
     """Returns the work that stores a turn: it waits with the message that stands for it, or begins."""
-    turn, message = place.turn, place.message
+    turn, message = accepted.turn, accepted.message
     adding = Work((PutMessage.whole(message),), (NewEvent(MessageAdded(message), turn.turn_id),))
-    if place.queue_position:
-        return Work((PutTurn(turn),)) + adding + place.work
+    if accepted.queue_position:
+        return Work((PutTurn(turn),)) + adding
     work = Work((RequireHead(question.sequence),)) + leading_work(turn, message.created_at, question.message)
     if turn.user_message_id == message.message_id:
         work += adding
-    return work + Work((PutTurn(turn),)) + place.work
+    return work + Work((PutTurn(turn),))

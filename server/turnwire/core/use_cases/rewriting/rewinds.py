@@ -7,7 +7,6 @@ from turnwire.core.intake.inputs import NamedRequest
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.turns.registry import Turns
-from turnwire.core.uncancelled import Uncancelled
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
 from turnwire.domain.principal import Principal
@@ -36,7 +35,6 @@ class Rewinds:
         self._environment = environment
         self._turns = turns
         self._requests = requests
-        self._uncancelled = Uncancelled()
 
     async def clear(self, principal: Principal, session_id: str, request: NamedRequest) -> Rewind:
         """Hides the whole conversation."""
@@ -53,10 +51,6 @@ class Rewinds:
         """Brings back what was hidden last. Raises NothingToRestore when nothing is, or a turn began since."""
         return await self._once(principal, session_id, request, ShowMessages(), ConversationChange.RESTORED)
 
-    async def aclose(self) -> None:
-        """Waits for changes whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
-
     async def _once(
         self,
         principal: Principal,
@@ -68,7 +62,7 @@ class Rewinds:
         async def carry_out() -> Rewind:
             return await self._carry_out(principal, session_id, request, change, why)
 
-        made = await self._requests.once(principal, request, self._uncancelled, carry_out)
+        made = await self._requests.once(principal, request, carry_out)
         return Rewind(made.sequence, 0) if isinstance(made, Receipt) else made
 
     async def _carry_out(
@@ -83,6 +77,5 @@ class Rewinds:
         # what comes back was told before: clients read it anew; the store fills in the last message that stays
         told = ConversationChanged(why, None, reread=isinstance(change, ShowMessages))
         work = Work((change,), (NewEvent(told),)) + receipt_record(principal, request, Receipt(session_id=session_id))
-        self._turns.check_idle(session_id)
-        committed = await self._environment.commit(principal.tenant, session_id, work, self._environment.clock())
+        committed = await self._turns.change_idle(principal.tenant, session_id, work)
         return Rewind(committed.before_sequence, committed.rewound.messages if committed.rewound is not None else 0)

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
@@ -15,13 +16,14 @@ from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservation, Reservations
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.waiting.changes import MessageEdit
-from turnwire.core.uncancelled import Uncancelled
+from turnwire.core.turns.schedule import EditWaiting
+from turnwire.core.turns.wholes import Whole
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import MessageNotWaiting
 from turnwire.domain.principal import Principal
+from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import RequireQueueRevision
 from turnwire.ports.pages import Page, QueuePage
 from turnwire.ports.store import TenantStore
@@ -60,7 +62,6 @@ class WaitingMessages:
         self._turns = turns
         self._requests = requests
         self._reservations = reservations
-        self._uncancelled = Uncancelled()
 
     async def list(self, principal: Principal, session_id: str, page: Page) -> QueuePage:
         """Returns waiting messages, next first. Raises InvalidRequest: the page token is not of this listing."""
@@ -93,10 +94,6 @@ class WaitingMessages:
         made = await self._once(principal, edit, partial(self._remove, principal, edit))
         return await self._revision(principal, edit) if made is None else made
 
-    async def aclose(self) -> None:
-        """Waits for changes whose callers are gone. Idempotent."""
-        await self._uncancelled.settle()
-
     async def _edit(self, principal: Principal, edit: QueueEdit) -> EditedMessage:
         environment = self._environment
         session = await environment.session(principal, edit.session_id)
@@ -107,24 +104,35 @@ class WaitingMessages:
             )
         files = contents.changes(environment.clock()) if contents is not None else ()
 
-        def reserve(changed: Message) -> AbstractContextManager[Reservation]:
+        further = _further(principal, edit)
+
+        def change(whole: Whole) -> EditWaiting:
+            others = utf8_bytes(whole.message.metadata_json)
+            if contents is not None:
+                contents.check_size(environment.settings.limits, others, "parts")
+            parts = None if contents is None else contents.parts(environment.new_id)
+            return EditWaiting(whole.waiting, whole.turn, whole.message, parts, files, edit.policy, further)
+
+        def reserve(change: EditWaiting) -> AbstractContextManager[Reservation]:
+            changed = change.message
+            if change.parts is not None:
+                changed = msgspec.structs.replace(changed, parts=change.parts)
             return self._reservations.reserve(principal.tenant, (changed,), files, told=(changed,))
 
-        change = MessageEdit(edit.message_id, contents, edit.policy)
         async with self._waiting(principal, edit, edit.message_id):
-            changes = self._turns.queue_changes(edit.session_id, edit.message_id)
-            return EditedMessage(*await changes.edit(change, reserve, _further(principal, edit)))
+            turns = self._turns.waiting_in(edit.session_id, edit.message_id)
+            return EditedMessage(*await turns.edit(edit.message_id, change, reserve))
 
     async def _move(self, principal: Principal, edit: QueueEdit) -> OrderedQueue:
         async with self._waiting(principal, edit, edit.message_id, edit.before_message_id):
-            changes = self._turns.queue_changes(edit.session_id, edit.message_id)
-            moved = await changes.move(edit.message_id, edit.before_message_id, _further(principal, edit))
+            turns = self._turns.waiting_in(edit.session_id, edit.message_id)
+            moved = await turns.move(edit.message_id, edit.before_message_id, _further(principal, edit))
         return OrderedQueue(*moved)
 
     async def _remove(self, principal: Principal, edit: QueueEdit) -> int:
         async with self._waiting(principal, edit, edit.message_id):
-            changes = self._turns.queue_changes(edit.session_id, edit.message_id)
-            return await changes.remove(edit.message_id, _further(principal, edit))
+            turns = self._turns.waiting_in(edit.session_id, edit.message_id)
+            return await turns.remove(edit.message_id, _further(principal, edit))
 
     @asynccontextmanager
     async def _waiting(self, principal: Principal, edit: QueueEdit, *message_ids: str) -> AsyncIterator[None]:
@@ -141,7 +149,7 @@ class WaitingMessages:
         self, principal: Principal, edit: QueueEdit, carry_out: Callable[[], Coroutine[Any, Any, T]]
     ) -> T | None:
         """Carries a change out. Returns None when an earlier request of its name did."""
-        made = await self._requests.once(principal, edit, self._uncancelled, carry_out)
+        made = await self._requests.once(principal, edit, carry_out)
         return None if isinstance(made, Receipt) else made
 
     async def _revision(self, principal: Principal, edit: QueueEdit) -> int:

@@ -26,7 +26,10 @@ async def test_a_request_has_no_room_while_its_tools_are_checked(monkeypatch: py
     store = FakeStore(conversation=(make_message("msg_1", "x" * 5000),), sessions_by_id={"ses_1": make_session()})
     environment = make_environment(store)
     regenerations = Regenerations(
-        environment, Turns(environment), NamedRequests(environment.store), Reservations(environment)
+        environment,
+        Turns(environment),
+        NamedRequests(environment.store, environment.detached),
+        Reservations(environment),
     )
     is_checked = asyncio.Event()
 
@@ -64,7 +67,9 @@ async def test_what_a_request_stores_counts_until_it_is_stored() -> None:
     store = _Storing()
     environment = make_environment(store, settings={"quotas": QuotaLimits(max_stored_bytes=20_000)})
     turns, reservations = Turns(environment), Reservations(environment)
-    regenerations = Regenerations(environment, turns, NamedRequests(environment.store), reservations)
+    regenerations = Regenerations(
+        environment, turns, NamedRequests(environment.store, environment.detached), reservations
+    )
     asked = Regeneration(session_id="ses_1", message_id="msg_1")
     regenerating = asyncio.create_task(regenerations.regenerate(BUILT_IN, asked, NewTurn()))
     await settled()

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Uncancelled:
-    """Owns tasks that outlive their callers. `_running` is bounded by the calls in flight; `settle` waits for them."""
+class DetachedTasks:
+    """Owns tasks that outlive their callers, at most as many as there are calls in flight. Used on the event loop."""
 
     def __init__(self) -> None:
         """Starts without tasks."""
@@ -21,7 +21,7 @@ class Uncancelled:
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
 
-    async def settle(self) -> None:
+    async def aclose(self) -> None:
         """Returns when no task runs. Safe to cancel."""
         while self._running:
             await asyncio.wait(tuple(self._running))

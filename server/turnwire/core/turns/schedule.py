@@ -1,0 +1,573 @@
+"""Which turn of a session runs, and which messages wait: a value, and what commands make of it.
+
+Everything here is a pure function. `turnwire.core.turns.session` owns such a value and runs the turns.
+"""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.actor import Decision, Now
+from turnwire.core.ending.closing import Ending, end_turn
+from turnwire.core.intake.receipts import Receipt
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import (
+    ConversationChange,
+    ConversationChanged,
+    MessageAdded,
+    MessageRemoved,
+    MessageReplaced,
+    QueueChanged,
+    SessionStatusChanged,
+    TurnStarted,
+    TurnSteered,
+)
+from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, Part
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
+from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns, TurnInProgress, TurnNotRunning
+from turnwire.ports.commit import (
+    FileChange,
+    MarkArchived,
+    NewEvent,
+    OrderQueue,
+    PathEnd,
+    PutMessage,
+    PutTurn,
+    RemoveMessage,
+    SelectPath,
+)
+
+UNARCHIVING = Work((MarkArchived(False),))
+"""Of a session in which nothing runs."""
+
+
+class Idle(Struct, frozen=True):
+    """Nothing runs or waits."""
+
+
+class Running(Struct, frozen=True):
+    """A turn runs, or waits for people and tools."""
+
+    turn: Turn
+    """As it began; may be an outline."""
+    stop: Ending | None = None
+    """How it is to end before it has finished; None when it goes on."""
+
+
+class Between(Struct, frozen=True):
+    """A turn has ended, and that of the first waiting message is being begun: the message is read."""
+
+    turn_id: str
+    """The turn that has ended; "" at the start of the server."""
+    stopped_turn_id: str = ""
+    """The turn that is to end as soon as it has begun; "" for none."""
+    stop: Ending | None = None
+    """How that one is to end."""
+
+
+Phase = Idle | Running | Between
+
+
+class Waiting(Struct, frozen=True):
+    """A message that waits for its turn. What may be large is left out, however many wait; the store has it."""
+
+    message_id: str
+    """The message. Of a turn that answers a message again it stands for that one while it waits, unless it is an edited
+    form of it."""
+    turn: Turn
+    """An outline."""
+    size_bytes: int | None = None
+    """What the texts of the message, the tools and the system prompt of the turn take in memory; None when an earlier
+    process stored them."""
+    version: int = 0
+    """Grows with every edit: who has read the message before one has read another message."""
+
+    @property
+    def entry(self) -> QueueEntry:
+        """The message as clients see it while it waits."""
+        return QueueEntry(self.message_id, self.turn.turn_id, self.turn.busy_policy)
+
+
+class Changed(Exception):
+    """A command is about a waiting message that was read before it changed, or that does not come first any more."""
+
+
+class Schedule(Struct, frozen=True):
+    """The turns of one session."""
+
+    phase: Phase = Idle()
+    waiting: tuple[Waiting, ...] = ()
+    """Next first."""
+    is_announced: bool = False
+    """Whether the last status event was that the session runs."""
+
+    @property
+    def active_turn_id(self) -> str:
+        """The turn that runs, or is being begun; "" when nothing runs."""
+        match self.phase:
+            case Running(turn):
+                return turn.turn_id
+            case Between(turn_id):
+                return self.waiting[0].turn.turn_id if self.waiting else turn_id
+            case Idle():
+                return ""
+
+    @property
+    def entries(self) -> tuple[QueueEntry, ...]:
+        """The messages that wait, as clients see them."""
+        return tuple(one.entry for one in self.waiting)
+
+    def find(self, message_id: str) -> Waiting:
+        """Returns a waiting message. Raises MessageNotWaiting."""
+        for one in self.waiting:
+            if one.message_id == message_id:
+                return one
+        raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
+
+    def find_as_read(self, read: Waiting) -> Waiting:
+        """Returns a waiting message that was read before. Raises MessageNotWaiting, and Changed when it was edited."""
+        found = self.find(read.message_id)
+        if found.version != read.version:
+            raise Changed
+        return found
+
+    def joining(self, turn_id: str) -> tuple[Waiting, ...]:
+        """Returns the messages that are to join a turn, in order."""
+        steering = (BusyPolicy.STEER, turn_id)
+        return tuple(one for one in self.waiting if (one.turn.busy_policy, one.turn.aimed_at_turn_id) == steering)
+
+    def placed(self, new: Waiting) -> tuple["Schedule", int]:
+        """Adds a message where its policy puts it; returns its position too, from 1.
+
+        One that interrupts is answered next, before all that came earlier. One that steers comes before those that only
+        wait: it is next when the turn ends first. Both come behind one whose turn is being begun.
+        """
+        first = 1 if isinstance(self.phase, Between) and self.waiting else 0
+        match new.turn.busy_policy:
+            case BusyPolicy.INTERRUPT:
+                at = first
+            case BusyPolicy.STEER:
+                aimed = [at for at, other in enumerate(self.waiting) if at >= first and other.turn.aimed_at_turn_id]
+                at = aimed[-1] + 1 if aimed else first
+            case _:
+                at = len(self.waiting)
+        return self.inserted(new, at), at + 1
+
+    def inserted(self, new: Waiting, at: int) -> "Schedule":
+        """Adds a message at an index; one that interrupts stops the turn that it is aimed at."""
+        stopped, turn = self, new.turn
+        if turn.busy_policy is BusyPolicy.INTERRUPT and turn.aimed_at_turn_id == self.active_turn_id:
+            stopped = self.stopped(Ending(FinishReason.ABORTED, ended_by_message_id=turn.user_message_id))
+        return msgspec.structs.replace(stopped, waiting=(*self.waiting[:at], new, *self.waiting[at:]))
+
+    def stopped(self, ending: Ending) -> "Schedule":
+        """Returns the schedule in which the active turn is to end; only the first ending counts."""
+        match self.phase:
+            case Running(turn, None):
+                return msgspec.structs.replace(self, phase=Running(turn, ending))
+            case Between(turn_id) if self.waiting and self.phase.stopped_turn_id != self.active_turn_id:
+                return msgspec.structs.replace(self, phase=Between(turn_id, self.active_turn_id, ending))
+        return self
+
+    def without(self, message_ids: Collection[str]) -> "Schedule":
+        """Returns the schedule without some of the waiting messages."""
+        left = tuple(one for one in self.waiting if one.message_id not in message_ids)
+        return msgspec.structs.replace(self, waiting=left)
+
+    def started(self, turn: Turn) -> tuple["Schedule", tuple[NewEvent, ...]]:
+        """Returns the schedule in which a turn runs, and the events that tell it."""
+        events, stop, before = [NewEvent(TurnStarted(turn), turn.turn_id)], None, self.phase
+        if not self.is_announced:
+            events.insert(0, NewEvent(SessionStatusChanged(True)))
+        if isinstance(before, Between) and before.stopped_turn_id == turn.turn_id:
+            stop = before.stop
+        return msgspec.structs.replace(self, phase=Running(turn.outline(), stop), is_announced=True), tuple(events)
+
+    def aim_of(self, policy: BusyPolicy) -> str:
+        """Returns the turn that a message with a policy acts on; "" when it only waits."""
+        return "" if policy is BusyPolicy.QUEUE else self.active_turn_id
+
+    @property
+    def queue_changed(self) -> Work:
+        """The work that tells the queue; the store reads it when the work is stored."""
+        return Work((), (NewEvent(QueueChanged(self.entries)),))
+
+    @property
+    def queue_ordered(self) -> Work:
+        """The work that stores the order of the queue."""
+        return Work((OrderQueue(tuple(one.message_id for one in self.waiting)),))
+
+    def unarchiving(self, open_requests: int) -> Work:
+        """Returns the work that takes the session out of the archive, if it is there."""
+        if isinstance(self.phase, Idle):
+            return UNARCHIVING
+        return Work((MarkArchived(False, self.active_turn_id, self.entries, open_requests),))
+
+
+class Accepted(Struct, frozen=True):
+    """A message whose turn has its place."""
+
+    turn: Turn
+    """RUNNING when it starts at once, else QUEUED."""
+    message: Message
+    """The message; QUEUED when its turn waits."""
+    queue_position: int
+    """Its place among the waiting messages, from 1; 0 when its turn starts at once."""
+
+    @property
+    def receipt(self) -> Receipt:
+        """What the caller is told."""
+        return Receipt(
+            session_id=self.turn.session_id,
+            message_id=self.message.message_id,
+            turn_id=self.turn.turn_id,
+            queued=self.queue_position > 0,
+            queue_position=self.queue_position,
+        )
+
+
+class AcceptMessage(Struct, frozen=True):
+    """A message that is to be answered: its turn starts at once, or waits behind others."""
+
+    turn: Turn
+    message: Message
+    when_busy: BusyPolicy
+    store: Callable[[Accepted], Work]
+    """Returns the work that stores the message and its turn; a pure function."""
+    max_waiting: int
+    """How many messages may wait."""
+    size_bytes: int
+    """See `Waiting`."""
+    expected_turn_id: str = ""
+    """The turn that must run; "" for none."""
+    open_requests: int = 0
+    """How much the running turn waits for."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule with the message; replies with `Accepted`.
+
+        Raises:
+            TurnNotRunning: the expected turn does not run.
+            TurnInProgress: a turn runs and the policy is REJECT.
+            TooManyTurns: too many messages wait.
+        """
+        active = schedule.active_turn_id
+        if self.expected_turn_id and self.expected_turn_id != active:
+            text = f"turn {self.expected_turn_id!r} does not run in the session"
+            raise TurnNotRunning(text, self.expected_turn_id)
+        if isinstance(schedule.phase, Idle):
+            turn = msgspec.structs.replace(self.turn, status=TurnStatus.RUNNING, started_at=self.turn.created_at)
+            message = msgspec.structs.replace(self.message, status=MessageStatus.COMPLETE)
+            accepted = Accepted(turn, message, 0)
+            changed, events = schedule.started(turn)
+            work = changed.unarchiving(self.open_requests) + self.store(accepted) + Work((), events)
+            return Decision(changed, work, accepted)
+        if self.when_busy is BusyPolicy.REJECT:
+            raise TurnInProgress(f"turn {active!r} runs in the session", active)
+        if len(schedule.waiting) >= self.max_waiting:
+            text = f"no more messages may wait in the session: limits.max_queued_messages is {self.max_waiting}"
+            raise TooManyTurns.of("limits.max_queued_messages", self.max_waiting, text)
+        aim = schedule.aim_of(self.when_busy)
+        turn = msgspec.structs.replace(
+            self.turn, status=TurnStatus.QUEUED, busy_policy=self.when_busy, aimed_at_turn_id=aim
+        )
+        message = msgspec.structs.replace(self.message, status=MessageStatus.QUEUED)
+        changed, position = schedule.placed(Waiting(message.message_id, turn.outline(), self.size_bytes))
+        accepted = Accepted(turn, message, position)
+        order = Work() if position == len(changed.waiting) else changed.queue_ordered
+        work = schedule.unarchiving(self.open_requests) + self.store(accepted) + order + changed.queue_changed
+        return Decision(changed, work, accepted)
+
+
+class AbortTurn(Struct, frozen=True):
+    """The end of the running turn, which drops the messages that wait or lets the next one begin."""
+
+    expected_turn_id: str
+    """Ends only this turn; "" ends any."""
+    keeps_queue: bool
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule with the turn to be stopped and the queue dropped; replies with `Aborting`.
+
+        Late turns are taken out of the schedule alone: `ReturnMessage` stores what becomes of each.
+        """
+        turn_id = schedule.active_turn_id
+        if not turn_id or self.expected_turn_id not in ("", turn_id):
+            return Decision(schedule, Work(), Aborting())
+        taken = () if self.keeps_queue else schedule.waiting
+        if isinstance(schedule.phase, Between):
+            taken = taken[1:]  # the first one is being begun
+        left = schedule.stopped(Ending(FinishReason.ABORTED)).without([one.message_id for one in taken])
+        dropping = sum((_dropping_work(one, now.at) for one in taken if not one.turn.is_late), Work())
+        return Decision(left, dropping + left.queue_changed if dropping.changes else Work(), Aborting(turn_id, taken))
+
+
+class Aborting(Struct, frozen=True):
+    """What an abort took."""
+
+    turn_id: str = ""
+    """The turn that is to end; "" when none ran."""
+    taken: tuple[Waiting, ...] = ()
+    """The messages that waited, in order."""
+
+
+class ReturnMessage(Struct, frozen=True):
+    """The message of a late turn that is not to begin any more, and goes back into the conversation."""
+
+    waiting: Waiting
+    message: Message
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule without it, which it need not have any more."""
+        left = schedule.without((self.waiting.message_id,))
+        return Decision(left, _returning_work(self.waiting, self.message, now.at) + left.queue_changed)
+
+
+class DropMessage(Struct, frozen=True):
+    """The end of a waiting message whose turn can never begin."""
+
+    message_id: str
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule without it. Raises MessageNotWaiting."""
+        dropped, left = schedule.find(self.message_id), schedule.without((self.message_id,))
+        return Decision(left, _dropping_work(dropped, now.at) + left.queue_changed)
+
+
+class LeaveOut(Struct, frozen=True):
+    """A waiting message that cannot be read, or whose turn cannot begin: it stays stored for the next start."""
+
+    message_id: str
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule without it."""
+        return Decision(schedule.without((self.message_id,)))
+
+
+class EndTurn(Struct, frozen=True):
+    """The end of the running turn."""
+
+    turn_id: str
+    work: Work
+    """Stores it."""
+    is_stopping: bool
+    """Whether the server stops, so that no turn follows."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule without the turn: nothing runs, or the next turn is to begin."""
+        if schedule.waiting and not self.is_stopping:
+            return Decision(msgspec.structs.replace(schedule, phase=Between(self.turn_id)), self.work)
+        idle = msgspec.structs.replace(schedule, phase=Idle(), is_announced=False)
+        return Decision(idle, self.work + Work((), (NewEvent(SessionStatusChanged(False)),)))
+
+
+class GiveUpTurn(Struct, frozen=True):
+    """A turn that runs no more and whose end cannot be stored: the next start of the server ends it."""
+
+    turn_id: str
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule in which the next turn is to begin."""
+        return Decision(msgspec.structs.replace(schedule, phase=Between(self.turn_id)))
+
+
+class BecomeIdle(Struct, frozen=True):
+    """No turn follows the one that ended, because nothing waits any more."""
+
+    is_stored: bool = True
+    """False gives up telling it."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule in which nothing runs; changes nothing when a message waits."""
+        if schedule.waiting or not isinstance(schedule.phase, Between):
+            return Decision(schedule)
+        told = Work((), (NewEvent(SessionStatusChanged(False)),)) if schedule.is_announced else Work()
+        idle = msgspec.structs.replace(schedule, phase=Idle(), is_announced=False)
+        return Decision(idle, told if self.is_stored else Work())
+
+
+class BeginTurn(Struct, frozen=True):
+    """The beginning of the turn of the first waiting message."""
+
+    waiting: Waiting
+    """As it was when its message was read."""
+    turn: Turn
+    """RUNNING, with its tools and its system prompt."""
+    work: Work
+    """Makes the message part of the conversation."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule in which the turn runs. Raises Changed: another message is first, or it changed."""
+        first = schedule.waiting[0] if schedule.waiting else None
+        if first != self.waiting or not isinstance(schedule.phase, Between):
+            raise Changed
+        started, events = schedule.without((first.message_id,)).started(self.turn)
+        return Decision(started, self.work + Work((PutTurn(self.turn),), events) + started.queue_changed)
+
+
+class JoinTurn(Struct, frozen=True):
+    """Waiting messages that join the running turn before its next step."""
+
+    turn_id: str
+    joining: tuple[tuple[Waiting, Turn, Message], ...]
+    """As they were when they were read; turns and messages are whole."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule without them. One that waits no more, or was changed, does not join."""
+        joining = [one for one in self.joining if one[0] in schedule.waiting]
+        running = schedule.phase
+        if not joining or not isinstance(running, Running) or running.stop is not None:
+            return Decision(schedule)
+        changed = schedule.without([waiting.message_id for waiting, _, _ in joining])
+        works = (_joining_work(turn, message, self.turn_id, now.at) for _, turn, message in joining)
+        return Decision(changed, sum(works, Work()) + changed.queue_changed)
+
+
+class EditWaiting(Struct, frozen=True):
+    """New content for a waiting message, or another policy."""
+
+    waiting: Waiting
+    """As it was when its message was read."""
+    turn: Turn
+    """With its tools and its system prompt."""
+    message: Message
+    """As it was read."""
+    parts: tuple[Part, ...] | None
+    """All that it has from now on; None leaves its content."""
+    files: tuple[FileChange, ...]
+    policy: BusyPolicy | None
+    """None leaves its policy."""
+    further: Work
+    """More work for the same commit."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule with the message as it is now; replies with the message.
+
+        Raises MessageNotWaiting, Changed, and InvalidRequest: a new answer cannot steer.
+        """
+        found = schedule.find_as_read(self.waiting)
+        if self.turn.regenerates and self.policy is BusyPolicy.STEER:
+            raise InvalidRequest.of("busy_policy", "is STEER, and a new answer is a turn of its own")
+        turn, message, work = self.turn, self.message, Work()
+        if self.parts is not None and turn.regenerates:  # an edited question from now on
+            turn = msgspec.structs.replace(turn, user_message_id=message.message_id)
+        if self.policy is not None:
+            aim = schedule.aim_of(self.policy)
+            turn = msgspec.structs.replace(turn, busy_policy=self.policy, aimed_at_turn_id=aim)
+        if turn is not self.turn:
+            work += Work((PutTurn(turn),))
+        if self.parts is not None:
+            message = msgspec.structs.replace(message, parts=self.parts, updated_at=now.at)
+            # removed and written anew, so that no part of the old one stays; then the files, which both may have
+            changes = (RemoveMessage(message.message_id), *self.files, PutMessage.whole(message))
+            work += Work(changes, (NewEvent(MessageReplaced(message), turn.turn_id),))
+        size = found.size_bytes if self.parts is None else None
+        edited = Waiting(found.message_id, turn.outline(), size, found.version + 1)
+        at = schedule.waiting.index(found)
+        rest = schedule.without((found.message_id,))
+        changed = rest.inserted(edited, at) if self.policy in (None, BusyPolicy.QUEUE) else rest.placed(edited)[0]
+        return Decision(changed, work + changed.queue_ordered + self.further + changed.queue_changed, message)
+
+
+class MoveWaiting(Struct, frozen=True):
+    """Another place for a waiting message."""
+
+    message_id: str
+    before_message_id: str
+    """"" moves it to the end."""
+    further: Work
+    """More work for the same commit."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule in the new order. Raises MessageNotWaiting."""
+        moved = schedule.find(self.message_id)
+        before = schedule.find(self.before_message_id) if self.before_message_id else None
+        if before is moved:
+            changed = schedule
+        else:
+            rest = schedule.without((moved.message_id,))
+            at = len(rest.waiting) if before is None else rest.waiting.index(before)
+            changed = msgspec.structs.replace(rest, waiting=(*rest.waiting[:at], moved, *rest.waiting[at:]))
+        return Decision(changed, changed.queue_ordered + self.further + changed.queue_changed)
+
+
+class RemoveWaiting(Struct, frozen=True):
+    """The end of a waiting message, and of its turn."""
+
+    waiting: Waiting
+    """As it was when its message was read."""
+    message: Message | None
+    """The message when its turn is late: it goes back into the conversation."""
+    further: Work
+    """More work for the same commit."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule without it. Raises MessageNotWaiting, and Changed."""
+        found = schedule.find_as_read(self.waiting)
+        left = schedule.without((found.message_id,))
+        back = self.message
+        work = _dropping_work(found, now.at) if back is None else _returning_work(found, back, now.at)
+        return Decision(left, work + self.further + left.queue_changed)
+
+
+class WhenIdle(Struct, frozen=True):
+    """A change of the conversation that may not happen beside a turn."""
+
+    work: Work
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the same schedule, and the work. Raises TurnInProgress."""
+        if active := schedule.active_turn_id:
+            raise TurnInProgress(f"turn {active!r} runs in the session", active)
+        return Decision(schedule, self.work)
+
+
+def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = "") -> Work:
+    """Returns the work that leads the path to the message that a turn answers again, or before it for an edited form.
+
+    Args:
+        turn: The turn.
+        now: When it begins.
+        question: The message.
+        stands_in: The waiting message that stands for it and goes; "" for none.
+    """
+    told = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None), turn.turn_id)
+    if turn.user_message_id != turn.regenerates:
+        return Work((SelectPath(turn.regenerates, PathEnd.BEFORE),), (told,))
+    answered = msgspec.structs.replace(question, turn_id=turn.turn_id, updated_at=now)
+    work = Work(
+        (SelectPath(turn.regenerates, PathEnd.HERE), PutMessage(answered, ())),
+        (told, NewEvent(MessageReplaced(answered), turn.turn_id)),
+    )
+    if not stands_in:
+        return work
+    return Work((RemoveMessage(stands_in),), (NewEvent(MessageRemoved(stands_in), turn.turn_id),)) + work
+
+
+def _joining_work(turn: Turn, message: Message, running_turn_id: str, now: datetime) -> Work:
+    """Returns the work that moves a message out of the queue into a running turn, and ends its own one."""
+    joined = msgspec.structs.replace(message, status=MessageStatus.COMPLETE, updated_at=now)
+    told = NewEvent(TurnSteered(joined.message_id, running_turn_id), running_turn_id)
+    merged = msgspec.structs.replace(turn, merged_into_turn_id=running_turn_id)
+    ended = end_turn(merged, (), Ending(FinishReason.MERGED), now)
+    return Work((PutMessage(joined, ()),), (told,)) + ended
+
+
+def _dropping_work(waiting: Waiting, now: datetime) -> Work:
+    """Returns the work that removes a waiting message and ends its turn, which never ran."""
+    removed = NewEvent(MessageRemoved(waiting.message_id), waiting.turn.turn_id)
+    return Work((RemoveMessage(waiting.message_id),), (removed,)) + _ending_work(waiting.turn, now)
+
+
+def _returning_work(waiting: Waiting, message: Message, now: datetime) -> Work:
+    """Returns the work that puts a waiting message back into the conversation and ends its turn, which never ran."""
+    removed = NewEvent(MessageRemoved(waiting.message_id), waiting.turn.turn_id)
+    back = msgspec.structs.replace(message, status=MessageStatus.COMPLETE, turn_id="")
+    returned = Work((PutMessage(back, (), at_end=True),), (removed, NewEvent(MessageAdded(back))))
+    return returned + _ending_work(waiting.turn, now)
+
+
+def _ending_work(turn: Turn, now: datetime) -> Work:
+    return end_turn(turn, (), Ending(FinishReason.ABORTED), now, is_outline=True)

@@ -1,1 +1,0 @@
-"""Messages that wait behind a running turn: their places and their order."""

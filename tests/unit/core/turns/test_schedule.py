@@ -1,0 +1,342 @@
+"""What commands make of the turns of a session: pure decisions."""
+
+import random
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from tests.support.fakes.domain_values import NOW, make_message, make_turn
+from tests.support.fakes.turns import make_accept
+from turnwire.core.actor import Command, Decision, Now
+from turnwire.core.ending.closing import Ending
+from turnwire.core.turns.schedule import (
+    Aborting,
+    AbortTurn,
+    Accepted,
+    BecomeIdle,
+    BeginTurn,
+    Between,
+    Changed,
+    DropMessage,
+    EditWaiting,
+    EndTurn,
+    GiveUpTurn,
+    Idle,
+    JoinTurn,
+    LeaveOut,
+    MoveWaiting,
+    RemoveWaiting,
+    ReturnMessage,
+    Running,
+    Schedule,
+    Waiting,
+    WhenIdle,
+)
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import (
+    MessageAdded,
+    MessageRemoved,
+    MessageReplaced,
+    QueueChanged,
+    SessionStatusChanged,
+    TurnEnded,
+    TurnStarted,
+    TurnSteered,
+)
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text
+from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
+from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns, TurnInProgress, TurnNotRunning
+from turnwire.ports.commit import MarkArchived, OrderQueue, PutMessage, RemoveMessage
+
+AT = Now(datetime(2026, 1, 2, tzinfo=UTC), 5.0)
+MARK = Work((RemoveMessage("mark"),))
+
+
+def _after(names: str, schedule: Schedule | None = None) -> Schedule:
+    """Returns the schedule after messages came; the first letter of each name is its policy."""
+    schedule = schedule or Schedule()
+    for name in names.split():
+        schedule = make_accept(name).decide(schedule, AT).state
+    return schedule
+
+
+def _names(schedule: Schedule) -> str:
+    return " ".join(one.message_id.removeprefix("msg_") for one in schedule.waiting)
+
+
+def _kinds(decision: Decision[Schedule]) -> list[type]:
+    return [type(event.kind) for event in decision.work.events]
+
+
+def _begin(schedule: Schedule) -> Decision[Schedule]:
+    first = schedule.waiting[0]
+    turn = msgspec.structs.replace(first.turn, status=TurnStatus.RUNNING)
+    return BeginTurn(first, turn, Work()).decide(schedule, AT)
+
+
+def test_the_first_message_starts_and_the_next_ones_wait() -> None:
+    """Status, position, and what watchers are told."""
+    first = make_accept("a").decide(Schedule(), AT)
+    accepted: Accepted = first.reply
+    assert (accepted.turn.status, accepted.turn.started_at) == (TurnStatus.RUNNING, accepted.turn.created_at)
+    assert (accepted.message.status, accepted.queue_position) == (MessageStatus.COMPLETE, 0)
+    assert [event.kind for event in first.work.events] == [SessionStatusChanged(True), TurnStarted(accepted.turn)]
+    assert first.work.changes[0] == MarkArchived(False, "trn_a")
+    second = make_accept("b").decide(first.state, AT)
+    third = make_accept("c").decide(second.state, AT)
+    accepted = third.reply
+    assert (accepted.turn.status, accepted.message.status) == (TurnStatus.QUEUED, MessageStatus.QUEUED)
+    assert (accepted.queue_position, accepted.receipt.queued) == (2, True)
+    entries = (QueueEntry("msg_b", "trn_b"), QueueEntry("msg_c", "trn_c"))
+    assert [event.kind for event in third.work.events] == [QueueChanged(entries)]
+    assert third.work.changes[0] == MarkArchived(False, "trn_a", entries[:1])
+
+
+@pytest.mark.parametrize(
+    ("coming", "order"),
+    [
+        ("q1 q2 q3", "q1 q2 q3"),
+        ("q1 i1 q2 i2", "i2 i1 q1 q2"),
+        ("q1 s1 q2 s2", "s1 s2 q1 q2"),
+        ("q1 s1 i1 s2", "i1 s1 s2 q1"),
+    ],
+)
+def test_a_message_comes_where_its_policy_puts_it(coming: str, order: str) -> None:
+    """The newest that interrupts first, those that steer in their order, then the others; the store has the order."""
+    schedule = _after("a")
+    for name in coming.split():
+        decision = make_accept(name).decide(schedule, AT)
+        schedule, accepted = decision.state, decision.reply
+        assert schedule.waiting[accepted.queue_position - 1].message_id == f"msg_{name}"
+        ordered = [change for change in decision.work.changes if isinstance(change, OrderQueue)]
+        is_last = accepted.queue_position == len(schedule.waiting)
+        assert ordered == ([] if is_last else [OrderQueue(tuple(one.message_id for one in schedule.waiting))])
+    assert _names(schedule) == order
+
+
+def test_nothing_comes_before_a_turn_that_is_being_begun() -> None:
+    """Its message is being read: one that interrupts ends it as soon as it runs."""
+    schedule = EndTurn("trn_a", Work(), is_stopping=False).decide(_after("a q1 q2"), AT).state
+    assert schedule.phase == Between("trn_a")
+    assert schedule.active_turn_id == "trn_q1"
+    schedule = _after("i1 s1", schedule)
+    assert _names(schedule) == "q1 i1 s1 q2"
+    begun = _begin(schedule).state.phase
+    assert isinstance(begun, Running)
+    assert begun.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_i1")
+
+
+def test_one_that_interrupts_ends_the_running_turn_once() -> None:
+    """The first one counts."""
+    phase = _after("a i1 i2").phase
+    assert isinstance(phase, Running)
+    assert phase.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_i1")
+
+
+def test_who_does_not_want_to_wait_is_refused() -> None:
+    """And everybody once the queue is full, or when another turn runs than was expected."""
+    with pytest.raises(TurnInProgress):
+        make_accept("r").decide(_after("a"), AT)
+    assert make_accept("r").decide(Schedule(), AT).reply.queue_position == 0
+    with pytest.raises(TooManyTurns):
+        make_accept("b", max_waiting=1).decide(_after("a q1"), AT)
+    aimed = msgspec.structs.replace(make_accept("b"), expected_turn_id="trn_x")
+    for schedule in (Schedule(), _after("a")):
+        with pytest.raises(TurnNotRunning):
+            aimed.decide(schedule, AT)
+
+
+def test_a_turn_ends_and_the_next_one_begins() -> None:
+    """The session is idle in the same commit when nothing waits, or the server stops."""
+    ended = EndTurn("trn_a", MARK, is_stopping=False).decide(_after("a b"), AT)
+    assert (ended.work, _names(ended.state)) == (MARK, "b")
+    begun = _begin(ended.state)
+    assert _kinds(begun) == [TurnStarted, QueueChanged]
+    last = EndTurn("trn_b", MARK, is_stopping=False).decide(begun.state, AT)
+    assert (last.state, last.work.changes) == (Schedule(), MARK.changes)
+    assert [event.kind for event in last.work.events] == [SessionStatusChanged(False)]
+    stopped = EndTurn("trn_a", MARK, is_stopping=True).decide(_after("a b"), AT)
+    assert (stopped.state.phase, _names(stopped.state)) == (Idle(), "b")
+
+
+def test_a_turn_begins_only_as_it_was_read() -> None:
+    """Not when it was edited, or another one is first by now."""
+    schedule = EndTurn("trn_a", Work(), is_stopping=False).decide(_after("a b c"), AT).state
+    first = schedule.waiting[0]
+    beginning = BeginTurn(first, first.turn, Work())
+    moved = MoveWaiting("msg_c", "msg_b", Work()).decide(schedule, AT).state
+    edited = _edit(schedule, "b").state
+    for changed in (moved, edited, LeaveOut("msg_b").decide(schedule, AT).state, _after("a b")):
+        with pytest.raises(Changed):
+            beginning.decide(changed, AT)
+
+
+def test_nothing_follows_when_what_waited_is_gone() -> None:
+    """The end is told once. One that comes meanwhile is begun."""
+    between = msgspec.structs.replace(_after("a"), phase=Between("trn_a"))
+    idle = BecomeIdle().decide(between, AT)
+    assert (idle.state, [event.kind for event in idle.work.events]) == (Schedule(), [SessionStatusChanged(False)])
+    assert BecomeIdle(is_stored=False).decide(between, AT) == Decision(Schedule())
+    assert BecomeIdle().decide(idle.state, AT) == Decision(Schedule())
+    waiting = _after("b", between)
+    assert BecomeIdle().decide(waiting, AT) == Decision(waiting)
+    given_up = GiveUpTurn("trn_a").decide(_after("a b"), AT)
+    assert (given_up.state.phase, given_up.work) == (Between("trn_a"), Work())
+
+
+def test_an_abort_takes_what_waits() -> None:
+    """Their turns end with them, the queue is told once; another turn than the expected one is left alone."""
+    schedule = _after("a b c")
+    aborted = AbortTurn("", keeps_queue=False).decide(schedule, AT)
+    aborting: Aborting = aborted.reply
+    assert [one.message_id for one in aborting.taken] == ["msg_b", "msg_c"]
+    assert _kinds(aborted) == [MessageRemoved, TurnEnded, MessageRemoved, TurnEnded, QueueChanged]
+    assert aborted.state.phase == Running(schedule.phase.turn, Ending(FinishReason.ABORTED))  # type: ignore[union-attr]
+    kept = AbortTurn("trn_a", keeps_queue=True).decide(schedule, AT)
+    assert (_names(kept.state), kept.work, kept.reply) == ("b c", Work(), Aborting("trn_a"))
+    assert AbortTurn("trn_b", keeps_queue=False).decide(schedule, AT) == Decision(schedule, Work(), Aborting())
+    assert AbortTurn("", keeps_queue=False).decide(Schedule(), AT).reply == Aborting()
+
+
+def test_an_abort_takes_late_turns_and_their_messages_go_back() -> None:
+    """They are read for that, one after the other, so their end is stored by itself."""
+    schedule = make_accept("b", is_late=True).decide(_after("a"), AT).state
+    aborted = AbortTurn("", keeps_queue=False).decide(schedule, AT)
+    assert (aborted.state.waiting, aborted.work) == ((), Work())
+    [late] = aborted.reply.taken
+    message = make_message("msg_b", status=MessageStatus.QUEUED)
+    returned = ReturnMessage(late, message).decide(aborted.state, AT)
+    assert _kinds(returned) == [MessageRemoved, MessageAdded, TurnEnded, QueueChanged]
+    [back] = [change for change in returned.work.changes if isinstance(change, PutMessage)]
+    assert (back.at_end, back.message.status, back.message.turn_id) == (True, MessageStatus.COMPLETE, "")
+
+
+def test_a_message_that_cannot_begin_ends_or_is_left_out() -> None:
+    """The one is told, the other waits for the next start."""
+    schedule = _after("a b c")
+    assert _kinds(DropMessage("msg_b").decide(schedule, AT)) == [MessageRemoved, TurnEnded, QueueChanged]
+    left = LeaveOut("msg_b").decide(schedule, AT)
+    assert (_names(left.state), left.work) == ("c", Work())
+
+
+def test_messages_join_a_turn_together() -> None:
+    """In one commit, each with the end of its own turn; one that was changed since it was read waits on."""
+    schedule = _after("a s1 s2")
+    joining = tuple((one, one.turn, make_message(one.message_id)) for one in schedule.joining("trn_a"))
+    joined = JoinTurn("trn_a", joining).decide(schedule, AT)
+    assert joined.state.waiting == ()
+    assert _kinds(joined) == [TurnSteered, TurnEnded, TurnSteered, TurnEnded, QueueChanged]
+    assert JoinTurn("trn_a", joining[:1]).decide(_edit(schedule, "s1").state, AT).work == Work()
+    stopped = schedule.stopped(Ending(FinishReason.ABORTED))
+    assert JoinTurn("trn_a", joining).decide(stopped, AT) == Decision(stopped)
+
+
+def _edit(schedule: Schedule, name: str, policy: BusyPolicy | None = None, **settings: object) -> Decision[Schedule]:
+    waiting = schedule.find(f"msg_{name}")
+    parts = make_message(waiting.message_id, "edited").parts
+    turn = msgspec.structs.replace(waiting.turn, **settings)
+    return EditWaiting(waiting, turn, make_message(waiting.message_id), parts, (), policy, MARK).decide(schedule, AT)
+
+
+def test_an_edit_changes_content_and_place() -> None:
+    """It stays in its place unless its policy puts it elsewhere; who read it before reads it again."""
+    schedule = _after("a b c")
+    edited = _edit(schedule, "c")
+    assert (_names(edited.state), edited.reply.parts[0].content) == ("b c", Text("edited"))
+    assert _kinds(edited) == [MessageReplaced, QueueChanged]
+    assert MARK.changes[0] in edited.work.changes
+    first = _edit(schedule, "c", BusyPolicy.INTERRUPT).state
+    assert _names(first) == "c b"
+    assert isinstance(first.phase, Running)
+    assert first.phase.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_c")
+    with pytest.raises(Changed):
+        edited.state.find_as_read(schedule.find("msg_c"))
+    with pytest.raises(InvalidRequest):
+        _edit(schedule, "c", BusyPolicy.STEER, regenerates="msg_q")
+
+
+def test_a_message_is_moved() -> None:
+    """Before another one, before itself, or to the end; one that does not wait has no place."""
+    schedule = _after("a b c d")
+    for before, order in (("msg_b", "d b c"), ("", "b c d"), ("msg_d", "b c d")):
+        moved = MoveWaiting("msg_d", before, MARK).decide(schedule, AT)
+        assert _names(moved.state) == order
+        assert isinstance(moved.work.changes[0], OrderQueue)
+    for message_id, before in (("msg_a", ""), ("msg_b", "msg_a")):
+        with pytest.raises(MessageNotWaiting):
+            MoveWaiting(message_id, before, MARK).decide(schedule, AT)
+
+
+def test_a_message_is_removed_with_its_turn() -> None:
+    """As it was read, if it had to be read."""
+    schedule = _after("a b")
+    removed = RemoveWaiting(schedule.find("msg_b"), None, MARK).decide(schedule, AT)
+    assert (_names(removed.state), _kinds(removed)) == ("", [MessageRemoved, TurnEnded, QueueChanged])
+    late = RemoveWaiting(schedule.find("msg_b"), make_message("msg_b"), MARK).decide(schedule, AT)
+    assert _kinds(late) == [MessageRemoved, MessageAdded, TurnEnded, QueueChanged]
+    with pytest.raises(Changed):
+        RemoveWaiting(schedule.find("msg_b"), None, MARK).decide(_edit(schedule, "b").state, AT)
+
+
+def test_what_may_not_happen_beside_a_turn() -> None:
+    """It happens when nothing runs or is being begun."""
+    assert WhenIdle(MARK).decide(Schedule(), AT) == Decision(Schedule(), MARK)
+    for busy in (_after("a"), msgspec.structs.replace(_after("a b"), phase=Between("trn_a"))):
+        with pytest.raises(TurnInProgress):
+            WhenIdle(MARK).decide(busy, AT)
+
+
+def test_what_waits_keeps_nothing_that_is_large() -> None:
+    """Neither its content nor the tools and the system prompt of its turn."""
+    accepted = make_accept("b", system="s" * 10_000).decide(_after("a"), AT)
+    assert accepted.reply.turn.system
+    assert len(msgspec.json.encode(accepted.state)) < 3000
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_told_is_what_is(seed: int) -> None:
+    """Whatever comes: the last queue that was told is the one that there is, and the status too."""
+    chance, schedule, queue, is_running = random.Random(seed), Schedule(), (), False
+    for number in range(120):
+        command = _any(chance, schedule, number)
+        try:
+            decision = command.decide(schedule, AT)
+        except (MessageNotWaiting, TurnInProgress, TooManyTurns, Changed):
+            continue
+        if decision.state.waiting != schedule.waiting and not isinstance(command, LeaveOut):
+            assert decision.work.events, command
+        schedule = decision.state
+        for kind in (event.kind for event in decision.work.events):
+            queue = kind.entries if isinstance(kind, QueueChanged) else queue
+            is_running = kind.running if isinstance(kind, SessionStatusChanged) else is_running
+        assert len({one.message_id for one in schedule.waiting}) == len(schedule.waiting)
+        assert queue == schedule.entries
+        assert is_running == (not isinstance(schedule.phase, Idle))
+        assert not (schedule.waiting and isinstance(schedule.phase, Idle))
+
+
+def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Schedule]:
+    """Returns a command as it may come next."""
+    waits = [one.message_id for one in schedule.waiting] or ["msg_none"]
+    match schedule.phase:
+        case Between() if not chance.randrange(3):
+            return _beginning(schedule.waiting[0]) if schedule.waiting else BecomeIdle()
+        case Running(turn) if not chance.randrange(5):
+            return EndTurn(turn.turn_id, Work(), is_stopping=False)
+    chosen = chance.choice(waits)
+    found = next((one for one in schedule.waiting if one.message_id == chosen), Waiting("msg_none", make_turn()))
+    return chance.choice(
+        (
+            make_accept(f"{chance.choice('qisr')}{number}", max_waiting=6),
+            MoveWaiting(chosen, chance.choice([*waits, ""]), Work()),
+            RemoveWaiting(found, None, Work()),
+            DropMessage(chosen),
+            AbortTurn("", keeps_queue=bool(chance.randrange(2))),
+            EditWaiting(found, found.turn, make_message(chosen), (), (), chance.choice([None, *BusyPolicy]), Work()),
+        )
+    )
+
+
+def _beginning(first: Waiting) -> BeginTurn:
+    return BeginTurn(first, msgspec.structs.replace(first.turn, status=TurnStatus.RUNNING, started_at=NOW), Work())

@@ -1,0 +1,235 @@
+"""The turns of sessions: accepted, run one after the other, aborted, and left at a stop."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+
+import pytest
+
+from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
+from tests.support.fakes.domain_values import make_session
+from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.turns import send
+from turnwire.core.turns.live import LeftTurns, TurnCounts
+from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.session import RETRY_SECONDS
+from turnwire.core.work import Work
+from turnwire.domain.conversation.messages import FinishReason
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import QueueEntry
+from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, StorageFull, TurnInProgress
+from turnwire.ports.commit import Committed, PutTurn, RemoveMessage
+from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta
+
+SESSIONS: dict[str, Session] = {"ses_1": make_session()}
+
+
+def _turns(store: FakeStore | None = None, observer: RecordingObserver | None = None) -> Turns:
+    """Returns the turns of sessions whose model never answers."""
+    store = store or FakeStore(sessions_by_id=SESSIONS)
+    return Turns(make_environment(store, FakeProviders(FakeProvider([None])), observer=observer))
+
+
+async def test_commits_have_the_order_of_the_calls() -> None:
+    """However many callers come at once."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    replies = await asyncio.gather(*(send(turns, str(i)) for i in range(20)))
+    stored = [change.turn for commit in store.commits for change in commit.changes if isinstance(change, PutTurn)]
+    assert [done.reply.queue_position for done in replies] == list(range(20))
+    assert [turn.turn_id for turn in stored][:20] == [f"trn_{i}" for i in range(20)]
+    await turns.aclose()
+
+
+async def test_a_session_that_is_being_deleted_takes_no_message() -> None:
+    """Until each of its deletions is over, for one may fail; other sessions go on."""
+    turns = _turns()
+    for _ in range(2):
+        turns.refuse_messages("ses_1")
+    turns.refuse_messages("ses_2")
+    for _ in range(2):
+        with pytest.raises(SessionNotFound):
+            send(turns, "a")
+        turns.accept_messages("ses_1")
+    assert (await send(turns, "a")).reply.queue_position == 0
+    await turns.aclose()
+
+
+async def test_a_message_that_could_not_be_stored_is_not_there() -> None:
+    """Nothing runs, nobody keeps anything of it, and the next one starts at once."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    lost = send(turns, "a")
+    waiting = send(turns, "b")
+    store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await lost
+    store.automatic = True
+    store.futures[1].set_result(Committed(0, 1))
+    assert (await waiting).reply.queue_position == 0
+    await turns.aclose()
+    refused = _turns(FakeStore(automatic=False, sessions_by_id=SESSIONS))
+    asked = send(refused, "a")
+    refused._environment.store.futures[0].set_exception(StorageBusy("busy"))  # type: ignore[attr-defined]
+    await asyncio.wait((asked,))
+    await settled()
+    assert (refused._owners, refused._tenants) == ({}, {})
+
+
+async def test_what_runs_and_waits_is_seen_once_it_is_stored() -> None:
+    """One that is on its way may fail; when it is stored, its event tells it."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    send(turns, "a")
+    send(turns, "b")
+    assert (turns.view(SESSIONS["ses_1"]).active_turn_id, turns.live("ses_1")) == ("", None)
+    store.futures[0].set_result(Committed(0, 1))
+    assert turns.view(SESSIONS["ses_1"]).active_turn_id == "trn_a"
+    assert turns.live("ses_1") is not None
+    assert turns.view(SESSIONS["ses_1"]).queue == ()
+    store.automatic = True
+    next(one for one in store.futures if not one.done()).set_result(Committed(1, 2))
+    assert turns.view(SESSIONS["ses_1"]).queue == (QueueEntry("msg_b", "trn_b"),)
+    for one in store.futures:
+        one.done() or one.set_result(Committed(2, 3))
+    await turns.aclose()
+
+
+async def test_what_is_on_its_way_counts_for_the_quotas() -> None:
+    """Else two requests at the same time would both take the last place."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    send(turns, "a")
+    send(turns, "b")
+    assert (turns.running("default"), turns.queued("default")) == (1, 1)
+    store.automatic = True
+    store.futures[0].set_result(Committed(0, 1))
+    await settled()
+    assert (turns.running("default"), turns.queued("default")) == (1, 1)
+    await turns.aclose()
+
+
+async def test_nothing_begins_beside_a_change_of_the_conversation() -> None:
+    """A message that comes meanwhile waits for its commit; the change is refused beside a turn, and one that begins."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    mark = Work((RemoveMessage("mark"),))
+    changing = asyncio.create_task(turns.change_idle("default", "ses_1", mark))
+    await settled()
+    sending = send(turns, "a")
+    refused = asyncio.create_task(turns.change_idle("default", "ses_1", mark))
+    await settled()
+    assert [commit.changes for commit in store.commits] == [mark.changes]
+    store.automatic = True
+    store.futures[0].set_result(Committed(0, 1))
+    assert await changing == Committed(0, 1)
+    await sending
+    with pytest.raises(TurnInProgress):
+        await refused
+    await turns.aclose()
+
+
+class AnswersOnce(FakeProvider):
+    """Answers the first request and no other."""
+
+    async def stream(self, prepared: PreparedRequest) -> AsyncGenerator[StreamItem]:
+        """Yields the end of an answer, or waits for ever."""
+        self._items = [None] if self.requests else [StepFinished(FinishReason.STOP, "")]
+        async for item in super().stream(prepared):
+            yield item
+
+
+async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
+    """Whichever of them runs at that moment, it ends, and nothing waits any more."""
+    for steps in range(60):
+        turns = Turns(make_environment(FakeStore(sessions_by_id=SESSIONS), FakeProviders(AnswersOnce([]))))
+        send(turns, "a")
+        send(turns, "b")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
+        await settled()
+        assert (aborting.done(), turns.live("ses_1")) == (True, None), steps
+        assert turns._owners == {}, steps
+
+
+async def test_an_abort_that_cannot_be_stored_changes_nothing() -> None:
+    """The turn runs on, its queue waits, and the caller hears why."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    await send(turns, "a")
+    await send(turns, "b")
+    store.automatic = False
+    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
+    await settled()
+    store.futures[-1].set_exception(StorageFull("full"))
+    with pytest.raises(StorageFull):
+        await aborting
+    assert turns.counts() == TurnCounts(running=1, waiting=0, queued=1)
+    live = turns.live("ses_1")
+    assert live is not None
+    assert live.takes_messages  # type: ignore[attr-defined]
+    store.automatic = True
+    await turns.aclose()
+
+
+async def test_turns_are_reported_when_they_run_and_when_their_end_is_stored() -> None:
+    """Each once; a message that is dropped from the queue ends a turn that never ran."""
+    observer = RecordingObserver()
+    turns = _turns(observer=observer)
+    await send(turns, "a")
+    await send(turns, "b")
+    await settled()
+    assert [(what, turn.turn_id) for what, turn in observer.turns] == [("started", "trn_a")]
+    assert turns.counts() == TurnCounts(running=1, waiting=0, queued=1)
+    await turns.abort("ses_1", "", keep_queue=False)
+    await settled()
+    ended = {turn.turn_id: turn.finish_reason for what, turn in observer.turns if what == "ended"}
+    assert ended == {"trn_a": FinishReason.ABORTED, "trn_b": FinishReason.ABORTED}
+    assert [what for what, _ in observer.turns] == ["started", "ended", "ended"]
+    assert turns.counts() == TurnCounts(running=0, waiting=0, queued=0)
+
+
+async def test_an_end_that_is_not_stored_yet_is_not_reported() -> None:
+    """A full disk delays it."""
+    store, observer = FakeStore(automatic=False, sessions_by_id=SESSIONS), RecordingObserver()
+    provider = FakeProvider([StepFinished(FinishReason.STOP, "stop")])
+    turns = Turns(make_environment(store, FakeProviders(provider), observer=observer))
+    send(turns, "a")
+    store.futures[0].set_result(Committed(0, 1))
+    await settled()
+    store.futures[1].set_result(Committed(1, 2))  # the assistant message
+    await settled()
+    store.futures[2].set_exception(StorageBusy("held"))
+    await settled()
+    assert [what for what, _ in observer.turns] == ["started"]
+    await elapse(timedelta(seconds=RETRY_SECONDS[0]))
+    store.futures[3].set_result(Committed(2, 3))
+    await settled()
+    assert [what for what, _ in observer.turns] == ["started", "ended"]
+
+
+async def test_what_a_stop_leaves_is_counted() -> None:
+    """A turn whose model has not begun goes on at the next start, and so do the messages behind it."""
+    turns = _turns()
+    for name in "abc":
+        await send(turns, name)
+    await settled()
+    assert await turns.aclose() == LeftTurns(running=1, queued=2)
+
+
+async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
+    """It has not ended, and the next start ends it."""
+    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
+    providers = FakeProviders(FakeProvider([TextDelta(0, "so far"), None]))
+    turns = Turns(make_environment(store, providers, observer=observer))
+    await send(turns, "a")
+    await settled()
+    store.automatic = False
+    closing = asyncio.create_task(turns.aclose())
+    while not closing.done():
+        for waiting in (one for one in store.futures if not one.done()):
+            waiting.set_exception(ShuttingDown())
+        await asyncio.sleep(0)
+    assert await closing == LeftTurns(running=1, queued=0)
+    assert [what for what, _ in observer.turns] == ["started"]

@@ -20,9 +20,7 @@ from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, status_pb2
 
-from turnwire.api.bounds.answers import WhenSent
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
+from turnwire.api.admission.responses import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
 from turnwire.api.rights import LEAST_ROLE
@@ -179,7 +177,7 @@ async def _serve() -> None:
         folder = Path(made)
         certificates = _certificates(folder, asked.client_tls_cert) if asked.use_tls else None
         limit = asked.message_receive_limit or 64 * 2**20
-        web = WebServer(WebSettings(limit, 1000), Unread(Resets()), certificates)
+        web = WebServer(WebSettings(limit, 1000), certificates)
         url = web.bind("127.0.0.1", 0)
         await web.start(_services(), ConformanceGate())
         answer = server_compat_pb2.ServerCompatResponse(host="127.0.0.1", port=int(url.rpartition(":")[2]))

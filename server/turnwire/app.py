@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from turnwire.api.bounds.load import Load
+from turnwire.api.admission.overload import Overload
 from turnwire.api.gate import Gate
 from turnwire.api.grpc.server import GrpcLimits, GrpcServer
 from turnwire.api.grpc.tls import ServerCertificates
@@ -107,7 +107,7 @@ class Server:
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None
         """Why the server can no longer work and must be stopped; None while it works."""
-        self.load = Load(config.limits, config.server.max_message_bytes)
+        self.overload = Overload(config.limits)
         """The calls of all listeners."""
         self._turns: Turns | None = None
         self._environment: Environment | None = None
@@ -152,7 +152,7 @@ class Server:
         """Returns how much the server has to do now; nothing before the start."""
         turns = TurnCounts(0, 0, 0) if self._turns is None else self._turns.counts()
         watchers = 0 if self._feed is None else self._feed.open_watchers
-        load = (self.load.calls, self.load.receiving.slow, self.load.is_memory_short)
+        load = (self.overload.calls, self.overload.is_memory_critical)
         return Readings(turns.running, turns.waiting, turns.queued, watchers, *load)
 
     def reload(self, config: Config) -> None:
@@ -216,7 +216,7 @@ class Server:
             observer=observer,
             tracer=tracer,
         )
-        self.load.can_give_up += (store.forget_kept, environment.kept.clear)
+        self.overload.caches += (store.forget_kept, environment.kept.clear)
         turns = self._turns = Turns(environment)
         self._rates = rates = RequestRates(environment.settings)
         use_cases = _use_cases(environment, turns, rates=rates, codec=codec, config=config)
@@ -231,7 +231,7 @@ class Server:
         stack.push_async_callback(expiry.aclose)
         expiry.start()
         authenticator = await _open_authenticator(config, stack)
-        gate = Gate(authenticator, self.load, rates.admit, observer)
+        gate = Gate(authenticator, self.overload, rates.admit, observer)
         stack.callback(store.end_soon)
         await self._listen(listeners, all_services(use_cases, authenticator.offered), gate, stack)
         providers.start()
@@ -243,7 +243,7 @@ class Server:
         """Takes the address. Calls wait until the listener starts."""
         config = self._config
         limits = GrpcLimits(config.limits, config.server.max_message_bytes, config.server.max_connections)
-        listener = GrpcServer(limits, self.load, _certificates(config.tls), tracer)
+        listener = GrpcServer(limits, self.overload, _certificates(config.tls), tracer)
         stack.push_async_callback(listener.stop, timedelta())
         access = SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
         self.address = listener.bind(config.server.listen, access)
@@ -264,7 +264,6 @@ class Server:
         certificates = WebCertificates(tls.cert, tls.key, tls.client_ca) if tls.cert and tls.key else None
         web = WebServer(
             settings,
-            self.load.unread,
             certificates,
             tracer,
             handshake_failed=observer.handshake_failed,
@@ -288,7 +287,7 @@ class Server:
         stack.push_async_callback(stop)
 
     def _start_observing(self, stack: AsyncExitStack) -> Observer:
-        observing = Observing(self._config, self.readings, self.load.memory_short, self.load.give_up)
+        observing = Observing(self._config, self.readings, self.overload.memory_critical, self.overload.drop_caches)
         stack.push_async_callback(observing.aclose)
         self.metrics_address = observing.start()
         return observing.observer

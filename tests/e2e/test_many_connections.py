@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from bench.attacks.wire import END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, call, data_frames, frame, message
 from tests.support.servers.running import running_server
-from turnwire.api.arrivals import Arrivals
+from turnwire.api.admission.fair_queue import PendingCalls
 from turnwire.api.grpc import server as grpc_server
-from turnwire.api.grpc.accepting.fair_server import fair_servers
+from turnwire.api.grpc.fair_server import fair_servers
 from turnwire.app import Server
 
 AGENTS = "/opencode.agent.AgentService/ListAgents"
@@ -49,7 +49,7 @@ async def until(true: Callable[[], bool]) -> None:
 class Held:
     """Calls that come and do not begin."""
 
-    arrivals: Arrivals[object] | None = None
+    arrivals: PendingCalls[object] | None = None
     is_released = False
 
     def count(self) -> int:
@@ -85,14 +85,14 @@ async def test_of_too_many_calls_those_of_who_has_most_are_refused(
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     """Lets no call begin that comes before it is released."""
     held = Held()
-    begins = Arrivals.next
+    begins = PendingCalls.next
 
-    async def later(arrivals: Arrivals[object]) -> object:
+    async def later(arrivals: PendingCalls[object]) -> object:
         held.arrivals = arrivals
         await until(lambda: held.is_released or arrivals.has_ended)
         return await begins(arrivals)
 
-    monkeypatch.setattr(Arrivals, "next", lambda self: asyncio.ensure_future(later(self)))
+    monkeypatch.setattr(PendingCalls, "next", lambda self: asyncio.ensure_future(later(self)))
     return held
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from bench.attacks.wire import END_HEADERS, HEADERS, call, data_frames, frame, message, wire
 from opencode.message import message_pb2
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.api.bounds.sending import SMALL_BYTES
+from turnwire.api.admission.sending import SMALL_BYTES
 
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 LONG_ANSWER = reflection_pb2.ServerReflectionRequest(file_containing_symbol="opencode.message.MessageService")
@@ -104,7 +104,7 @@ async def test_reflection_counts_as_a_call(tmp_path: Path) -> None:
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         await asking.done_writing()
         assert await asking.read() is grpc.aio.EOF
-        while server.load.calls:
+        while server.overload.calls:
             await asyncio.sleep(0.01)
         assert [answer async for answer in stub.ServerReflectionInfo(iter([LONG_ANSWER]))]
 
@@ -118,9 +118,9 @@ async def test_reflection_receives_requests_as_others(tmp_path: Path, before: in
         for _ in range(before):
             await asking.write(LONG_ANSWER.SerializeToString())
             await asking.read()
-        while server.load.receiving.slow != 1:
+        while server.overload.requests.incomplete != 1:
             await asyncio.sleep(0.01)
-        server.load.memory_short(2**30)
+        server.overload.memory_critical(2**30)
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             assert not await asking.read()
         assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -134,9 +134,9 @@ async def test_reflection_has_a_bound_of_unread_answers(tmp_path: Path) -> None:
             for stream in (1, 3):
                 await one.send(frame(HEADERS, END_HEADERS, stream, call(REFLECTION)))
                 await one.send(data_frames(stream, message(LONG_ANSWER.SerializeToString())))
-            while server.load.sending.bytes < 2 * SMALL_BYTES:
+            while server.overload.sending.bytes < 2 * SMALL_BYTES:
                 await asyncio.sleep(0.01)
-        while server.load.sending.bytes:
+        while server.overload.sending.bytes:
             await asyncio.sleep(0.01)
 
 

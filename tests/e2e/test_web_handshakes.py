@@ -15,8 +15,6 @@ from typing import Self
 import pytest
 
 from tests.support.servers.authority import Authority
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.web import server
 from turnwire.api.web.http import handshakes
 from turnwire.api.web.http.certificates import WebCertificates
@@ -59,7 +57,6 @@ class Listener:
         """Problems of handshakes."""
         self._server = WebServer(
             WebSettings(1024, max_connections),
-            Unread(Resets()),
             WebCertificates(*files, None),
             handshake_failed=self.failures.put,
         )

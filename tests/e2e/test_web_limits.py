@@ -19,7 +19,7 @@ from tests.support.clients.conversation import ask
 from tests.support.clients.http2 import http2_client
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
-from turnwire.api.bounds import receiving
+from turnwire.api.admission import requests
 from turnwire.api.web import exchange
 from turnwire.api.web.encoding.envelopes import envelope
 from turnwire.api.web.http import http1, http2
@@ -221,7 +221,7 @@ async def limit_reached(reader: asyncio.StreamReader) -> Mapping[str, str]:
 
 async def test_a_slow_body_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that stops in its middle does not hold what came of it; the limit is that of gRPC."""
-    monkeypatch.setattr(receiving, "RECEIVE_SECONDS", 0.2)
+    monkeypatch.setattr(requests, "RECEIVE_SECONDS", 0.2)
     reader, writer = await raw(server)
     writer.write(unfinished(9))
     facts = await limit_reached(reader)
@@ -236,7 +236,7 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         slow = [await raw(server) for _ in range(2)]
         for _, writer in slow:
             writer.write(unfinished(LIMIT))
-        while server.load.receiving.slow < len(slow):
+        while server.overload.requests.incomplete < len(slow):
             await asyncio.sleep(0.01)
         reader, writer = await raw(server)
         writer.write(unfinished(LIMIT))
@@ -244,7 +244,7 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         assert (facts["limit"], facts["limitValue"]) == ("MAX_BODIES_BYTES", str(2 * LIMIT))
         for one in (writer, *(slow_writer for _, slow_writer in slow)):
             one.transport.abort()
-        while server.load.receiving.slow:
+        while server.overload.requests.incomplete:
             await asyncio.sleep(0.01)
         reader, writer = await raw(server)
         writer.write(unfinished(LIMIT) + b"{")

@@ -19,10 +19,10 @@ from google.rpc import status_pb2
 
 from turnwire.api import audit
 from turnwire.api.access import Access
-from turnwire.api.bounds.answers import Answer, Answers, WhenSent
-from turnwire.api.bounds.load import Load
-from turnwire.api.bounds.receiving import CallerGone
-from turnwire.api.bounds.sending import Client
+from turnwire.api.admission.flow import Client
+from turnwire.api.admission.overload import InFlight, Overload
+from turnwire.api.admission.requests import CallerGone
+from turnwire.api.admission.responses import Answer, Answers, WhenSent
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, Refusals
 from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
@@ -110,24 +110,22 @@ class Gate:
     def __init__(
         self,
         authenticator: Authenticator,
-        load: Load,
+        overload: Overload,
         count: Callable[[str], None] = lambda _: None,
         observer: Observer = NoObserver(),  # noqa: B008 - has no state
     ) -> None:
         """Args:
         authenticator: Identifies callers.
-        load: Bounds the calls of all listeners together.
+        overload: Bounds the calls of all listeners together.
         count: Counts a request of a tenant; raises QuotaExceeded when it has no more.
         observer: Gets a report of each call.
         """
         self._access = Access(authenticator)
-        self._load = load
-        self.copying = load.copying
-        """Is asked before a request is taken from gRPC."""
+        self._overload, self._requests = overload, overload.requests
         # one thread of their own: more of them would only take the interpreter from the event loop, and large messages
         # must not hold up what else is done beside it
         self._beside = ThreadPoolExecutor(1, "large messages")
-        self._answers = Answers(load, self._beside)
+        self._answers = Answers(overload, self._beside)
         self._refusals = Refusals()
         self._count = count
         self._observer = observer
@@ -154,9 +152,9 @@ class Gate:
         answer: Message | bytes | None = None
         call = _Call(method.name, self._observer, self._stranger_lines, self._cancelled_lines)
         with call.log_outcome():
-            when_sent(partial(self._load.leave, self._enter(method.name, caller)))
+            when_sent(partial(self._overload.leave, self._enter(method.name, caller)))
             client, principal, data = await self._received(method, receive, caller, call)
-            async with self._load.working.room(client, len(data), only_reads=_only_reads(method)) as finish:
+            async with self._requests.memory(client, len(data), only_reads=_only_reads(method)) as finish:
                 request = await self._parsed(method, data, call)
                 del data
                 run = partial(finish, partial(method.run, principal, request))
@@ -198,7 +196,9 @@ class Gate:
                             call.note_session(answer)
                             await sent.send(answer)
 
-                    async with self._load.working.room(client, len(data), only_reads=_only_reads(method)) as finish:
+                    async with self._overload.requests.memory(
+                        client, len(data), only_reads=_only_reads(method)
+                    ) as finish:
                         request = await self._parsed(method, data, call)
                         answers = await stack.enter_async_context(contextlib.aclosing(method.run(principal, request)))
                         del data, request  # megabytes, maybe, and the stream may be open for days
@@ -208,13 +208,13 @@ class Gate:
                     async for answer in answers:
                         await send(answer)
             finally:
-                self._load.leave(taken)
+                self._overload.leave(taken)
 
-    def _enter(self, name: str, caller: Caller) -> int:
+    def _enter(self, name: str, caller: Caller) -> InFlight:
         """Counts the call. Raises _Refused: there are too many."""
         connection = caller.connection()
         try:
-            return self._load.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK, connection=connection)
+            return self._overload.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK, connection=connection)
         except LimitReached as error:  # a line for each would be one more burden
             status = status_of(error)
             self._refusals.log(name, code_name(status.code), error.message, caller.address())
@@ -226,7 +226,7 @@ class Gate:
         """Admits the caller, and only then receives what it asks for."""
         principal = await self._admit(method.name, method.least_role, caller, call)
         try:
-            data = await self._load.receiving.read(caller.connection(), receive)
+            data = await self._requests.read(caller.connection(), receive)
         except (asyncio.CancelledError, CallerGone):
             call.is_reset = True
             raise
@@ -259,7 +259,7 @@ class Gate:
             CallFailed: the caller may not, or not now.
             DomainError: the request is none, or the caller no longer known; both end the stream.
         """
-        request = await self._parsed(method, await self._load.receiving.read(caller.connection(), receive))
+        request = await self._parsed(method, await self._requests.read(caller.connection(), receive))
         await self._admit(method.name, method.least_role, caller)
         return request
 

@@ -108,6 +108,9 @@ class Limits(
     """Event streams open at the same time."""
     max_calls: Count = 20_000
     """Calls at the same time, open streams and those whose answer is not read included; further ones are refused."""
+    max_calls_per_address: Count = 15_000
+    """Calls at the same time of one address (of IPv6, of a /64; of all Unix sockets), so that others find some left.
+    Behind a proxy all callers have its address."""
     max_pending_calls: Count = 10_000
     """Calls of gRPC that have come and have not begun. So many watchers can come back at once. With one more, the
     newest of the address and connection that has most of them is refused. Calls that come faster than the server takes
@@ -119,8 +122,9 @@ class Limits(
     # Memory
     max_metadata_bytes: Count = 64 * 2**20
     """Metadata of all calls that have more than a kilobyte of it."""
-    max_receiving_bytes: Count = 128 * 2**20
-    """Requests that are being received, each counted as large as the largest may be. Others wait."""
+    max_request_memory_bytes: Count = 192 * 2**20
+    """Requests of 4 KiB and more that are there and are not carried out yet, each counted as five times its bytes; one
+    alone may be larger. Others wait; where there are several tenants or addresses, each has half at most."""
     max_sending_bytes: Count = 96 * 2**20
     """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Each is in
     memory twice. Further calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
@@ -130,7 +134,7 @@ class Limits(
     larger than this ends its turn."""
     max_memory_bytes: Count = 2**30
     """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, what
-    can be made again is not kept. What begins new work is refused from nine tenths of this on, until less than eight
+    can be made again is not kept. What begins new work is refused from three quarters of this on, until less than seven
     tenths are in use; what runs goes on."""
 
     # Archives

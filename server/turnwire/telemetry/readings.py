@@ -16,7 +16,6 @@ class Readings(Struct, frozen=True):
     """Event streams that are open."""
     calls: int = 0
     """Calls that run, open streams included, of all listeners."""
-    slow_requests: int = 0
     """Requests of these that take long to come."""
     is_memory_short: bool = False
     """Whether new work is refused for want of memory."""

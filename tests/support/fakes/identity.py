@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from turnwire.api.bounds.load import Load
+from turnwire.api.admission.overload import Overload
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import ANONYMOUS, Principal
@@ -63,9 +63,9 @@ class KnownCallers:
         raise NotImplementedError
 
 
-def some_load(**limits: int) -> Load:
+def some_load(**limits: int) -> Overload:
     """Returns what bounds calls, with room for all calls of a test unless it names a limit."""
-    return Load(Limits(**limits), 2**20)  # type: ignore[arg-type]
+    return Overload(Limits(**limits))  # type: ignore[arg-type]
 
 
 def sent(data: bytes) -> Callable[[], Awaitable[bytes]]:

@@ -14,11 +14,10 @@ import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
-from turnwire.api.bounds.copying import Copying
-from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
-from turnwire.api.grpc.accepting.fair_server import count_call, when_ended
 from turnwire.api.grpc.caller import Context, GrpcCaller
+from turnwire.api.grpc.fair_server import when_ended
 from turnwire.api.registry import Service
 from turnwire.domain.errors import InvalidRequest
 
@@ -45,8 +44,7 @@ def to_bytes(answer: Message | bytes) -> bytes:
 
 def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
     async def handle(_requests: Any, context: Context) -> Message | bytes:
-        count_call(context.peer())
-        receive = partial(one_request, context, gate.copying)
+        receive = partial(one_request, context)
         try:
             return await gate.unary(method, receive, GrpcCaller(context), when_ended)
         except CallFailed as failed:
@@ -59,8 +57,7 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Conte
     """Returns the function that gRPC calls for a streaming method."""
 
     async def handle(_requests: Any, context: Context) -> None:
-        count_call(context.peer())
-        receive = partial(one_request, context, gate.copying)
+        receive = partial(one_request, context)
         try:
             await gate.stream(method, receive, GrpcCaller(context), CallOutlet(context))
         except CallFailed as failed:
@@ -69,14 +66,31 @@ def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Conte
     return handle
 
 
-async def one_request(context: Context, copying: Copying) -> bytes:
+async def one_request(context: Context) -> bytes:
     """Returns the request of a call; further ones are not looked at. Raises InvalidRequest: there is none."""
-    data: Any = await copying.read(context.read(), context.peer())
+    data = await read_message(context)
     if isinstance(data, bytes):
         return data
     # also when the client has gone or gRPC has refused the request; both cancel this
     await asyncio.sleep(GONE_SECONDS)
     raise InvalidRequest.of("request", "there is none")
+
+
+async def read_message(context: Context) -> Any:
+    """Returns the next message of a call, or what gRPC returns when there is none. Safe to cancel.
+
+    gRPC frees a message only when it is read (https://github.com/grpc/grpc, `aio/grpc_aio.pyx.pxi`, 1.85), so a read
+    goes on when nobody waits for it any more.
+    """
+    reading = asyncio.ensure_future(context.read())
+    reading.add_done_callback(_note_error)
+    return await asyncio.shield(reading)
+
+
+def _note_error(reading: "asyncio.Future[Any]") -> None:
+    """Retrieves the error of a read for which nobody waits, so that asyncio does not log it."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class CallOutlet:

@@ -13,10 +13,9 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
 
-from turnwire.api.bounds.load import Load
-from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.admission.overload import Overload
+from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed
-from turnwire.api.grpc.accepting.fair_server import count_call, when_ended
 from turnwire.api.grpc.caller import Context
 from turnwire.api.grpc.handlers import CallOutlet, end_with, one_request, to_bytes
 from turnwire.api.wire.status import status_of
@@ -31,11 +30,11 @@ MAX_REQUEST_BYTES = 1024
 class Health:
     """Reports whether the server and its services serve: `start`, then `stop`. Keeps nothing of a call."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, overload: Overload) -> None:
         """Takes what bounds all calls together. No service is known before `start`."""
         self._names: frozenset[str] = frozenset()
         self._stopping = asyncio.Event()
-        self._load = load
+        self._overload = overload
 
     def start(self, names: Iterable[str]) -> "grpc.GenericRpcHandler[bytes, HealthCheckResponse]":
         """Reports the server ("") and the named services as serving. Returns the handler of the service."""
@@ -51,33 +50,22 @@ class Health:
         self._stopping.set()
 
     async def _check(self, _requests: object, context: Context) -> HealthCheckResponse:
-        # it counts from its beginning and not for limits.max_calls: so whoever begins thousands of them is cut off, and
-        # a load balancer is answered beside that, and beside any number of other calls
-        count_call(context.peer())
-        unread = self._load.unread
-        try:
-            unread.check()
-        except DomainError as error:
-            end_with(context, CallFailed(status_of(error)))
-            return HealthCheckResponse()
-        forget = unread.keep(0, context.peer())
-        when_ended(forget)
+        # it does not count for limits.max_calls: a load balancer is answered beside any number of other calls
         name = await self._asked(context)
         if name is not None and name not in self._names:
             context.set_code(grpc.StatusCode.NOT_FOUND)
         return self._answer(name)
 
     async def _watch(self, _requests: object, context: Context) -> None:
-        count_call(context.peer())
         try:
-            taken = self._load.enter(0, begins_work=False)
+            taken = self._overload.enter(0, begins_work=False, connection=context.peer())
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return
         try:
             await self._tell(context)
         finally:
-            self._load.leave(taken)
+            self._overload.leave(taken)
 
     async def _tell(self, context: Context) -> None:
         name = await self._asked(context)
@@ -98,8 +86,8 @@ class Health:
     async def _asked(self, context: Context) -> str | None:
         """Returns the name in a request. None if there is none; the call then has its status."""
         try:
-            receive = partial(one_request, context, self._load.copying)
-            return _service(await self._load.receiving.read(context.peer(), receive), context)
+            receive = partial(one_request, context)
+            return _service(await self._overload.requests.read(context.peer(), receive), context)
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return None

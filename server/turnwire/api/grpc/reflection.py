@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha._async import ReflectionServicer
 
 from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
-from turnwire.api.grpc.handlers import stream_behavior, to_bytes
+from turnwire.api.grpc.handlers import read_message, stream_behavior, to_bytes
 from turnwire.api.rights import REFLECTION
 from turnwire.domain.principal import Principal
 
@@ -57,7 +57,7 @@ class _NoMore(Exception):
 
 
 async def _next(context: Context, gate: Gate) -> bytes:
-    data: Any = await gate.copying.read(context.read(), context.peer())
+    data: Any = await read_message(context)
     if isinstance(data, bytes):
         return data
     raise _NoMore

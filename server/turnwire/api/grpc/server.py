@@ -8,9 +8,9 @@ from typing import NamedTuple
 import grpc
 import structlog
 
-from turnwire.api.bounds.load import Load
+from turnwire.api.admission.overload import Overload
 from turnwire.api.gate import Gate
-from turnwire.api.grpc.accepting.fair_server import fair_servers
+from turnwire.api.grpc.fair_server import fair_servers
 from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.health import SERVICE_NAME, Health
 from turnwire.api.grpc.reflection import reflection_handlers
@@ -56,20 +56,20 @@ class GrpcServer:
     def __init__(
         self,
         limits: GrpcLimits,
-        load: Load,
+        overload: Overload,
         certificates: ServerCertificates | None = None,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         """Args:
         limits: What clients may send.
-        load: Bounds the calls of all listeners together.
+        overload: Bounds the calls of all listeners together.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
-        with unblocked_wakeups(), fair_servers(limits.limits.max_pending_calls, load.resets):
+        with unblocked_wakeups(), fair_servers(limits.limits.max_pending_calls, overload.resets):
             self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
-        self._health = Health(load)
+        self._health = Health(overload)
         self._certificates = certificates
 
     def bind(self, listen: str, access: SocketAccess = SocketAccess()) -> str:  # noqa: B008 - is frozen

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from google.rpc import code_pb2
 
-from turnwire.api.bounds.receiving import CallerGone
-from turnwire.api.bounds.unread import Unread
+from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import StreamingMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.console import Console
@@ -35,14 +34,12 @@ class WebApplication:
         origins: Origins,
         console: Console,
         max_message_bytes: int,
-        unread: Unread,
         problem: Callable[[], str] = lambda: "",
     ) -> None:
         """Args:
         origins: Decides which pages may call.
         console: Has the files.
         max_message_bytes: Size of the largest request in bytes.
-        unread: Counts answers.
         problem: Returns why calls cannot be carried out; "" if they can.
         """
         self._problem = problem
@@ -50,7 +47,6 @@ class WebApplication:
         self._console = console
         self._max_message_bytes = max_message_bytes
         self._bodies = shared_bodies(max_message_bytes)
-        self._unread = unread
         self._routes: Mapping[str, Route] = {}
         self._serving: Serving | None = None
         self._is_stopping = False
@@ -66,7 +62,7 @@ class WebApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Never raises, unless it is cancelled before an answer began."""
-        exchange = Exchange(scope, receive, send, self._bodies, self._unread)
+        exchange = Exchange(scope, receive, send, self._bodies)
         try:
             await self._answer(exchange)
         except CallerGone:

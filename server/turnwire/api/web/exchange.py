@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from email.utils import formatdate
 from typing import Any
 
-from turnwire.api.bounds.receiving import CallerGone
-from turnwire.api.bounds.shared_bytes import SharedBytes
-from turnwire.api.bounds.unread import Unread
+from turnwire.api.admission.requests import CallerGone
 from turnwire.api.web.encoding.compression import TooLarge
+from turnwire.api.web.shared_bytes import SharedBytes
 from turnwire.domain.networks import network_of_peer
 
 Scope = MutableMapping[str, Any]
@@ -39,8 +38,8 @@ def shared_bodies(max_message_bytes: int) -> SharedBytes:
 class Exchange:
     """A request that is read once, and an answer that is written once."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, bodies: SharedBytes, unread: Unread) -> None:
-        """Takes what ASGI gives to an application, what all bodies share, and what counts answers."""
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bodies: SharedBytes) -> None:
+        """Takes what ASGI gives to an application, and what all bodies share."""
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -54,7 +53,6 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._bodies = bodies
-        self._unread = unread
         self._is_read = asyncio.Event()
         """Whether nothing of the body is waited for any more."""
 
@@ -133,13 +131,7 @@ class Exchange:
             piece = data[start : start + PIECE_BYTES]
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         message = {"type": "http.response.body", "body": data[end:], "more_body": not last}
-        # the last piece waits for its client too, whatever the answer is: also a refusal, or a file
-        forget = self._unread.keep(0, self.connection()) if last else None
-        try:
-            await self._send(message)
-        finally:
-            if forget is not None:
-                forget()
+        await self._send(message)
 
 
 def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.registry import Service
 from turnwire.api.web.app import WebApplication
 from turnwire.api.web.console import Console
@@ -49,7 +48,6 @@ class WebServer:
     def __init__(
         self,
         settings: WebSettings,
-        unread: Unread,
         certificates: WebCertificates | None = None,
         tracer: Tracer = NO_TRACER,
         *,
@@ -58,7 +56,6 @@ class WebServer:
     ) -> None:
         """Args:
         settings: Bounds, and which pages may call.
-        unread: Counts the answers of all listeners together.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one they cost nothing.
         handshake_failed: Called with the problem of each handshake of TLS that fails.
@@ -69,7 +66,7 @@ class WebServer:
         self._handshake_failed = handshake_failed
         # TLS proves the name that was called; without it, a name that resolves to this machine proves nothing
         origins = Origins(settings.allowed_origins, settings.hosts, checks_host=certificates is None)
-        self._application = WebApplication(origins, Console(), settings.max_message_bytes, unread, problem)
+        self._application = WebApplication(origins, Console(), settings.max_message_bytes, problem)
         self._connections = Connections(settings.max_connections)
         self._state = ServerState()
         self._socket: socket.socket | None = None

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from google.protobuf.message import Message
 
-from turnwire.api.bounds.answers import WhenSent
+from turnwire.api.admission.responses import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.protocols.call import Gatekeeper

@@ -74,7 +74,6 @@ class Exposition:
         instruments.messages_queued.set(readings.queued)
         instruments.watchers.set(readings.watchers)
         instruments.calls.set(readings.calls)
-        instruments.slow_requests.set(readings.slow_requests)
         instruments.memory_short.set(readings.is_memory_short)
 
     def _take_sizes(self) -> None:

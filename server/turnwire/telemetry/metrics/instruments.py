@@ -55,7 +55,6 @@ class Instruments:
         self.rpc_in_flight = self._gauge("rpc_in_flight", "Calls that run, open streams included.", "method")
         self.watchers = self._gauge("watchers", "Event streams that are open.")
         self.calls = self._gauge("calls", "Calls that run, of all listeners, open streams included.")
-        self.slow_requests = self._gauge("slow_requests", "Requests of these calls that take long to come.")
         self.watcher_lags = self._counter(
             "watcher_lags", "Times that a watcher read too slowly and was given stored events instead of live ones."
         )

@@ -16,11 +16,13 @@ from turnwire.telemetry.memory.process import resident_bytes, trim
 CHECK_SECONDS = 0.1
 """How often the memory is looked at, which takes some microseconds."""
 
-SHORT_SHARE, ENOUGH_SHARE = 0.9, 0.8
-"""Memory is short from the first share of the limit on, and until it is below the second one."""
+CRITICAL_SHARE, RECOVERED_SHARE = 0.75, 0.7
+"""Memory pressure is critical from the first share of the limit on, and until it is below the second one. What comes
+between two looks, and what was let in before, takes the rest."""
 
-TIGHT_SHARE = 0.6
-"""From this share of the limit on, what is kept is given up, so that few callers need to be refused."""
+HIGH_SHARE = 0.6
+"""Memory pressure is high from this share of the limit on: caches are dropped, so that few callers need to be
+refused."""
 
 TRIM_SECONDS = 0.3
 """Least time between two times that what is kept is given up, and that the allocator is asked to give back its own."""
@@ -76,15 +78,15 @@ class MemoryWatch:
         resident = self._read_bytes()
         if resident is None:
             return
-        if not self.is_short and resident >= self._max_bytes * SHORT_SHARE:
+        if not self.is_short and resident >= self._max_bytes * CRITICAL_SHARE:
             self._change(resident, is_short=True)
             return  # what is ended for that has become free by the next look
-        if resident >= self._max_bytes * (ENOUGH_SHARE if self.is_short else TIGHT_SHARE):
+        if resident >= self._max_bytes * (RECOVERED_SHARE if self.is_short else HIGH_SHARE):
             await self._trim()
             resident = self._read_bytes()
             if resident is None:  # as without descriptors
                 return
-        if self.is_short and resident < self._max_bytes * ENOUGH_SHARE:
+        if self.is_short and resident < self._max_bytes * RECOVERED_SHARE:
             self._change(resident, is_short=False)
 
     async def _watch(self) -> None:

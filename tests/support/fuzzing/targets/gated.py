@@ -15,7 +15,7 @@ from opencode.session.session_pb2 import CreateSessionRequest
 from tests.support.clients.conversation import ask, tool
 from tests.support.fakes.identity import FakeCaller, sent
 from tests.support.fuzzing.targets.running import at_end
-from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
 from turnwire.api.web.encoding.codecs import Route, routes_of

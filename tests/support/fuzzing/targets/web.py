@@ -14,8 +14,6 @@ from opencode.message.message_pb2 import DESCRIPTOR, SendMessageRequest
 from tests.support.fakes.identity import KnownCallers, some_load
 from tests.support.fuzzing.targets import Target
 from tests.support.fuzzing.targets.running import run
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.gate import Gate
 from turnwire.api.registry import Service
 from turnwire.api.web.app import WebApplication
@@ -54,7 +52,7 @@ class _Anything:
 
 
 def _application() -> WebApplication:
-    application = WebApplication(Origins((), checks_host=True), Console(), MAX_MESSAGE_BYTES, Unread(Resets()))
+    application = WebApplication(Origins((), checks_host=True), Console(), MAX_MESSAGE_BYTES)
     services = [
         Service(DESCRIPTOR.services_by_name["MessageService"], _Anything()),
         Service(EVENTS.services_by_name["EventService"], _Anything()),

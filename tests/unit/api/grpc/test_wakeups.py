@@ -9,12 +9,12 @@ STARTED = """
 import asyncio
 from datetime import timedelta
 from turnwire.api.grpc import wakeups
-from turnwire.api.bounds.load import Load
+from turnwire.api.admission.overload import Overload
 from turnwire.api.grpc.server import GrpcLimits, GrpcServer
 from turnwire.domain.limits import Limits
 
 async def main():
-    server = GrpcServer(GrpcLimits(Limits(), 1000, 10), Load(Limits(), 1000))
+    server = GrpcServer(GrpcLimits(Limits(), 1000, 10), Overload(Limits()))
     server.bind("127.0.0.1:0")
     await server.start((), None)
     await server.stop(timedelta())

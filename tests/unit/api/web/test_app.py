@@ -9,8 +9,6 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from google.rpc import code_pb2
 
 from tests.support.fakes.loop import settled
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.gate import CallFailed, UnaryMethod
 from turnwire.api.web import app, exchange
 from turnwire.api.web.console import Console
@@ -72,7 +70,7 @@ async def test_health_tells_the_truth() -> None:
     """The server is alive all the time; it is ready between its start and its stop, while it can carry out calls."""
     problems = [""]
     origins = Origins((), checks_host=True)
-    application = app.WebApplication(origins, Console(), 1, Unread(Resets()), lambda: problems[-1])
+    application = app.WebApplication(origins, Console(), 1, lambda: problems[-1])
     found = [await _health(application, "/readyz")]
     gate: Any = _Echo()
     application.open({}, gate)
@@ -99,7 +97,7 @@ async def test_health_tells_the_truth() -> None:
 async def test_two_of_the_largest_requests_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where one is larger than what all bodies have by default; the third one, the newest, is refused."""
     monkeypatch.setattr(exchange, "MAX_BODIES_BYTES", 1)
-    application = app.WebApplication(Origins((), checks_host=False), Console(), len(REQUEST), Unread(Resets()))
+    application = app.WebApplication(Origins((), checks_host=False), Console(), len(REQUEST))
     method = UnaryMethod("S.One", Role.READER, BytesValue.FromString, None)  # type: ignore[arg-type]
     gate: Any = _Echo()
     application.open({"/S/One": Route(method, method, BytesValue, only_reads=True)}, gate)

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.exchange import Exchange, shared_bodies
 
@@ -17,5 +15,5 @@ def test_the_size_of_all_headers_is_known(headers: list[tuple[bytes, bytes]], si
     """Names and values: what a caller sends before its request counts for the bound of all calls."""
     unused: Any = None
     scope = {"method": "POST", "path": "/", "headers": headers}
-    caller = WebCaller(Exchange(scope, unused, unused, shared_bodies(0), Unread(Resets())))
+    caller = WebCaller(Exchange(scope, unused, unused, shared_bodies(0)))
     assert caller.metadata_bytes == size

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.shared_bytes import SharedBytes
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.encoding.compression import TooLarge
 from turnwire.api.web.exchange import JOINED_BESIDE_BYTES, Exchange
+from turnwire.api.web.shared_bytes import SharedBytes
 from turnwire.domain.errors import TooManyCalls
 
 
@@ -29,7 +27,7 @@ def arriving(pieces: Sequence[bytes], shared: SharedBytes) -> Exchange:
         return events.pop(0)
 
     unused: Any = None
-    return Exchange({"method": "POST", "path": "/", "headers": []}, receive, unused, shared, Unread(Resets()))
+    return Exchange({"method": "POST", "path": "/", "headers": []}, receive, unused, shared)
 
 
 @pytest.mark.parametrize("pieces", [[b""], [b"whole"], [b"in ", b"", b"three"]])
@@ -45,7 +43,7 @@ def test_a_connection_is_named_by_its_address(client: Any, connection: str) -> N
     scope = {"method": "GET", "path": "/", "headers": []}
     if client is not ...:
         scope["client"] = client
-    assert Exchange(scope, unused, unused, bodies(1), Unread(Resets())).connection() == connection
+    assert Exchange(scope, unused, unused, bodies(1)).connection() == connection
 
 
 async def test_a_large_body_is_joined_beside_the_event_loop() -> None:

@@ -4,8 +4,6 @@ from collections.abc import Collection
 
 import pytest
 
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.exchange import Exchange, Receive, Send, shared_bodies
 from turnwire.api.web.origins import Origins
 
@@ -16,9 +14,7 @@ def asked(**headers: str) -> Exchange:
     """Returns a request with these headers."""
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
     unused: Receive | Send | None = None
-    return Exchange(
-        {"method": "POST", "path": "/", "headers": sent}, unused, unused, shared_bodies(0), Unread(Resets())
-    )  # type: ignore[arg-type]
+    return Exchange({"method": "POST", "path": "/", "headers": sent}, unused, unused, shared_bodies(0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
 from turnwire.api.web.http.limits import Connection, Connections
 from turnwire.api.web.server import WebServer, WebSettings
 
@@ -70,7 +68,7 @@ async def test_requests_are_cancelled_a_few_at_a_time() -> None:
             await asyncio.Event().wait()
         cancelled += 1
 
-    server = WebServer(WebSettings(1024, MANY), Unread(Resets()))
+    server = WebServer(WebSettings(1024, MANY))
     server._state.tasks |= {asyncio.create_task(request()) for _ in range(MANY)}
     await asyncio.sleep(0)
     assert await most_in_a_round(asyncio.create_task(server.stop(timedelta())), lambda: cancelled) <= MANY // 5

@@ -38,12 +38,12 @@ async def test_it_is_told_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None
     """With room between the two, so that it does not change with each request."""
     memory = Memory(monkeypatch)
     with capture_logs() as lines:
-        for resident in (100, 899, 900, 1500, 850, 800, 799, 850, 899):
+        for resident in (100, 749, 750, 1500, 720, 700, 699, 720, 749):
             memory.resident = resident
             await memory.watch.check()
     assert memory.told == [1000, None]
     assert [line["event"] for line in lines] == ["memory_short", "memory_enough"]
-    assert lines[0]["resident_bytes"] == 900 and lines[0]["max_bytes"] == 1000
+    assert lines[0]["resident_bytes"] == 750 and lines[0]["max_bytes"] == 1000
 
 
 async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,15 +73,15 @@ async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: 
 async def test_what_is_kept_is_given_up_before_anybody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """From six tenths on, and not again and again."""
     memory = Memory(monkeypatch, kept=100)
-    for resident, given_up in ((599, 0), (600, 1), (890, 1)):
+    for resident, given_up in ((599, 0), (600, 1), (740, 1)):
         memory.resident = resident
         await memory.watch.check()
         assert memory.given_up == memory.trims == given_up
     assert memory.told == []
     monkeypatch.setattr(memory_watch, "TRIM_SECONDS", 0.0)
-    memory.resident = 890
+    memory.resident = 740
     await memory.watch.check()
-    assert (memory.given_up, memory.resident, memory.told) == (2, 790, [])
+    assert (memory.given_up, memory.resident, memory.told) == (2, 640, [])
 
 
 async def test_the_limit_of_a_control_group_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ async def test_memory_that_cannot_be_read_is_not_enough(monkeypatch: pytest.Monk
     for _ in range(3):
         await memory.watch.check()
     assert (memory.told, memory.trims) == ([1000], 1)
-    memory.is_readable_after_trim, memory.resident = True, 700
+    memory.is_readable_after_trim, memory.resident = True, 690
     await memory.watch.check()
     assert memory.told == [1000, None]
 

@@ -8,7 +8,7 @@ import ssl
 import weakref
 from typing import Any, Protocol
 
-from turnwire.api.bounds.peers import CutOffLog
+from turnwire.api.admission.abuse import CutOffLog
 from turnwire.api.web.http.certificates import certificate_of
 from turnwire.api.web.http.work import Work, a_few_at_a_time
 from turnwire.ports.identity.authenticator import ClientCertificate

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from turnwire.api.bounds.answers import WhenSent
-from turnwire.api.bounds.receiving import CallerGone
+from turnwire.api.admission.requests import CallerGone
+from turnwire.api.admission.responses import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import CodecName, Route

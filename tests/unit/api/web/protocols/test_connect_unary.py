@@ -14,9 +14,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc import code_pb2
 
 from tests.support.fakes.loop import elapse
-from turnwire.api.bounds.answers import WhenSent
-from turnwire.api.bounds.peers import Resets
-from turnwire.api.bounds.unread import Unread
+from turnwire.api.admission.responses import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import Route
@@ -102,7 +100,7 @@ async def _called(
         "query_string": urlencode(query or {}).encode(),
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    exchange = Exchange(scope, receive, send, shared_bodies(0), Unread(Resets()))
+    exchange = Exchange(scope, receive, send, shared_bodies(0))
     serving = Serving(gate or _Gate(), MAX_BYTES, lambda: False)
     if query is None:
         await serve_post(serving, ROUTE, "proto", exchange)

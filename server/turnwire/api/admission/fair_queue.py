@@ -1,0 +1,169 @@
+"""Calls that have come and have not begun: networks take turns, and in a network its connections.
+
+In order of arrival, a call would begin behind all calls of whoever sends thousands at once.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterator
+from typing import Generic, TypeVar
+
+from turnwire.domain.networks import network_of_peer
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items by network and connection, in turns (round robin); those of a connection keep their order.
+
+    Hundreds of connections of one network have as many turns together as the only one of another network. All of it
+    takes the same time however many items there are, but for `drop`.
+    """
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._networks = OrderedDict[str, OrderedDict[str, deque[T]]]()
+        """By network and connection, in the order of their turns."""
+        self._sizes = _Sizes()
+        """Of the networks."""
+        self._sizes_of: dict[str, _Sizes] = {}
+        """Of the connections of each network."""
+        self.count = 0
+        """How many items there are."""
+
+    def add(self, connection: str, item: T) -> None:
+        """Adds an item."""
+        network = network_of_peer(connection)
+        connections = self._networks.setdefault(network, OrderedDict())
+        connections.setdefault(connection, deque()).append(item)
+        self._change(network, connection, 1)
+
+    def take(self) -> T:
+        """Removes and returns the first item of the connection whose turn it is. Raises IndexError: there is none."""
+        if not self.count:
+            raise IndexError
+        network, connections = next(iter(self._networks.items()))
+        self._networks.move_to_end(network)
+        connection, items = next(iter(connections.items()))
+        connections.move_to_end(connection)
+        item = items.popleft()
+        self._change(network, connection, -1)
+        return item
+
+    def take_newest_of_largest(self) -> tuple[str, T]:
+        """Removes the newest item of the connection with most, in the network with most, and returns both.
+
+        Raises IndexError: there is none.
+        """
+        if not self.count:
+            raise IndexError
+        network = self._sizes.largest()
+        connection = self._sizes_of[network].largest()
+        item = self._networks[network][connection].pop()
+        self._change(network, connection, -1)
+        return connection, item
+
+    def drop(self, connection: str) -> Collection[T]:
+        """Removes all items of a connection, and returns them in order."""
+        network = network_of_peer(connection)
+        items = self._networks.get(network, OrderedDict[str, deque[T]]()).get(connection)
+        if items is None:
+            return ()
+        dropped = tuple(items)
+        items.clear()
+        self._change(network, connection, -len(dropped))
+        return dropped
+
+    def _change(self, network: str, connection: str, by: int) -> None:
+        """Takes that a connection has more or fewer items, and forgets what has none."""
+        self.count += by
+        self._sizes.change(network, by)
+        sizes = self._sizes_of.setdefault(network, _Sizes())
+        sizes.change(connection, by)
+        if not self._networks[network][connection]:
+            del self._networks[network][connection]
+        if not self._networks[network]:
+            del self._networks[network], self._sizes_of[network]
+
+
+class PendingCalls(Generic[T]):
+    """The calls of one listener that wait to begin. Belongs to the event loop. `next` has one user."""
+
+    def __init__(self, max_pending: int) -> None:
+        """Takes how many may wait."""
+        self._max_pending = max_pending
+        self._queue = FairQueue[T]()
+        self._wanted: asyncio.Future[T] | None = None
+        """Of `next`, while no call waits. Gets the next one that comes."""
+        self._ended_by: Exception | None = None
+
+    @property
+    def count(self) -> int:
+        """How many wait."""
+        return self._queue.count
+
+    def add(self, connection: str, call: T) -> tuple[str, T] | None:
+        """Lets a call wait. Returns one that is to be refused, and its connection, if there are too many."""
+        if self._wanted is not None and not self._wanted.done():
+            self._wanted.set_result(call)
+            return None
+        self._queue.add(connection, call)
+        return self._queue.take_newest_of_largest() if self._queue.count > self._max_pending else None
+
+    def next(self) -> asyncio.Future[T]:
+        """Returns a future of the call that begins next. The one before must be done.
+
+        The future raises what `end` was given.
+        """
+        wanted = self._wanted = asyncio.get_running_loop().create_future()
+        if self._ended_by is not None:
+            wanted.set_exception(self._ended_by)
+        elif self._queue.count:
+            wanted.set_result(self._queue.take())
+        return wanted
+
+    def drop(self, connection: str) -> Collection[T]:
+        """Forgets all calls of a connection that is closed and that wait. Returns them."""
+        return self._queue.drop(connection)
+
+    def end(self, error: Exception) -> Iterator[T]:
+        """Ends `next` with an error. Returns the calls that wait, which do not begin any more.
+
+        Each waits until it is taken: thousands at once take tens of milliseconds.
+        """
+        self._ended_by = error
+        if self._wanted is not None and not self._wanted.done():
+            self._wanted.set_exception(error)
+        return self._rest()
+
+    def _rest(self) -> Iterator[T]:
+        while self._queue.count:
+            yield self._queue.take()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no further call begins."""
+        return self._ended_by is not None
+
+
+class _Sizes:
+    """Names by a number that each has, which is 0 for all at the beginning."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+        self._names: list[dict[str, None]] = [{}]
+
+    def change(self, name: str, by: int) -> None:
+        """Takes a change of a number."""
+        before = self._sizes.pop(name, 0)
+        self._names[before].pop(name, None)
+        if now := before + by:
+            self._sizes[name] = now
+            self._names += [{} for _ in range(len(self._names), now + 1)]
+            self._names[now][name] = None
+        while len(self._names) > 1 and not self._names[-1]:
+            self._names.pop()
+
+    def largest(self) -> str:
+        """Returns who has most, and of several the last who came to that."""
+        return next(reversed(self._names[-1]))

@@ -1,0 +1,105 @@
+"""The overload manager: how many calls there are, whatever listener they came by, and whether there is memory for more.
+
+Memory pressure is normal, high or critical (`telemetry/watches/memory_watch.py` measures it). High: what can be made
+again is dropped. Critical: what begins new work is refused, and requests that are not whole are ended.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from turnwire.api.admission.abuse import Resets
+from turnwire.api.admission.requests import RETRY_AFTER, Requests
+from turnwire.api.admission.sending import Sending
+from turnwire.domain.errors import MemoryShort, TooManyCalls
+from turnwire.domain.limits import Limits
+from turnwire.domain.networks import network_of_peer
+
+SMALL_METADATA_BYTES = 1024
+"""Of one call: less is part of what any call takes. With a token it has some hundreds."""
+
+
+class InFlight(NamedTuple):
+    """A call that is counted."""
+
+    network: str
+    metadata_bytes: int
+
+
+class Overload:
+    """Counts the calls of one server, and sheds load. Belongs to the event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Takes the bounds."""
+        self._limits = limits
+        self.resets = Resets()
+        self.requests = Requests(limits.max_request_memory_bytes, self.resets)
+        self.sending = Sending(limits.max_sending_bytes)
+        self.calls = 0
+        """Calls in flight: open streams and those whose answer is not read included."""
+        self._calls_of = Counter[str]()
+        """By network."""
+        self._metadata_bytes = 0
+        self._critical_bytes: int | None = None
+        """The bytes that the process may have, while memory is critical; else None."""
+        self.caches = list[Callable[[], None]]()
+        """What drops things that are kept in memory and can be made again."""
+
+    @property
+    def is_memory_critical(self) -> bool:
+        """Whether what begins new work is refused."""
+        return self._critical_bytes is not None
+
+    def enter(self, metadata_bytes: int, *, begins_work: bool, connection: str) -> InFlight:
+        """Counts a call. Returns what `leave` takes.
+
+        Args:
+            metadata_bytes: What the caller sent before its request.
+            begins_work: Whether others can wait until there is memory again.
+            connection: By which it came.
+
+        Raises:
+            TooManyCalls: there are too many, of all or of the address, or their metadata is too much.
+            MemoryShort: there is no memory for new work.
+        """
+        limits, network = self._limits, network_of_peer(connection)
+        if begins_work and self._critical_bytes is not None:
+            raise _memory_short(self._critical_bytes)
+        more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
+        if more and self._metadata_bytes + more > limits.max_metadata_bytes:
+            raise TooManyCalls.at("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
+        if self.calls >= limits.max_calls:
+            raise TooManyCalls.at("limits.max_calls", limits.max_calls, RETRY_AFTER)
+        if self._calls_of[network] >= limits.max_calls_per_address:
+            raise TooManyCalls.at("limits.max_calls_per_address", limits.max_calls_per_address, RETRY_AFTER)
+        self._metadata_bytes += more
+        self.calls += 1
+        self._calls_of[network] += 1
+        return InFlight(network, more)
+
+    def leave(self, call: InFlight) -> None:
+        """Forgets a call that has ended and whose answer is no longer kept."""
+        self.calls -= 1
+        self._metadata_bytes -= call.metadata_bytes
+        self._calls_of[call.network] -= 1
+        if not self._calls_of[call.network]:
+            del self._calls_of[call.network]
+
+    def drop_caches(self) -> None:
+        """Drops what can be made again, because memory pressure is high. Called again and again while it is."""
+        for drop in self.caches:
+            drop()
+        self._shed()
+
+    def memory_critical(self, max_bytes: int | None) -> None:
+        """Takes what the process may have, while memory is critical; None when it no longer is."""
+        self._critical_bytes = max_bytes
+        self._shed()
+
+    def _shed(self) -> None:
+        if self._critical_bytes is not None:
+            self.requests.shed_incomplete(_memory_short(self._critical_bytes))
+
+
+def _memory_short(max_bytes: int) -> MemoryShort:
+    return MemoryShort.at("limits.max_memory_bytes", max_bytes, RETRY_AFTER)

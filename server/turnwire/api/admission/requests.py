@@ -1,0 +1,174 @@
+"""Requests: each is read within a time, and large ones have a part of one memory budget until they are carried out.
+
+A request is in memory several times: as its bytes, as a message of protobuf, as texts, in which each character takes
+four bytes when one of them is wide, and as what waits for the disk. Requests come faster than they are stored, so
+without a budget a hundred large ones would wait in memory, whatever the server refuses by then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Protocol, TypeVar
+
+from turnwire.api.admission.abuse import Resets
+from turnwire.api.admission.flow import Client
+from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
+from turnwire.domain.fair_semaphore import FairSemaphore
+from turnwire.domain.text import WIDEST_BYTES
+
+RECEIVE_SECONDS = 30.0
+"""How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
+
+COUNTED_BYTES = 4096
+"""A smaller request has no part in the budget: a call takes several times as much by itself, and it would wait behind
+large ones."""
+
+MEMORY_OF_BYTE = 1 + WIDEST_BYTES
+"""What a byte of a request may take: in its message, and in a text with a wide character."""
+
+MAX_WAITING_REQUESTS_BYTES = 64 * 2**20
+"""Of requests that are there and wait for their part; one flow has half of it at most. Further ones are refused."""
+
+RETRY_AFTER = timedelta(seconds=1)
+"""When whoever is refused because of too many calls, or too little memory, may try again."""
+
+T = TypeVar("T")
+
+
+class CallerGone(Exception):
+    """The caller has left its call."""
+
+
+class Finish(Protocol):
+    """Does what a request asks for."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Returns what the work returns."""
+        ...
+
+
+class _Reading:
+    """One request that is being read."""
+
+    __slots__ = ("error", "scope")
+
+    def __init__(self) -> None:
+        self.scope = asyncio.timeout(RECEIVE_SECONDS)
+        self.error: DomainError | None = None
+
+
+class Requests:
+    """The requests of all listeners. Belongs to the event loop."""
+
+    def __init__(self, max_bytes: int, resets: Resets) -> None:
+        """Takes the memory that requests may have from 4 KiB on, and what counts those that are reset."""
+        self._memory = FairSemaphore(max_bytes)
+        self._waiting = FairSemaphore(MAX_WAITING_REQUESTS_BYTES, tenant_limit=MAX_WAITING_REQUESTS_BYTES // 2)
+        self._resets = resets
+        self._reading = set[_Reading]()
+
+    @property
+    def incomplete(self) -> int:
+        """How many requests are being read."""
+        return len(self._reading)
+
+    @property
+    def memory_in_use(self) -> int:
+        """Bytes of the budget that are in use."""
+        return self._memory.in_use
+
+    async def read(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Returns a request. Safe to cancel.
+
+        Args:
+            connection: Whose request it is.
+            receive: Returns the request once it is there.
+
+        Raises:
+            RequestTooSlow: it took too long.
+            MemoryShort: memory became critical before it was there.
+        """
+        reading = _Reading()
+        self._reading.add(reading)
+        try:
+            async with reading.scope:
+                data = await receive()
+        except (asyncio.CancelledError, CallerGone):
+            self._resets.note(connection)
+            raise
+        except TimeoutError:
+            if not reading.scope.expired():
+                raise
+            raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+        finally:
+            self._reading.discard(reading)
+        self._resets.forgive(connection)
+        return data
+
+    def shed_incomplete(self, error: DomainError) -> None:
+        """Ends all requests that are being read: nobody knows how much of them is in memory."""
+        now = asyncio.get_running_loop().time()
+        for reading in self._reading:
+            if not reading.scope.expired():
+                reading.error = error
+                reading.scope.reschedule(now)
+
+    @contextlib.asynccontextmanager
+    async def memory(self, client: Client, size: int, *, only_reads: bool = False) -> AsyncIterator[Finish]:
+        """Has memory for a request of so many bytes; waits for it.
+
+        Safe to cancel. What its body does by the yielded `Finish` is done to its end, and the memory is in use until
+        then.
+
+        Args:
+            client: Whose request it is.
+            size: Of the request.
+            only_reads: What it asks for ends when it is cancelled, so it is not done to its end.
+
+        Raises:
+            TooManyCalls: too much waits.
+        """
+        if size < COUNTED_BYTES:
+            yield _directly
+            return
+        flow, cost = client.flow, min(size * MEMORY_OF_BYTE, self._memory.limit)
+        if not self._memory.try_acquire(flow, cost):
+            await self._wait(flow, size, cost)
+        try:
+            yield _directly if only_reads else run_to_completion
+        finally:
+            self._memory.release(flow, cost)
+
+    async def _wait(self, flow: str, size: int, cost: int) -> None:
+        if not self._waiting.try_acquire(flow, size):
+            text = "too many large requests wait"
+            limit = "limits.max_request_memory_bytes"
+            raise TooManyCalls.of(limit, self._memory.limit, text, RETRY_AFTER)
+        try:
+            await self._memory.acquire(flow, cost)
+        finally:
+            self._waiting.release(flow, size)
+
+
+def _directly(work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    return work()
+
+
+async def run_to_completion(work: Callable[[], Awaitable[T]]) -> T:
+    """Returns what the work returns. When this is cancelled, the work goes on, and this ends when it has ended.
+
+    What a caller has begun may go on without it; while it does, its request is in memory.
+    """
+    task = asyncio.ensure_future(work())
+    left: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            left = error
+    if left is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # retrieved, so that asyncio does not log it
+    raise left

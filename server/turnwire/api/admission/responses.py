@@ -1,0 +1,133 @@
+"""How answers leave the server: each large one has a place, and is made when it has one."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from google.protobuf.message import Message
+
+from turnwire.api.admission.flow import Client
+from turnwire.api.admission.overload import Overload
+from turnwire.api.admission.sending import SMALL_BYTES
+from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
+from turnwire.core.watches.unmade import Unmade
+
+BESIDE_BYTES = 256 * 1024
+"""Larger answers are made beside the event loop."""
+
+Answer = Message | bytes | Unmade
+"""What methods return."""
+
+WhenSent = Callable[[Callable[[], None]], object]
+"""Takes a function that is called when the call has ended and its answer is no longer kept."""
+
+
+Send = Callable[[Message | bytes], Awaitable[None]]
+
+
+class Answers:
+    """Bounds the answers of all listeners. Belongs to the event loop."""
+
+    def __init__(self, overload: Overload, beside: Executor) -> None:
+        """Takes what counts them, and the thread where large ones are made one after the other."""
+        self._overload = overload
+        self._beside = beside
+
+    async def one(
+        self, name: str, run: Callable[[], Awaitable[Answer]], client: Client, when_sent: WhenSent
+    ) -> Message | bytes:
+        """Returns the answer of a method with one answer. It has a place until it is sent if it is large.
+
+        Args:
+            name: Of the method.
+            run: Returns its answer.
+            client: Whose call it is.
+            when_sent: Tells when the answer is sent.
+
+        Raises:
+            TooManyCalls: there is no place.
+        """
+        sending = self._overload.sending
+        async with sending.making(client) if name in MAKES_OBJECTS else contextlib.nullcontext():
+            if name in READS_CONTENT:
+                sending.check(client)
+            answer = await run()
+            if (size := size_of(answer)) <= SMALL_BYTES:
+                return await self._made(answer)
+            held = sending.hold(size, client, partial(self._cut_off, client))
+            when_sent(lambda: sending.release(held))
+            return await self._made(answer)
+
+    def stream(self, client: Client, send: Send) -> "StreamAnswers":
+        """Returns what sends the answers of one stream.
+
+        Args:
+            client: Whose stream it is.
+            send: Writes an answer; returns when there is room for the next.
+        """
+        return StreamAnswers(self, client, send)
+
+    async def send(self, answer: Answer, client: Client, send: Send) -> None:
+        """Sends one answer of a stream, with a place while it is sent if it is large; see `stream`."""
+        if (size := size_of(answer)) <= SMALL_BYTES:
+            await send(await self._made(answer))
+            return
+        shared = answer.shared if isinstance(answer, Unmade) else None
+        async with self._overload.sending.place(size, client, partial(self._cut_off, client), shared):
+            if made := await self._made(answer):
+                await send(made)
+
+    def keep(self, size: int, client: Client) -> Callable[[], None]:
+        """Gives what is sent in pieces a place. Returns what takes it back. Raises TooManyCalls: there is none."""
+        sending = self._overload.sending
+        return partial(sending.release, sending.hold(size, client, partial(self._cut_off, client)))
+
+    async def _made(self, answer: Answer) -> Message | bytes:
+        if not isinstance(answer, Unmade):
+            return answer
+        if answer.answer_bytes <= BESIDE_BYTES:
+            return answer.make()
+        return await asyncio.get_running_loop().run_in_executor(self._beside, answer.make)
+
+    def _cut_off(self, client: Client) -> None:
+        self._overload.resets.cut_off(client.connection, "answers that are not read")
+
+
+class StreamAnswers:
+    """Sends the answers of one stream. A file that comes in pieces has one place, to its last piece."""
+
+    def __init__(self, answers: Answers, client: Client, send: Send) -> None:
+        """Called by `Answers.stream`."""
+        self._answers, self._client, self._send = answers, client, send
+        self._take_back: Callable[[], None] | None = None
+
+    async def send(self, answer: Answer) -> None:
+        """Sends the next answer; one that is empty when it is made is not sent.
+
+        Raises:
+            TooManyCalls: there is no place, and no memory to wait for one.
+        """
+        if isinstance(answer, bytes) and len(answer) <= SMALL_BYTES:  # nearly all
+            await self._send(answer)
+            return
+        if not isinstance(answer, bytes | Unmade):
+            if size := getattr(answer, "size_bytes", 0):  # the first piece of a file
+                self._take_back = self._answers.keep(size, self._client)
+            if self._take_back is not None:
+                await self._send(answer)
+                return
+        await self._answers.send(answer, self._client, self._send)
+
+    def close(self) -> None:
+        """Takes back what a file has. Idempotent."""
+        if self._take_back is not None:
+            self._take_back()
+
+
+def size_of(answer: Answer) -> int:
+    """Returns the bytes of an answer, about."""
+    if isinstance(answer, bytes):
+        return len(answer)
+    return answer.answer_bytes if isinstance(answer, Unmade) else answer.ByteSize()

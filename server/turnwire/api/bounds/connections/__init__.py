@@ -1,1 +1,0 @@
-"""What the system tells of connections; begin with `sockets`."""

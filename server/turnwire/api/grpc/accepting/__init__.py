@@ -1,1 +1,0 @@
-"""How calls are taken from gRPC."""

@@ -1,0 +1,88 @@
+"""How many calls there are at once."""
+
+import asyncio
+
+import pytest
+
+from tests.support.fakes.identity import some_load
+from tests.support.fakes.loop import settled
+from turnwire.api.rights import BEGINS_WORK, LEAST_ROLE
+from turnwire.domain.errors import MemoryShort, TooManyCalls
+
+
+def test_further_calls_are_refused_until_one_ends() -> None:
+    """By whatever listener they came."""
+    load = some_load(max_calls=2)
+    first = load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
+    load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
+    with pytest.raises(TooManyCalls) as refused:
+        load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
+    assert refused.value.metadata == {"limit": "limits.max_calls", "limitValue": "2"}
+    load.leave(first)
+    load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
+    assert load.calls == 2
+
+
+def test_one_address_has_some_of_the_calls() -> None:
+    """Whatever its connections are, so that others find some left."""
+    load = some_load(max_calls=10, max_calls_per_address=2)
+    calls = [load.enter(100, begins_work=False, connection=f"ipv4:192.0.2.1:{port}") for port in range(2)]
+    with pytest.raises(TooManyCalls) as refused:
+        load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:9")
+    assert refused.value.metadata == {"limit": "limits.max_calls_per_address", "limitValue": "2"}
+    assert refused.value.retry_after is not None
+    load.enter(100, begins_work=False, connection="ipv4:192.0.2.2:9")
+    for call in calls:
+        load.leave(call)
+    load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:9")
+    assert load.calls == 2
+
+
+async def test_critical_memory_ends_requests_that_are_not_whole() -> None:
+    """Again while it lasts, and nothing when it is over."""
+    load = some_load(max_memory_bytes=1000)
+
+    async def ended() -> bool:
+        reading = asyncio.create_task(load.requests.read("a", asyncio.Event().wait))  # type: ignore[arg-type]
+        await settled()
+        load.drop_caches()
+        await settled()
+        is_ended = reading.done() and isinstance(reading.exception(), MemoryShort)
+        reading.cancel()
+        return is_ended
+
+    assert not await ended()
+    load.memory_critical(450)
+    assert await ended()
+    load.memory_critical(None)
+    assert not await ended()
+
+
+def test_only_much_metadata_counts() -> None:
+    """What any call has costs nothing of the limit."""
+    load = some_load(max_metadata_bytes=5000)
+    for _ in range(100):
+        load.enter(500, begins_work=False, connection="ipv4:192.0.2.1:1")
+    long = load.enter(4000, begins_work=False, connection="ipv4:192.0.2.1:1")
+    with pytest.raises(TooManyCalls) as refused:
+        load.enter(4000, begins_work=False, connection="ipv4:192.0.2.1:1")
+    assert refused.value.metadata["limit"] == "limits.max_metadata_bytes"
+    load.leave(long)
+    load.enter(4000, begins_work=False, connection="ipv4:192.0.2.1:1")
+
+
+async def test_new_work_waits_for_memory() -> None:
+    """All else goes on. The error tells the limit that was reached, which is less in a control group."""
+    load = some_load(max_memory_bytes=1000)
+    load.memory_critical(450)
+    with pytest.raises(MemoryShort) as refused:
+        load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
+    assert refused.value.metadata == {"limit": "limits.max_memory_bytes", "limitValue": "450"}
+    load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
+    load.memory_critical(None)
+    load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
+
+
+def test_what_begins_work_are_methods() -> None:
+    """A name that no method has would refuse nothing."""
+    assert set(LEAST_ROLE) >= BEGINS_WORK

@@ -1,0 +1,199 @@
+"""Requests: read within a time, with memory for large ones until they are carried out."""
+
+import asyncio
+
+import pytest
+
+from tests.support.fakes.loop import settled
+from turnwire.api.admission import requests as module
+from turnwire.api.admission.abuse import MAX_RESETS, Resets
+from turnwire.api.admission.flow import Client
+from turnwire.api.admission.requests import (
+    COUNTED_BYTES,
+    MEMORY_OF_BYTE,
+    CallerGone,
+    Requests,
+    run_to_completion,
+)
+from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
+
+MAX_BYTES = 10 * MEMORY_OF_BYTE * COUNTED_BYTES
+HALF = 5 * COUNTED_BYTES
+"""Of a request: two have memory."""
+
+
+class Asked:
+    """Requests that are carried out until the test says so."""
+
+    def __init__(self) -> None:
+        """None is there."""
+        self.closed: list[str] = []
+        self.requests = Requests(MAX_BYTES, Resets(lambda name: bool(self.closed.append(name))))
+        self.begun: list[str] = []
+        self._done: dict[str, asyncio.Event] = {}
+
+    def ask(
+        self, name: str, size: int = HALF, connection: str = "ipv4:192.0.2.1:1", *, reads: bool = False
+    ) -> asyncio.Task[None]:
+        """Begins a request of a size."""
+        done = self._done[name] = asyncio.Event()
+
+        async def work() -> None:
+            self.begun.append(name)
+            await done.wait()
+
+        async def request() -> None:
+            async with self.requests.memory(Client("acme", connection), size, only_reads=reads) as finish:
+                await finish(work)
+
+        return asyncio.create_task(request())
+
+    def finish(self, *names: str) -> None:
+        """Lets requests end."""
+        for name in names:
+            self._done[name].set()
+
+
+async def test_requests_have_memory_by_what_they_take() -> None:
+    """The next one begins when one has ended, and small ones wait for none."""
+    asked = Asked()
+    calls = [asked.ask(name) for name in "123"]
+    calls.append(asked.ask("small", COUNTED_BYTES - 1))
+    await settled()
+    assert sorted(asked.begun) == ["1", "2", "small"]
+    asked.finish("2")
+    await settled()
+    assert asked.begun[3:] == ["3"]
+    asked.finish("1", "3", "small")
+    await asyncio.gather(*calls)
+    assert asked.requests.memory_in_use == 0
+
+
+async def test_one_that_is_larger_than_the_budget_has_all_of_it() -> None:
+    """Where the configuration allows such requests."""
+    asked = Asked()
+    large, next_one = asked.ask("1", MAX_BYTES), asked.ask("2")
+    await settled()
+    assert asked.begun == ["1"]
+    asked.finish("1", "2")
+    await asyncio.gather(large, next_one)
+
+
+async def test_addresses_and_tenants_take_turns() -> None:
+    """Many of one address do not hold up the only one of another."""
+    asked = Asked()
+    calls = [asked.ask(name, connection=f"ipv4:192.0.2.1:{name}") for name in "12345"]
+    calls.append(asked.ask("6", connection="ipv4:192.0.2.2:1"))
+    await settled()
+    asked.finish("1", "2")
+    await settled()
+    assert "6" in asked.begun[:4]
+    asked.finish(*"3456")
+    await asyncio.gather(*calls)
+
+
+async def test_further_ones_are_refused_when_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the limit and a hint when to try again. Another address has its half of what may wait."""
+    monkeypatch.setattr(module, "MAX_WAITING_REQUESTS_BYTES", 4 * HALF)
+    asked = Asked()
+    calls = [asked.ask(name) for name in "1234"]
+    await settled()
+    refused = asked.ask("5")
+    modest = asked.ask("6", connection="ipv4:192.0.2.2:1")
+    await settled()
+    with pytest.raises(TooManyCalls) as error:
+        await refused
+    assert error.value.metadata == {"limit": "limits.max_request_memory_bytes", "limitValue": str(MAX_BYTES)}
+    assert error.value.retry_after is not None
+    asked.finish(*"12346")
+    await asyncio.gather(*calls, modest)
+    assert (asked.requests.memory_in_use, asked.requests._waiting.in_use) == (0, 0)
+
+
+async def test_a_caller_who_leaves_while_it_waits_is_forgotten() -> None:
+    """And those behind it go on."""
+    asked = Asked()
+    calls = [asked.ask(name) for name in "1234"]
+    await settled()
+    calls[2].cancel()
+    await asyncio.gather(calls.pop(2), return_exceptions=True)
+    asked.finish("1", "2", "4")
+    await asyncio.gather(*calls)
+    assert (asked.begun, asked.requests._waiting.in_use) == ([*"124"], 0)
+
+
+async def test_what_was_begun_keeps_its_memory_until_its_end() -> None:
+    """Its caller may have left: the request is in memory nevertheless. The call ends with it. What only reads ends."""
+    asked = Asked()
+    calls = [asked.ask("1"), asked.ask("2", reads=True), asked.ask("3")]
+    await settled()
+    for _ in range(2):
+        calls[0].cancel()
+        await settled()
+    assert (calls[0].done(), sorted(asked.begun)) == (False, ["1", "2"])
+    calls[1].cancel()
+    await settled()
+    assert (calls[1].cancelled(), asked.begun[2:]) == (True, ["3"])
+    asked.finish("1", "3")
+    await settled()
+    assert calls[0].cancelled()
+    await calls[2]
+
+
+async def test_what_fails_when_its_caller_has_left_is_told_to_nobody() -> None:
+    """Who has not left gets the error."""
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("lost")
+
+    with pytest.raises(KeyError, match="lost"):
+        await run_to_completion(fail)
+    call = asyncio.create_task(run_to_completion(fail))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the time that it had as its limit."""
+    monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
+    requests = Asked().requests
+    with pytest.raises(RequestTooSlow) as error:
+        await requests.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
+    assert error.value.metadata["limit"] == "RECEIVE_SECONDS"
+    assert requests.incomplete == 0
+
+
+async def test_incomplete_requests_are_shed() -> None:
+    """Those that are there go on."""
+    requests, come = Asked().requests, asyncio.Event()
+
+    async def receive() -> bytes:
+        await come.wait()
+        return b"x"
+
+    incomplete = [asyncio.create_task(requests.read("a", receive)) for _ in range(3)]
+    await settled()
+    assert requests.incomplete == 3
+    requests.shed_incomplete(MemoryShort.of("limits.max_memory_bytes", 1, "short"))
+    ended = await asyncio.gather(*incomplete, return_exceptions=True)
+    assert [type(one) for one in ended] == [MemoryShort] * 3
+    come.set()
+    assert await requests.read("a", receive) == b"x"
+
+
+async def test_calls_that_are_reset_count_for_their_connection() -> None:
+    """Each costs the server more than the client; with too many of them the connection is closed."""
+    asked = Asked()
+
+    async def gone() -> bytes:
+        raise CallerGone
+
+    for _ in range(MAX_RESETS + 1):
+        with pytest.raises(CallerGone):
+            await asked.requests.read("ipv4:bad", gone)
+    while not asked.closed:
+        await asyncio.sleep(0)
+    assert asked.closed == ["ipv4:bad"]

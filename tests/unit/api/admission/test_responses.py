@@ -1,0 +1,133 @@
+"""Answers leave the server in their places."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from opencode.message.message_pb2 import GetMessageResponse
+from tests.support.fakes.loop import settled
+from turnwire.api.admission.flow import Client
+from turnwire.api.admission.overload import Overload
+from turnwire.api.admission.responses import BESIDE_BYTES, Answers
+from turnwire.api.admission.sending import MAX_MADE
+from turnwire.api.rights import MAKES_OBJECTS
+from turnwire.core.watches.unmade import Unmade
+from turnwire.domain.limits import Limits
+
+SIZE = 100_000
+
+ONE = Client("", "one")
+
+
+@pytest.fixture
+def load() -> Overload:
+    """Has room for one large answer."""
+    return Overload(Limits(max_sending_bytes=SIZE))
+
+
+@pytest.fixture
+def answers(load: Overload) -> Answers:
+    """What is tested."""
+    return Answers(load, ThreadPoolExecutor(1))
+
+
+async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Overload) -> None:
+    """Not before, so that those who wait have no copy."""
+    made, sent, may_read = list[int](), list[object](), asyncio.Event()
+
+    async def send(answer: object) -> None:
+        sent.append(answer)
+        await may_read.wait()
+
+    async def stream(number: int) -> None:
+        def make() -> bytes:
+            made.append(number)
+            return bytes(SIZE)
+
+        await answers.stream(ONE, send).send(Unmade(SIZE, make))
+
+    tasks = [asyncio.create_task(stream(number)) for number in range(3)]
+    while not sent:
+        await asyncio.sleep(0)
+    assert (made, load.sending.bytes) == ([0], SIZE)
+    may_read.set()
+    await asyncio.gather(*tasks)
+    assert (made, load.sending.bytes) == ([0, 1, 2], 0)
+
+
+async def test_addresses_have_turns_to_make_lists(answers: Answers) -> None:
+    """Of which few are made at a time."""
+    name, begun, ended = min(MAKES_OBJECTS), list[str](), asyncio.Event()
+
+    async def call(connection: str) -> None:
+
+        async def run() -> bytes:
+            begun.append(connection)
+            await ended.wait()
+            return b""
+
+        await answers.one(name, run, Client("", connection), lambda _: None)
+
+    calls = [asyncio.create_task(call(f"ipv4:10.0.0.1:{port}")) for port in range(20)]
+    await settled()
+    calls.append(asyncio.create_task(call("ipv4:10.0.0.2:1")))
+    await settled()
+    assert len(begun) == MAX_MADE
+    calls[5].cancel()
+    ended.set()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert begun.index("ipv4:10.0.0.2:1") <= MAX_MADE + 1
+    assert len(begun) == len(calls) - 1
+
+
+async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
+    """Of a batch without an event of its turn nothing is left."""
+
+    async def send(answer: object) -> None:
+        raise AssertionError("nothing should be sent")
+
+    await answers.stream(ONE, send).send(Unmade(SIZE, lambda: b""))
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(1, False), (BESIDE_BYTES, False), (BESIDE_BYTES + 1, True)])
+async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: int, is_beside: bool) -> None:
+    """Of both kinds of methods."""
+    threads = list[threading.Thread]()
+
+    def make() -> bytes:
+        threads.append(threading.current_thread())
+        return b"x"
+
+    async def run() -> Unmade:
+        return Unmade(size, make)
+
+    async def send(answer: object) -> None:
+        assert answer == b"x"
+
+    assert await answers.one("method", run, ONE, lambda done: done()) == b"x"
+    await answers.stream(ONE, send).send(await run())
+    assert [thread is not threading.main_thread() for thread in threads] == [is_beside] * 2
+
+
+async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: Answers, load: Overload) -> None:
+    """Small ones have none."""
+    sent = list[Callable[[], None]]()
+
+    async def run() -> GetMessageResponse:
+        answer = GetMessageResponse()
+        answer.message.parts.add().text.text = "x" * SIZE
+        return answer
+
+    async def run_small() -> bytes:
+        return b"x"
+
+    await answers.one("method", run_small, ONE, sent.append)
+    assert load.sending.bytes == 0
+    await answers.one("method", run, ONE, sent.append)
+    assert load.sending.bytes > SIZE
+    [done] = sent
+    done()
+    assert load.sending.bytes == 0

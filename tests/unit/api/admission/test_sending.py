@@ -1,0 +1,220 @@
+"""Large answers have places while they are sent."""
+
+import asyncio
+
+import pytest
+
+from turnwire.api.admission import sending
+from turnwire.api.admission.flow import Client
+from turnwire.api.admission.sending import Sending
+from turnwire.domain.errors import TooManyCalls
+
+
+def of(connection: str, tenant: str = "") -> Client:
+    """Returns a client."""
+    return Client(tenant, connection)
+
+
+def never() -> None:
+    """Ends nothing."""
+    raise AssertionError("nobody should be ended")
+
+
+async def test_an_answer_without_a_place_is_refused() -> None:
+    """The refusal names the limit; when the place is free again, the next answer has it."""
+    places = Sending(100)
+    held = places.hold(80, of("a"), never)
+    with pytest.raises(TooManyCalls) as refused:
+        places.hold(30, of("a"), never)
+    assert refused.value.metadata == {"limit": "limits.max_sending_bytes", "limitValue": "100"}
+    places.release(held)
+    places.release(held)
+    places.hold(30, of("a"), never)
+    assert places.bytes == 30
+
+
+async def test_one_answer_may_be_larger_than_all() -> None:
+    """Else nobody could ever read it."""
+    places = Sending(100)
+    places.hold(1000, of("a"), never)
+    with pytest.raises(TooManyCalls):
+        places.hold(1, of("b"), never)
+
+
+async def test_no_answer_after_the_other_is_made_in_vain() -> None:
+    """A connection that was refused a place is refused before its next answer is made, until a place is free."""
+    places = Sending(100)
+    held = places.hold(80, of("a"), never)
+    with pytest.raises(TooManyCalls):
+        places.hold(30, of("b"), never)
+    places.check(of("c"))
+    with pytest.raises(TooManyCalls):
+        places.check(of("b"))
+    places.release(held)
+    places.check(of("b"))
+
+
+async def test_who_does_not_read_is_cut_off_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, when another wants the place, and not before; the place is free when the call has ended."""
+    ended = list[str]()
+    places = Sending(100)
+    held = places.hold(100, of("a"), lambda: ended.append("old"))
+    monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.0)
+    assert ended == []
+    for _ in range(2):
+        with pytest.raises(TooManyCalls):
+            places.hold(1, of("b"), never)
+    assert ended == ["old"]
+    places.release(held)
+    places.hold(100, of("b"), never)
+
+
+async def test_connections_wait_in_turns() -> None:
+    """A connection with many waiting streams does not hold up another one."""
+    places, order = Sending(100), list[str]()
+
+    async def stream(connection: str) -> None:
+        async with places.place(100, of(connection), never):
+            order.append(connection)
+            await asyncio.sleep(0)
+
+    held = places.hold(100, of("a"), never)
+    tasks = [asyncio.create_task(stream(name)) for name in ("many", "many", "many", "one")]
+    await asyncio.sleep(0)
+    places.release(held)
+    await asyncio.gather(*tasks)
+    assert order == ["many", "one", "many", "many"]
+    assert places.bytes == 0
+
+
+async def test_a_stream_that_ends_while_it_waits_takes_no_place() -> None:
+    """Also when it had just been given one."""
+    places = Sending(100)
+
+    async def stream() -> None:
+        async with places.place(100, of("one"), never):
+            await asyncio.Event().wait()
+
+    for release_first in (False, True):
+        held = places.hold(100, of("a"), never)
+        task = asyncio.create_task(stream())
+        await asyncio.sleep(0)
+        if release_first:
+            places.release(held)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        places.release(held)
+        assert places.bytes == 0
+
+
+async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes again by itself when the time of the other is over."""
+    monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.05)
+    places = Sending(100)
+    held = places.hold(100, of("a"), lambda: places.release(held))
+    async with places.place(100, of("one"), never):
+        assert places.bytes == 100
+
+
+async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it a stream is refused; what several share counts once, until the last of them goes on."""
+    monkeypatch.setattr(sending, "MAX_WAITING_BYTES", 150)
+    places, one, other = Sending(100), "one", "other"
+    held = places.hold(100, of("a"), never)
+
+    async def stream(size: int, shared: object = None) -> None:
+        async with places.place(size, of("one"), never, shared):
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(stream(60, shared)) for shared in (one, one, other)]
+    await asyncio.sleep(0)
+    assert places.waiting_bytes == 120
+    for shared in (None, object()):
+        with pytest.raises(TooManyCalls):
+            await stream(31, shared)
+    tasks[0].cancel()
+    await asyncio.wait(tasks[:1])
+    assert places.waiting_bytes == 120
+    tasks.append(asyncio.create_task(stream(30)))
+    await asyncio.sleep(0)
+    assert places.waiting_bytes == 150
+    places.release(held)
+    await asyncio.gather(*tasks[1:])
+    assert (places.waiting_bytes, places.bytes, len(places._shared)) == (0, 0, 0)
+
+
+async def test_a_tenant_leaves_room_for_others() -> None:
+    """Where there are several: one alone has all; each finds some, however much those before it have."""
+    places = Sending(90)
+    alone = [places.hold(30, of("a", "one"), never) for _ in range(3)]
+    for held in alone:
+        places.release(held)
+    places.release(places.hold(1, of("b", "other"), never))
+    first = [places.hold(30, of("a", "one"), never) for _ in range(2)]
+    with pytest.raises(TooManyCalls):
+        places.hold(1, of("c", "one"), never)
+    places.hold(20, of("b", "other"), never)
+    with pytest.raises(TooManyCalls):
+        places.hold(1, of("b", "other"), never)
+    places.hold(10, of("d", "third"), never)
+    places.release(first[0])
+    places.hold(1, of("b", "other"), never)
+
+
+async def test_tenants_wait_in_turns() -> None:
+    """One with many connections that wait does not hold up another one."""
+    places, order = Sending(100), list[str]()
+
+    async def stream(connection: str, tenant: str) -> None:
+        async with places.place(100, of(connection, tenant), never):
+            order.append(connection)
+            await asyncio.sleep(0)
+
+    held = places.hold(100, of("a", "many"), never)
+    wanted = (("a", "many"), ("b", "many"), ("c", "many"), ("d", "one"))
+    tasks = [asyncio.create_task(stream(*one)) for one in wanted]
+    await asyncio.sleep(0)
+    places.release(held)
+    await asyncio.gather(*tasks)
+    assert order == ["a", "d", "b", "c"]
+    assert not places._waiting
+
+
+async def test_a_tenant_that_waits_for_its_share_holds_up_nobody() -> None:
+    """Another one that has room goes before it."""
+    places = Sending(90)
+    places.release(places.hold(1, of("b", "other"), never))
+    first = [places.hold(30, of("a", "one"), never) for _ in range(2)]
+    waiting = asyncio.create_task(_sent(places, of("a", "one")))
+    await asyncio.sleep(0)
+    await _sent(places, of("b", "other"))
+    assert not waiting.done()
+    places.release(first[0])
+    await waiting
+
+
+async def _sent(places: Sending, client: Client) -> None:
+    async with places.place(20, client, never):
+        pass
+
+
+async def test_a_tenant_without_room_is_not_overtaken_for_ever() -> None:
+    """Others with small answers would always have taken what it waits for."""
+    places, order = Sending(100), list[str]()
+
+    async def stream(tenant: str, size: int) -> None:
+        async with places.place(size, of("one", tenant), never):
+            order.append(tenant)
+
+    held = [places.hold(30, of("one", tenant), never) for tenant in ("a", "b")]
+    tasks = [asyncio.create_task(stream("large", 60))]
+    await asyncio.sleep(0)
+    tasks += [asyncio.create_task(stream(tenant, 10)) for tenant in ("a", "c")]
+    await asyncio.sleep(0)
+    assert order == []
+    places.release(held.pop())
+    await asyncio.gather(*tasks)
+    assert order[0] == "large"
+    assert sorted(order) == ["a", "c", "large"]
+    assert places.bytes == 30

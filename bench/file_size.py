@@ -33,8 +33,8 @@ async def measure(folder: Path, quick: bool) -> None:
         own.mkdir()
         async with turnwire(own) as server, connect(server.address) as client:
             await _talk(client, texts)
+        stored = 2 * sum(len(text.encode()) for text in texts)
         with closing(sqlite3.connect(own / "turnwire.db")) as db:
-            stored = _sum(db, "SELECT sum(length(text)) FROM parts")
             pages = _sum(db, "SELECT sum(pgsize) FROM dbstat")
             index = _sum(db, f"SELECT sum(pgsize) FROM dbstat WHERE {_INDEX_TABLES}")
         report.show(

@@ -101,7 +101,7 @@ def _commits(number: int, messages: int) -> list[Commit]:
             updated_at=at,
             parts=(Part(part_id=f"prt_{number:016x}{index:016x}", index=0, content=Text("A few words.")),),
         )
-        commits.append(Commit(session_id=session_id, at=at, changes=(PutMessage.whole(message),)))
+        commits.append(Commit(session_id=session_id, at=at, changes=(PutMessage(message),)))
     return commits
 
 

@@ -97,7 +97,7 @@ async def _fill(path: Path, lengths: dict[str, int]) -> None:
             await store.commit(Commit(session_id=session_id, at=at, changes=(PutSession(session),)))
             for start in range(0, length, 500):
                 numbers = range(start, min(start + 500, length))
-                changes = tuple(PutMessage.whole(_message(session_id, number)) for number in numbers)
+                changes = tuple(PutMessage(_message(session_id, number)) for number in numbers)
                 await store.commit(Commit(session_id=session_id, at=at, changes=changes))
     finally:
         await store.aclose()

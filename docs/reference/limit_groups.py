@@ -393,7 +393,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "_MAX_CHANGED": "the whole conversation is read again",
         },
         "storage.cache": {"MAX_SESSIONS": NOT_KEPT},
-        "api.wire.display": {"MAX_KEPT": FORGOTTEN},
+        "storage.sqlite.reading.displays": {"MAX_KEPT_BYTES": FORGOTTEN},
         "feed.memory.live_feed": {
             "SESSION_RING_BYTES": "slow watchers read the store",
             "SESSION_RINGS_BYTES": "slow watchers read the store",

@@ -228,7 +228,7 @@ async def nothing_is_stored(here: Any) -> None:
     """Checks that the database has no session, no message and no file."""
     await until_clean(here.store)
     with sqlite3.connect(here.path) as db:
-        for table in ("sessions", "turns", "messages", "parts", "files", "events"):
+        for table in ("sessions", "turns", "messages", "files", "events"):
             assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 

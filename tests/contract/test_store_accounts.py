@@ -47,13 +47,13 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
-from turnwire.storage.sqlite.part_rows import PART_BYTES
+from turnwire.storage.sqlite.message_rows import STORED_BYTES
 from turnwire.storage.sqlite.reading import usage as reading
 
 PLOT = make_file(b"plot", "plot.png")
 STORED_PLOT = PutFile(PLOT.sha256, b"plot")
 LARGE = "x" * 65_536
-_WITH_BODY = ("turns", "messages", "permissions")
+_WITH_BODY = ("turns", "permissions")
 DAY = (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
 
 
@@ -75,8 +75,8 @@ def _stored(opened: OpenedStore, tenant: str = "default") -> int:
         queries = (
             "SELECT sum(length(CAST(body AS BLOB))) FROM sessions WHERE tenant = ?",
             *(f"SELECT sum(length(CAST({t}.body AS BLOB))) FROM {t} {owned}" for t in _WITH_BODY),
-            f"SELECT sum({PART_BYTES}) FROM parts JOIN messages ON messages.id = message {owned}",
-            "SELECT sum(length(frame)) FROM events JOIN sessions USING (session_id) WHERE sessions.tenant = ?",
+            f"SELECT sum({STORED_BYTES}) FROM messages {owned}",
+            "SELECT sum(length(facts)) FROM events JOIN sessions USING (session_id) WHERE sessions.tenant = ?",
             "SELECT sum(length(content)) FROM files WHERE tenant = ?",
         )
         assert told == sum(db.execute(query, (tenant,)).fetchone()[0] or 0 for query in queries)
@@ -114,10 +114,10 @@ async def test_messages_count_as_they_are_stored(opened: OpenedStore) -> None:
     await opened.store.commit(adding(message))
     first = _stored(opened)
     longer = msgspec.structs.replace(message, parts=(message.parts[0], make_part(1, Text("b" * 1001))))
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(longer, (1,)),)))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(longer),)))
     assert _stored(opened) == first + 1000
     described = msgspec.structs.replace(longer, metadata_json='{"a": 1}')
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(described, ()),)))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(described),)))
     full = _stored(opened)
     assert full > first + 1000
     other = adding(make_message("msg_2", "x", session_id="ses_2"))
@@ -136,8 +136,8 @@ async def test_messages_count_as_they_are_stored(opened: OpenedStore) -> None:
         lambda text: (PutSession(make_session(system=text, revision=2)),),
         lambda text: (PutTurn(make_turn(system=text)),),
         lambda text: (PutTurn(make_turn(tools=(ToolDefinition(name="t", description=text, input_schema_json="{}"),))),),
-        lambda text: (PutMessage.whole(make_message("msg_1", "hello", metadata_json=text)),),
-        lambda text: (PutMessage.whole(make_message("msg_1", text)),),
+        lambda text: (PutMessage(make_message("msg_1", "hello", metadata_json=text)),),
+        lambda text: (PutMessage(make_message("msg_1", text)),),
         lambda text: (PutPermission(make_permission(title=text)),),
     ],
     ids=["session", "system", "tools", "metadata", "part", "permission"],

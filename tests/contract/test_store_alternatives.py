@@ -92,7 +92,7 @@ async def test_only_what_can_be_on_the_path_is_selected(opened: OpenedStore, mes
 
 async def test_a_message_is_stored_off_the_path(opened: OpenedStore) -> None:
     """As an import does: it is an alternative that can be selected."""
-    put = PutMessage(make_message("msg_off", "off"), (0,), branch=Branch(previous_message_id="msg_1"))
+    put = PutMessage(make_message("msg_off", "off"), branch=Branch(previous_message_id="msg_1"))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(put,)))
     assert await shown(opened) == ["msg_0", "msg_1", "msg_2", "msg_3", "msg_q"]
     found = await opened.store.of(DEFAULT_TENANT).alternatives("ses_1", AlternativesOf("msg_2"), Page())

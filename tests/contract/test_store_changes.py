@@ -70,7 +70,7 @@ async def test_queued_messages_stand_last_until_they_start(opened: OpenedStore) 
     await opened.store.commit(adding(make_message("msg_1", "a")))
     assert await _message_ids(opened) == ["msg_1", "msg_q1", "msg_q2"]
     started = msgspec.structs.replace(queued[1], status=MessageStatus.COMPLETE)
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(started, ()),)))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(started),)))
     await opened.store.commit(adding(make_message("msg_2", "b")))
     assert await _message_ids(opened) == ["msg_1", "msg_q2", "msg_2", "msg_q1"]
     history = await opened.store.of(DEFAULT_TENANT).history("ses_1")
@@ -88,7 +88,7 @@ async def test_a_message_and_its_events_name_the_message_before(opened: OpenedSt
     await opened.store.commit(adding(make_message("msg_3", "c")))
     ended = make_answer("msg_2", "b")
     finished = NewEvent(MessageFinished(msgspec.structs.replace(ended, parts=())))
-    ending = Commit(session_id="ses_1", at=NOW, changes=(PutMessage.whole(ended),), events=(finished,))
+    ending = Commit(session_id="ses_1", at=NOW, changes=(PutMessage(ended),), events=(finished,))
     assert (await opened.store.commit(ending)).previous_message_ids == {"msg_2": "msg_1"}
     told = [stored.event.kind.message for stored in opened.published[1:]]
     assert [(message.message_id, message.previous_message_id) for message in told] == [
@@ -96,7 +96,7 @@ async def test_a_message_and_its_events_name_the_message_before(opened: OpenedSt
     ]
     read = [event.message_finished.message for event in events_in([opened.published[-1].frame])]
     assert [message.previous_message_id for message in read] == ["msg_1"]
-    started = PutMessage(msgspec.structs.replace(waiting, status=MessageStatus.COMPLETE), ())
+    started = PutMessage(msgspec.structs.replace(waiting, status=MessageStatus.COMPLETE))
     moving = await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(started,)))
     assert moving.previous_message_ids == {"msg_q": "msg_3"}
     assert (await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_q")).previous_message_id == "msg_3"
@@ -108,7 +108,7 @@ async def test_only_the_named_parts_are_written(opened: OpenedStore) -> None:
     first = make_answer("msg_1", "a", open_part(1, Text("b")), status=MessageStatus.STREAMING)
     await opened.store.commit(adding(first))
     grown = msgspec.structs.replace(first, parts=(first.parts[0], open_part(1, Text("bc"))), updated_at=later(1))
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(grown, (1,)),)))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(grown),)))
     assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_1") == grown
 
 

@@ -319,7 +319,7 @@ async def test_commits_of_many_parts_do_not_share_one_transaction(
     ended = list[int]()
     opened.store._writer._observer = type("Ends", (), {"batch_ended": lambda _, end: ended.append(end.commits)})()
     parts = [[make_part(index, Text("a"), part_id=f"prt_{n}_{index}") for index in range(40)] for n in range(5)]
-    changes = [PutMessage.whole(make_answer(f"msg_{n}", *some)) for n, some in enumerate(parts)]
+    changes = [PutMessage(make_answer(f"msg_{n}", *some)) for n, some in enumerate(parts)]
     await asyncio.gather(*(opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(one,))) for one in changes))
     assert max(ended) <= 2
     assert sum(ended) == 5

@@ -1,7 +1,9 @@
-"""Store, writing: display forms are kept beside the messages, and are those of the messages."""
+"""Store, reading: display forms are those of the messages, also when they are kept."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,8 +41,10 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import Commit, PutMessage
+from turnwire.ports.commit import Commit, PutMessage, RemoveMessage
 from turnwire.ports.pages import Page
+from turnwire.storage.sqlite.reading import displays
+from turnwire.storage.sqlite.reading.displays import DisplayForms
 
 
 @pytest.fixture
@@ -109,8 +113,8 @@ _messages = st.builds(
 )
 
 
-async def test_stored_display_forms_are_the_recomputed_ones(tmp_path: Path) -> None:
-    """For every message, projection and codec give what is stored; the message itself comes back as it was."""
+async def test_display_forms_are_those_of_the_messages(tmp_path: Path) -> None:
+    """For every message, read the first time and again; the message itself comes back as it was."""
     codec = ProtoCodec()
     examples: list[Message] = []
 
@@ -125,20 +129,46 @@ async def test_stored_display_forms_are_the_recomputed_ones(tmp_path: Path) -> N
         await asyncio.gather(*[opened.store.commit(adding(message)) for message in examples])
         page = await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())
         assert page.messages == in_order(*examples)
-        display = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
-        assert display.frames == b"".join(map(codec.encode_display, page.messages))
+        for _ in range(2):
+            display = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
+            assert display.frames == b"".join(map(codec.encode_display, page.messages))
         shown = [m for m in page.messages if codec.encode_display(m)]
         assert [d.message_id for d in displays_in(display.frames)] == [m.message_id for m in shown]
 
 
 async def test_the_display_form_follows_every_change(opened: OpenedStore) -> None:
-    """A tool result changes the stored display form in the same unit."""
+    """One that was read before a tool result came is not read any more."""
     await opened.store.commit(creating())
     call = ToolUse(name="look", call_id="c1", input_json="{}")
     await opened.store.commit(adding(make_answer("msg_1", "text", call)))
+    await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
     settled = msgspec.structs.replace(call, status=ToolStatus.SUCCESS, output="42", finished_at=NOW)
     changed = make_answer("msg_1", "text", settled)
-    commit = Commit(session_id="ses_1", at=NOW, changes=(PutMessage(changed, (1,)),), events=(added(changed),))
+    commit = Commit(session_id="ses_1", at=NOW, changes=(PutMessage(changed),), events=(added(changed),))
     await opened.store.commit(commit)
     display = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
     assert display.frames == ProtoCodec().encode_display(changed)
+
+
+async def test_a_message_that_takes_the_place_of_a_removed_one_is_shown(opened: OpenedStore) -> None:
+    """It gets the row of that one, and its id, but never its display form."""
+    await opened.store.commit(creating())
+    for text in ("a", "b"):
+        message = make_message("msg_1", text)
+        await opened.store.commit(adding(message))
+        display = await opened.store.of(DEFAULT_TENANT).display("ses_1", Page())
+        assert [list(shown.text_parts) for shown in displays_in(display.frames)] == [[text]]
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
+
+
+async def test_kept_display_forms_are_bounded(opened: OpenedStore) -> None:
+    """By bytes: those that were used longest ago go."""
+    forms = DisplayForms(ProtoCodec(), 3_000)
+    await opened.store.commit(creating())
+    for number in range(10):
+        await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 500)))
+    with closing(sqlite3.connect(opened.path, isolation_level=None)) as db:
+        whole = displays.display(db, DEFAULT_TENANT, "ses_1", Page(), forms)
+        assert displays.display(db, DEFAULT_TENANT, "ses_1", Page(), forms) == whole
+    assert len(displays_in(whole.frames)) == 10
+    assert 0 < len(forms._frames) < 5

@@ -45,7 +45,7 @@ async def _readable(opened: OpenedStore, session_id: str = "ses_1") -> list[byte
 
 
 async def _put(opened: OpenedStore, message: Message, *indexes: int) -> None:
-    commit = Commit(session_id=message.session_id, at=NOW, changes=(*FILES, PutMessage(message, indexes)))
+    commit = Commit(session_id=message.session_id, at=NOW, changes=(*FILES, PutMessage(message)))
     await opened.store.commit(commit)
 
 

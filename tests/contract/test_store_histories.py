@@ -40,7 +40,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
     """A store with a session of 300 messages, more than a page."""
     async with opened_store(tmp_path) as running:
         await running.store.commit(creating())
-        changes = tuple(PutMessage.whole(make_message(f"msg_{n}", f"text {n}")) for n in range(300))
+        changes = tuple(PutMessage(make_message(f"msg_{n}", f"text {n}")) for n in range(300))
         await running.store.commit(Commit(session_id="ses_1", at=NOW, changes=changes))
         yield running
 
@@ -77,7 +77,7 @@ async def test_a_second_read_costs_what_is_new(opened: OpenedStore, read: list[i
     assert await kept(opened) == first
     await opened.store.commit(adding(make_message("msg_new", "new")))
     changed = msgspec.structs.replace(first[7], parts=(msgspec.structs.replace(first[7].parts[0], content=Text("x")),))
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage.whole(changed),)))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(changed),)))
     second = await kept(opened)
     assert read[3:] == [2]
     assert second == await stored(opened)
@@ -149,12 +149,12 @@ def any_changes(chance: random.Random, number: int, ids: list[str]) -> tuple[Cha
     again = make_message(one, f"again {number}")
     return chance.choice(
         [
-            (PutMessage.whole(new),),
-            (PutMessage.whole(new), PutMessage.whole(again)),
-            (PutMessage.whole(again),),
-            (PutMessage(again, (0,), at_end=True),),
-            (PutMessage.whole(queued),),
-            (PutMessage(new, (0,), is_hidden=True),),
+            (PutMessage(new),),
+            (PutMessage(new), PutMessage(again)),
+            (PutMessage(again),),
+            (PutMessage(again, at_end=True),),
+            (PutMessage(queued),),
+            (PutMessage(new, is_hidden=True),),
             (OrderQueue((one, other)),),
             (RemoveMessage(one),),
             (HideMessages(one),),

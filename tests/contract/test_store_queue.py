@@ -109,7 +109,7 @@ async def test_a_message_that_is_written_anew_can_keep_its_place(opened: OpenedS
     longer = make_message("msg_b", "one", "two", "three", turn_id="trn_b", status=MessageStatus.QUEUED)
     order = OrderQueue(("msg_a", "msg_b", "msg_c", "msg_d"))
     for message in (longer, waiting("b")):
-        changes = (RemoveMessage("msg_b"), PutMessage.whole(message), order)
+        changes = (RemoveMessage("msg_b"), PutMessage(message), order)
         await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=changes))
         assert await names(opened) == "abcd"
         assert await opened.store.of(DEFAULT_TENANT).message("ses_1", "msg_b") == message

@@ -128,7 +128,7 @@ async def test_hidden_messages_go_with_their_session(opened: OpenedStore) -> Non
     await opened.store.removals()
     with closing(sqlite3.connect(opened.path)) as db:
         assert db.execute("SELECT count(*) FROM messages").fetchone() == (0,)
-        assert db.execute("SELECT count(*) FROM parts").fetchone() == (0,)
+        assert db.execute("SELECT count(*) FROM tool_calls").fetchone() == (0,)
 
 
 async def test_hiding_costs_little_whatever_messages_hold(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ SHOWING = Commit(session_id="ses_1", at=NOW, changes=(ShowMessages(),), events=(
 
 def changed(message: Message, *indexes: int) -> Commit:
     """Writes a stored message again, with some of its parts."""
-    return Commit(session_id=message.session_id, at=NOW, changes=(PutMessage(message, indexes),))
+    return Commit(session_id=message.session_id, at=NOW, changes=(PutMessage(message),))
 
 
 async def test_a_message_is_found_as_soon_as_it_is_stored(opened: OpenedStore) -> None:
@@ -186,7 +186,7 @@ async def test_messages_of_one_transaction_are_written_to_the_index_together(ope
 
 async def test_a_commit_that_fails_leaves_nothing_in_the_index(opened: OpenedStore) -> None:
     """The others of its transaction are found."""
-    failing = Commit(session_id="ses_1", at=NOW, changes=(PutMessage.whole(make_message("msg_2", "nowhere")),))
+    failing = Commit(session_id="ses_1", at=NOW, changes=(PutMessage(make_message("msg_2", "nowhere")),))
     failing = msgspec.structs.replace(failing, changes=(*failing.changes, RequireHead(99)))
     told = (adding(make_message("msg_1", "first")), failing, adding(make_message("msg_3", "third")))
     outcomes = await asyncio.gather(*(opened.store.commit(one) for one in told), return_exceptions=True)
@@ -453,7 +453,7 @@ async def cost(opened: OpenedStore, query: str) -> list[int]:
 async def test_a_session_that_is_stored_in_parts_is_found_once_it_is_all_there(opened: OpenedStore) -> None:
     """In the commit that says so; before, nobody finds it."""
     session = make_session("ses_b", tenant="b")
-    parts = [PutMessage.whole(make_message(f"msg_{number}", "sail", session_id="ses_b")) for number in range(2)]
+    parts = [PutMessage(make_message(f"msg_{number}", "sail", session_id="ses_b")) for number in range(2)]
     part = Commit(
         tenant="b", session_id="ses_b", state=SessionState.IMPORTING, at=NOW, changes=(PutSession(session), *parts)
     )
@@ -469,7 +469,7 @@ async def test_a_removed_text_that_cannot_be_read_lets_the_index_be_made_anew(op
     """At the next start: its words cannot be taken out."""
     for number in range(3):
         await opened.store.commit(adding(make_message(f"msg_{number}", "sail")))
-    damage = "UPDATE parts SET body = '{}' WHERE message = (SELECT id FROM messages WHERE message_id = 'msg_0')"
+    damage = "UPDATE messages SET parts = CAST('{}' AS BLOB) WHERE message_id = 'msg_0'"
     await run(opened.store._writing, lambda db: db.execute(damage).close())
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_0"),)))
     assert len(await ids(opened, "sail")) == 2

@@ -87,8 +87,9 @@ COLUMNS = {
     "sessions": "SELECT session_id FROM sessions ORDER BY id",
     "messages": "SELECT message_id FROM messages ORDER BY id",
     "turns": "SELECT turn_id FROM turns ORDER BY id",
-    "calls": "SELECT tool_call_id FROM parts WHERE tool_call_id IS NOT NULL ORDER BY id",
-    "parts": "SELECT json_extract(body, '$.part_id') FROM parts WHERE tool_call_id IS NULL ORDER BY id",
+    "calls": "SELECT tool_call_id FROM tool_calls ORDER BY message, tool_call_id",
+    "parts": "SELECT json_extract(value, '$.part_id') FROM messages, json_each(CAST(parts AS TEXT))"
+    " WHERE json_extract(value, '$.content.type') <> 'tool_use' ORDER BY messages.id",
 }
 
 Ids = dict[str, list[str]]
@@ -412,7 +413,7 @@ async def test_a_commit_reaches_nothing_of_another_tenant(tmp_path: Path, name: 
             importing(
                 "ses_theirs_in_parts",
                 PutSession(make_session("ses_theirs_in_parts", tenant="other")),
-                PutMessage.whole(make_message("msg_in_parts", "x", session_id="ses_theirs_in_parts")),
+                PutMessage(make_message("msg_in_parts", "x", session_id="ses_theirs_in_parts")),
                 tenant="other",
             ),
         ):

@@ -130,8 +130,8 @@ class Neighbours:
             "turns": f"session IN ({sessions})",
             "messages": f"session IN ({sessions})",
             "requests": f"session IN ({sessions}) OR tenant = 'alice'",
-            "parts": f"message IN ({messages})",
-            "part_files": f"part IN (SELECT id FROM parts WHERE message IN ({messages}))",
+            "message_files": f"message IN ({messages})",
+            "tool_calls": f"message IN ({messages})",
         }
         with contextlib.closing(sqlite3.connect(self._database)) as db:
             return [db.execute(f"SELECT * FROM {table} WHERE {where}").fetchall() for table, where in wheres.items()]

@@ -42,6 +42,5 @@ def joined(units: Iterable[Work]) -> Work:
             before = changes[at]
             if not isinstance(before, PutMessage):
                 raise TypeError(f"{before!r} writes no message")
-            indexes = tuple(sorted({*before.part_indexes, *change.part_indexes}))
-            changes[at] = msgspec.structs.replace(change, part_indexes=indexes, at_end=before.at_end or change.at_end)
+            changes[at] = msgspec.structs.replace(change, at_end=before.at_end or change.at_end)
     return Work(tuple(changes), tuple(events))

@@ -6,6 +6,7 @@ from enum import Enum, StrEnum
 from msgspec import Struct
 
 from turnwire.domain.accounts import Spending
+from turnwire.domain.conversation.drafts import Draft
 from turnwire.domain.conversation.events import DurableKind
 from turnwire.domain.conversation.messages import Branch, Message
 from turnwire.domain.conversation.permissions import PermissionRequest
@@ -90,40 +91,30 @@ class PutTurn(Struct, frozen=True):
     """True leaves the tools and the system prompt of a stored turn as they are; `turn` may be an outline then."""
 
 
-class Growth(Struct, frozen=True):
-    """Says that a message has only the end of a part's text, or of the arguments of a call."""
-
-    part_index: int
-    offset: int
-    """How many bytes of the text come before it, in UTF-8."""
-
-
 class PutMessage(Struct, frozen=True):
-    """Creates or replaces a message: its header, its display form and some of its parts.
+    """Creates or replaces a message.
 
     A new message goes to the end of its session. Queued messages sort behind all others; one that is no longer queued
-    moves to the end of the others. The store keeps which message is before it, whatever `previous_message_id` has.
+    moves to the end of the others. The store keeps which message is before it, whatever `previous_message_id` has. The
+    drafts that it had are dropped.
     """
 
     message: Message
-    """With all its parts, because the display form is made from them; see `growth` for their texts."""
-    part_indexes: tuple[int, ...]
-    """The parts to write. The others must be stored already, unchanged."""
     at_end: bool = False
     """True moves a stored message to the end; the message behind it then follows the one before it."""
     is_hidden: bool = False
     """True stores a new message as one that was taken back, and that nothing brings back again."""
     branch: Branch | None = None
     """Stores a new message off the path; None on it."""
-    growth: tuple[Growth, ...] = ()
-    """Lets parts that stream cost what is new of them: the message has that alone. Of parts that are not to be written
-    it may have nothing. A commit fails with a StorageError when the store has another length of a text than was to
-    come before; a text from 0 on replaces what is there."""
 
-    @classmethod
-    def whole(cls, message: Message) -> "PutMessage":
-        """Returns the change that writes a message with all of its parts."""
-        return cls(message, tuple(range(len(message.parts))))
+
+class PutDraft(Struct, frozen=True):
+    """Adds a draft to a stored message that streams: readers see the message with all of its drafts.
+
+    Drafts count in no account. `ports.store.Store.commit` raises StorageError when the session has no such message.
+    """
+
+    draft: Draft
 
 
 class HideMessages(Struct, frozen=True):
@@ -259,6 +250,7 @@ Change = (
     | RemoveSession
     | PutTurn
     | PutMessage
+    | PutDraft
     | HideMessages
     | ShowMessages
     | SelectPath

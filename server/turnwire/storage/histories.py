@@ -12,7 +12,9 @@ from turnwire.ports.commit import (
     AddSpending,
     Commit,
     MarkArchived,
+    NoteFirstWords,
     OrderQueue,
+    PutDraft,
     PutFile,
     PutMessage,
     PutPermission,
@@ -45,6 +47,7 @@ _MAX_CHANGED = 500
 
 NO_MESSAGE = (
     PutSession
+    | NoteFirstWords
     | MarkArchived
     | PutTurn
     | OrderQueue
@@ -89,6 +92,8 @@ class History:
         for change in commit.changes:
             if isinstance(change, PutMessage) and not (change.at_end or change.is_hidden or change.branch is not None):
                 self.changed[change.message.message_id] = None
+            elif isinstance(change, PutDraft):
+                self.changed[change.draft.message.message_id] = None
             elif not isinstance(change, NO_MESSAGE):
                 self.is_rewritten = True
         if len(self.changed) > _MAX_CHANGED:

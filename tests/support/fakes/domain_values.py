@@ -162,7 +162,7 @@ def make_answer(message_id: str = "msg_1", *contents: Content | str | Part, **fi
 
 def put(message: Message) -> PutMessage:
     """Returns the change that writes a message with all of its parts."""
-    return PutMessage(message, tuple(range(len(message.parts))))
+    return PutMessage(message)
 
 
 def added(message: Message) -> NewEvent:

@@ -33,4 +33,4 @@ def send(turns: Turns, name: str, **settings: Any) -> "Future[Done[Schedule]]":
 
 
 def _stored(accepted: Accepted) -> Work:
-    return Work((PutTurn(accepted.turn), PutMessage.whole(accepted.message)))
+    return Work((PutTurn(accepted.turn), PutMessage(accepted.message)))

@@ -207,10 +207,10 @@ async def test_replies_and_state_agree_with_what_was_stored(seed: int) -> None:
 
 
 def test_a_message_that_several_change_is_written_once() -> None:
-    """As the last one has it, with all parts that any of them writes; unless it was removed between."""
+    """As the last one has it; unless it was removed between."""
     old, new = make_message("msg_1"), make_message("msg_1", request_id="later")
     other = make_message("msg_2")
-    units = [Work((PutMessage(old, (2,)),)), Work((PutMessage(other, ()),)), Work((PutMessage(new, (0,)),))]
-    assert joined(units).changes == (PutMessage(new, (0, 2)), PutMessage(other, ()))
-    removed = Work((RemoveMessage("msg_1"), PutMessage(new, (0,))))
-    assert joined([units[0], removed]).changes == (PutMessage(old, (2,)), *removed.changes)
+    units = [Work((PutMessage(old, at_end=True),)), Work((PutMessage(other),)), Work((PutMessage(new),))]
+    assert joined(units).changes == (PutMessage(new, at_end=True), PutMessage(other))
+    removed = Work((RemoveMessage("msg_1"), PutMessage(new)))
+    assert joined([units[0], removed]).changes == (PutMessage(old, at_end=True), *removed.changes)

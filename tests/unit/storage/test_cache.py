@@ -7,7 +7,7 @@ from turnwire.ports.commit import Change, Commit, PutMessage, PutSession, Remove
 from turnwire.storage.cache import SessionCache
 
 SESSION = make_session()
-MESSAGE = PutMessage.whole(make_message("msg_1", "a"))
+MESSAGE = PutMessage(make_message("msg_1", "a"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from turnwire.ports.commit import (
     Commit,
     HideMessages,
     PublishSession,
+    PutDraft,
     PutMessage,
     PutTurn,
     RemoveMessage,
@@ -35,10 +36,10 @@ def read(*messages: str) -> History:
 @pytest.mark.parametrize(
     ("change", "changed", "is_rewritten"),
     [
-        (PutMessage.whole(ONE), ["msg_0"], False),
+        (PutMessage(ONE), ["msg_0"], False),
         (PutTurn(make_turn()), [], False),
-        (PutMessage(ONE, (), at_end=True), [], True),
-        (PutMessage(ONE, (), is_hidden=True), [], True),
+        (PutMessage(ONE, at_end=True), [], True),
+        (PutMessage(ONE, is_hidden=True), [], True),
         (RemoveMessage("msg_0"), [], True),
         (HideMessages(""), [], True),
     ],
@@ -52,7 +53,16 @@ def test_what_a_commit_changes(change: Change, changed: list[str], is_rewritten:
 
 def test_each_kind_of_change_was_thought_of() -> None:
     """A new one has all messages read again for each commit that has it, until it is known to leave them alone."""
-    may_change = {PutMessage, RemoveMessage, HideMessages, ShowMessages, SelectPath, PublishSession, RemoveSession}
+    may_change = {
+        PutMessage,
+        PutDraft,
+        RemoveMessage,
+        HideMessages,
+        ShowMessages,
+        SelectPath,
+        PublishSession,
+        RemoveSession,
+    }
     assert set(get_args(commit.Change)) == {*get_args(histories.NO_MESSAGE), *may_change}
 
 
@@ -60,7 +70,7 @@ def test_very_many_changes_have_all_read_again() -> None:
     """So what is noted stays small while nobody reads."""
     history = read()
     for number in range(501):
-        change = PutMessage.whole(make_message(f"msg_{number}", "x"))
+        change = PutMessage(make_message(f"msg_{number}", "x"))
         history.note(Commit(session_id="ses_1", at=NOW, changes=(change,)))
     assert (list(history.changed), history.is_rewritten) == ([], True)
 

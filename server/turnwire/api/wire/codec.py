@@ -1,21 +1,16 @@
 """Frames: events and display forms as bytes that are joined and sent without parsing."""
 
-from collections.abc import Mapping
-
 from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
-from turnwire.api.wire import short_events
 from turnwire.api.wire.answers import messages, models, outcomes, sessions, times, tools, turns
 from turnwire.api.wire.decoding import decoded_events
-from turnwire.api.wire.display import DisplayForms, encoded_display
 from turnwire.api.wire.framing import frame
 from turnwire.domain.conversation import events as e
+from turnwire.domain.conversation.display import is_shown
 from turnwire.domain.conversation.messages import Message, ModelRun
-from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.text import utf8_bytes
-from turnwire.ports.codec import DisplayForm, Subject
 
 
 def resume_token(token: str) -> bytes:
@@ -30,10 +25,6 @@ def end_of_list(token: str, *, truncated: bool) -> bytes:
 
 class ProtoCodec:
     """Implements `ports.codec.Codec`."""
-
-    def __init__(self) -> None:
-        """Begins with nothing kept."""
-        self._forms = DisplayForms()
 
     def encode_event(self, event: e.Event) -> bytes:
         """Returns the event as a frame of a batch."""
@@ -56,18 +47,6 @@ class ProtoCodec:
         _fill_kind(result, event)
         return frame(result.SerializeToString())
 
-    def shorten_event(self, event: e.Event) -> bytes:
-        """Returns the event without what its subject tells."""
-        return short_events.shortened(event, _fill_kind)
-
-    def subject_of(self, short: bytes) -> Subject:
-        """Returns what a short event leaves out."""
-        return short_events.subject_of(short)
-
-    def fill_event(self, short: bytes, session_id: str, found: Message | Turn | None) -> bytes:
-        """Returns a short event as a frame."""
-        return short_events.filled(short, session_id, found)
-
     def decode_events(self, frames: bytes) -> list[e.Event]:
         """Returns the events of joined frames."""
         return decoded_events(frames)
@@ -78,11 +57,7 @@ class ProtoCodec:
 
     def encode_display(self, message: Message) -> bytes:
         """Returns the display form as a frame of a MessageList; empty when there is none."""
-        return encoded_display(message)
-
-    def display_form(self, message: Message, before: Mapping[int, int] = {}) -> DisplayForm:
-        """Returns the display form without the texts."""
-        return self._forms.form(message, before)
+        return frame(messages.display(message).SerializeToString()) if is_shown(message) else b""
 
 
 def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:

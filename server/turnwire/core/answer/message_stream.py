@@ -4,12 +4,13 @@ Text is published as it arrives and saved later; the stream tracks which parts a
 the journal takes what is to be saved.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
 
 from turnwire.core.answer.growing_part import GrowingPart
+from turnwire.domain.conversation.drafts import Draft
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -29,7 +30,6 @@ from turnwire.domain.errors import ProviderAnswerOverLimit
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.limits import Limits
 from turnwire.domain.text import join_surrogates, one_line
-from turnwire.ports.commit import Growth
 from turnwire.ports.provider import (
     Origin,
     PartEnded,
@@ -83,6 +83,11 @@ class MessageStream:
         """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None
         """The end marker; None until it arrives."""
+
+    @property
+    def message(self) -> Message:
+        """The message so far without its parts."""
+        return self._message
 
     @property
     def message_id(self) -> str:
@@ -160,30 +165,11 @@ class MessageStream:
         """Returns one part so far."""
         return self._parts[index].value()
 
-    def take_unsaved(self) -> tuple[int, ...]:
-        """Returns the indexes of parts that changed since they were last taken; the caller saves them."""
-        taken = tuple(sorted(self._unsaved))
+    def take_draft(self) -> Draft:
+        """Returns what changed since the last call; the caller saves it."""
+        parts = tuple(self._parts[index].take_draft() for index in sorted(self._unsaved))
         self._unsaved.clear()
-        return taken
-
-    def take_growth(self, indexes: tuple[int, ...]) -> tuple[Message, tuple[Growth, ...]]:
-        """Returns the message as it is to be saved with some of its parts; the caller saves it.
-
-        It has all of those that have ended, what is new of the others, and no text of parts that are not saved.
-        """
-        parts, growth, saved = list[Part](), list[Growth](), frozenset(indexes)
-        for part in self._parts:
-            if part.index not in saved:
-                value, grown = part.outline()
-                growth.append(grown)
-            elif part.status is PartStatus.STREAMING and part.kind is not ProviderContent:
-                grown, text = part.take_growth()
-                value = part.value(text)
-                growth.append(grown)
-            else:
-                value = part.value()
-            parts.append(value)
-        return msgspec.structs.replace(self._message, parts=tuple(parts)), tuple(growth)
+        return Draft(self._message, parts)
 
     def take_ended(self) -> tuple[int, ...]:
         """Returns the indexes of parts that ended since the last call. A tool call is included once it is checked."""
@@ -214,11 +200,11 @@ class MessageStream:
                 if part.kind is ToolUse:
                     self._end(PartEnded(key))
 
-    def give_back(self, unsaved: tuple[int, ...], ended: tuple[int, ...]) -> None:
+    def give_back(self, draft: Draft, ended: Iterable[int]) -> None:
         """Undoes a take after its save failed: the parts count as unsaved, the ended ones as still open."""
-        self._unsaved.update(unsaved)
-        for index in unsaved:
-            self._parts[index].save_anew()
+        for changed in draft.parts:
+            self._unsaved.add(changed.part.index)
+            self._parts[changed.part.index].draft_anew()
         for index in ended:
             self._parts[index].status = PartStatus.STREAMING
 
@@ -307,7 +293,6 @@ class MessageStream:
 
     def _complete(self, part: GrowingPart) -> None:
         part.status = PartStatus.COMPLETE
-        part.join()
         self._unsaved.add(part.index)
         self._ended.append(part.index)
 

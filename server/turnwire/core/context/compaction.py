@@ -169,7 +169,7 @@ class Compactor:
         if message.compaction is None:
             raise TypeError(f"{message.message_id} is not a summary")
         events = (MessageAdded(message), ContextCompacted(message.message_id, message.compaction))
-        work = Work((PutMessage.whole(message),), tuple(NewEvent(event, self._turn.turn_id) for event in events))
+        work = Work((PutMessage(message),), tuple(NewEvent(event, self._turn.turn_id) for event in events))
         work += spent_by_call(self._turn, message, message.created_at)
         count = message.compaction.message_count
         work += note(

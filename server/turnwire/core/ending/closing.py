@@ -94,7 +94,7 @@ def close_message(message: Message, ending: Ending, now: datetime) -> tuple[Mess
     kinds.append(MessageFinished(msgspec.structs.replace(ended, parts=())))
     kinds += [_call_updated(ended, part) for part, call in ended.tool_calls() if not call.status.settled]
     work = Work(
-        (PutMessage.whole(ended),),
+        (PutMessage(ended),),
         tuple(NewEvent(kind, message.turn_id) for kind in kinds),
     )
     return ended, work
@@ -110,7 +110,7 @@ def settle_calls(message: Message, calls: Mapping[int, ToolUse], now: datetime) 
         parts[index] = msgspec.structs.replace(parts[index], content=call)
     changed = msgspec.structs.replace(message, parts=tuple(parts), updated_at=now)
     events = tuple(NewEvent(_call_updated(changed, parts[index]), message.turn_id) for index in calls)
-    return changed, Work((PutMessage(changed, tuple(calls)),), events)
+    return changed, Work((PutMessage(changed),), events)
 
 
 def close_calls(message: Message, now: datetime) -> tuple[Message, Work]:

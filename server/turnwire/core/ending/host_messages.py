@@ -66,4 +66,4 @@ def note(
         turn_id=turn.turn_id,
         metadata_json=json.dumps(facts),
     )
-    return Work((PutMessage.whole(message),), (NewEvent(MessageAdded(message), turn.turn_id),))
+    return Work((PutMessage(message),), (NewEvent(MessageAdded(message), turn.turn_id),))

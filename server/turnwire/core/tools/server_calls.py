@@ -121,7 +121,7 @@ class KeepLogs(Struct, frozen=True):
         if not running:
             return Decision(calls)
         logged = with_logs(calls, running)
-        return Decision(logged, Work((PutMessage(logged.message, tuple(running)),)))
+        return Decision(logged, Work((PutMessage(logged.message),)))
 
 
 def with_logs(calls: OpenCalls, logs: Mapping[int, tuple[str, ...]]) -> OpenCalls:

@@ -461,7 +461,7 @@ class EditWaiting(Struct, frozen=True):
         if self.parts is not None:
             message = msgspec.structs.replace(message, parts=self.parts, updated_at=now.at)
             # removed and written anew, so that no part of the old one stays; then the files, which both may have
-            changes = (RemoveMessage(message.message_id), *self.files, PutMessage.whole(message))
+            changes = (RemoveMessage(message.message_id), *self.files, PutMessage(message))
             work += Work(changes, (NewEvent(MessageReplaced(message), turn.turn_id),))
         size = found.size_bytes if self.parts is None else None
         edited = Waiting(found.message_id, turn.outline(), size, found.version + 1)
@@ -538,7 +538,7 @@ def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = 
         return Work((SelectPath(turn.regenerates, PathEnd.BEFORE),), (told,))
     answered = msgspec.structs.replace(question, turn_id=turn.turn_id, updated_at=now)
     work = Work(
-        (SelectPath(turn.regenerates, PathEnd.HERE), PutMessage(answered, ())),
+        (SelectPath(turn.regenerates, PathEnd.HERE), PutMessage(answered)),
         (told, NewEvent(MessageReplaced(answered), turn.turn_id)),
     )
     if not stands_in:
@@ -552,7 +552,7 @@ def _joining_work(turn: Turn, message: Message, running_turn_id: str, now: datet
     told = NewEvent(TurnSteered(joined.message_id, running_turn_id), running_turn_id)
     merged = msgspec.structs.replace(turn, merged_into_turn_id=running_turn_id)
     ended = end_turn(merged, (), Ending(FinishReason.MERGED), now)
-    return Work((PutMessage(joined, ()),), (told,)) + ended
+    return Work((PutMessage(joined),), (told,)) + ended
 
 
 def _dropping_work(waiting: Waiting, now: datetime) -> Work:
@@ -565,7 +565,7 @@ def _returning_work(waiting: Waiting, message: Message, now: datetime) -> Work:
     """Returns the work that puts a waiting message back into the conversation and ends its turn, which never ran."""
     removed = NewEvent(MessageRemoved(waiting.message_id), waiting.turn.turn_id)
     back = msgspec.structs.replace(message, status=MessageStatus.COMPLETE, turn_id="")
-    returned = Work((PutMessage(back, (), at_end=True),), (removed, NewEvent(MessageAdded(back))))
+    returned = Work((PutMessage(back, at_end=True),), (removed, NewEvent(MessageAdded(back))))
     return returned + _ending_work(waiting.turn, now)
 
 

@@ -359,7 +359,7 @@ class SessionTurns:
         now = self._environment.clock()
         turn = msgspec.structs.replace(whole.turn, status=TurnStatus.RUNNING, started_at=now)
         message = msgspec.structs.replace(whole.message, status=MessageStatus.COMPLETE, updated_at=now)
-        return await self._store_beginning(whole, turn, Work((PutMessage(message, ()),)))
+        return await self._store_beginning(whole, turn, Work((PutMessage(message),)))
 
     async def _begin_again(self, whole: Whole) -> bool:
         """As `_begin_waiting` for a turn that answers a message again; ends it when that waits or was taken back."""
@@ -375,7 +375,7 @@ class SessionTurns:
             work = leading_work(turn, now, question, message_id)
             if turn.user_message_id == message_id:
                 edited = msgspec.structs.replace(whole.message, status=MessageStatus.COMPLETE, updated_at=now)
-                work += Work((PutMessage(edited, ()),))
+                work += Work((PutMessage(edited),))
             if await self._store_beginning(whole, turn, work):
                 return True
         return False

@@ -215,7 +215,7 @@ class Step:
         now, turn = self._environment.clock(), self._turn
         if reopened is not None:  # announced before the restart
             message = msgspec.structs.replace(reopened, updated_at=now, sent_context=sent)
-            return message, Work((PutMessage(message, ()),))
+            return message, Work((PutMessage(message),))
         message = Message(
             message_id=self._environment.new_id("msg"),
             session_id=turn.session_id,
@@ -228,7 +228,7 @@ class Step:
             model_run=ModelRun(provider_id=turn.model.provider_id, model_requested=turn.model.model_id),
             sent_context=sent,
         )
-        return message, Work((PutMessage(message, ()),), (_added_event(message),))
+        return message, Work((PutMessage(message),), (_added_event(message),))
 
     def _answer(self) -> Message:
         """Returns the message so far, with the message before it once it is stored."""

@@ -129,7 +129,7 @@ class Conversations:
         def store(accepted: Accepted) -> Work:
             added = NewEvent(MessageAdded(accepted.message), turn.turn_id)
             named = receipt_record(principal, new, accepted.receipt)
-            adding = Work((PutTurn(accepted.turn), PutMessage.whole(accepted.message), *words), (added,))
+            adding = Work((PutTurn(accepted.turn), PutMessage(accepted.message), *words), (added,))
             return opening + Work(files) + named + adding
 
         command = AcceptMessage(
@@ -176,7 +176,7 @@ class Conversations:
         receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
         work = (
             Work(
-                (*files, PutMessage.whole(message)),
+                (*files, PutMessage(message)),
                 (NewEvent(MessageAdded(message)),),
             )
             + folded

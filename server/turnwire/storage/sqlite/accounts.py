@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
 from turnwire.domain.money import Consumption, Usage
 from turnwire.storage.accounts import KEPT_DAYS, Delta
-from turnwire.storage.sqlite.part_rows import PART_BYTES
+from turnwire.storage.sqlite.message_rows import STORED_BYTES
 from turnwire.storage.sqlite.uploads import rows as uploads
 
 KNOWN = (
@@ -50,10 +50,9 @@ _OWN = "(SELECT coalesce(sum(length(CAST(body AS BLOB))), 0) FROM {} WHERE sessi
 _STORED_BYTES = " + ".join(
     (
         "length(CAST(sessions.body AS BLOB))",
-        *(_OWN.format(table) for table in ("turns", "messages", "permissions", "questions")),
-        f"(SELECT coalesce(sum({PART_BYTES}), 0)"
-        " FROM messages JOIN parts ON parts.message = messages.id WHERE messages.session = sessions.id)",
-        "(SELECT coalesce(sum(length(frame)), 0) FROM events WHERE events.session_id = sessions.session_id)",
+        *(_OWN.format(table) for table in ("turns", "permissions", "questions")),
+        f"(SELECT coalesce(sum({STORED_BYTES}), 0) FROM messages WHERE session = sessions.id)",
+        "(SELECT coalesce(sum(length(facts)), 0) FROM events WHERE events.session_id = sessions.session_id)",
     )
 )
 """What a session has stored, counted anew from its rows."""

@@ -31,9 +31,8 @@ CREATE TABLE sessions (
     updated_at_us    INTEGER NOT NULL,
     -- how often the queue changed
     queue_revision   INTEGER NOT NULL DEFAULT 0,
-    -- bytes of its settings, turns, messages, parts, permission requests, questions and events. The writer counts what
-    -- it adds of turns and events, because for a statement with a trigger SQLite copies each page that it changes;
-    -- triggers count the rest. The bytes of a tenant's files are the lengths of files.content
+    -- bytes of its settings, turns, messages, permission requests, questions and events, as the writer counts them. The
+    -- bytes of a tenant's files are the lengths of files.content
     stored_bytes     INTEGER NOT NULL DEFAULT 0,
     -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
     branched_at      INTEGER NOT NULL DEFAULT 0,
@@ -85,24 +84,28 @@ CREATE INDEX turns_spent ON turns (
 ) WHERE ended = 1;
 
 CREATE TABLE messages (
-    id             INTEGER PRIMARY KEY,
-    message_id     TEXT NOT NULL UNIQUE,
-    session        INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
-    queued         INTEGER NOT NULL,
+    id               INTEGER PRIMARY KEY,
+    message_id       TEXT NOT NULL UNIQUE,
+    session          INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    queued           INTEGER NOT NULL,
     -- the order in the session; a queued message gets a new place when its turn starts
-    place          INTEGER NOT NULL,
-    turn_id        TEXT NOT NULL,
-    body           TEXT NOT NULL CHECK (json_valid(body)),
-    -- the beginning of the display form, and the bytes of all of it
-    display        BLOB NOT NULL,
-    display_bytes  INTEGER NOT NULL,
-    -- the message before this one in its conversation; '' for the first one and for queued ones
-    previous       TEXT NOT NULL,
+    place            INTEGER NOT NULL,
+    -- a random number, another one with each change: what was made of a message is found by row and version
+    version          INTEGER NOT NULL,
     -- 1: the message was taken back. hidden_at: the sequence of the event of that; see storage/sqlite/hiding/
-    hidden         INTEGER NOT NULL DEFAULT 0,
-    hidden_at      INTEGER NOT NULL,
+    hidden           INTEGER NOT NULL DEFAULT 0,
+    hidden_at        INTEGER NOT NULL,
+    turn_id          TEXT NOT NULL,
+    -- the message before this one in its conversation; '' for the first one and for queued ones
+    previous         TEXT NOT NULL,
     -- off the path: the turn of the message before it when the path led on to this one; NULL: as it has it now
-    branch_turn    TEXT
+    branch_turn      TEXT,
+    -- the message without its parts
+    body             TEXT NOT NULL CHECK (json_valid(body)),
+    -- its parts as JSON, without what only their providers understand, which is much and which no list reads: that
+    -- stands behind them, as pairs of the index of a part and its state; NULL for none
+    parts            BLOB NOT NULL,
+    provider_states  BLOB
 ) STRICT;
 CREATE UNIQUE INDEX messages_in_order ON messages (session, hidden, queued, place);
 CREATE INDEX messages_by_turn ON messages (turn_id) WHERE turn_id <> '';
@@ -118,47 +121,21 @@ CREATE TABLE files (
     UNIQUE (tenant, sha256)
 ) STRICT;
 
--- text, output: the texts of the part in UTF-8. shown, shown_between: what stands before and between them in the
--- display form; see storage/sqlite/part_rows.py. grown: bytes of its text that stand in part_growth, behind `text`.
--- tool_call_id: the part id of a tool call, by which its result comes; NULL for all other parts
-CREATE TABLE parts (
-    id             INTEGER PRIMARY KEY,
-    message        INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
-    part_index     INTEGER NOT NULL,
-    body           TEXT NOT NULL CHECK (json_valid(body)),
-    text           BLOB,
-    output         BLOB,
-    shown          BLOB NOT NULL,
-    shown_between  BLOB,
-    grown          INTEGER NOT NULL DEFAULT 0,
-    file           INTEGER REFERENCES files (id),
-    tool_call_id   TEXT
-) STRICT;
-CREATE UNIQUE INDEX parts_in_order ON parts (message, part_index);
-CREATE INDEX parts_by_file ON parts (file) WHERE file IS NOT NULL;
-CREATE INDEX parts_by_tool_call ON parts (tool_call_id) WHERE tool_call_id IS NOT NULL;
-
--- what came since the save before; at: the bytes of the rows before it
-CREATE TABLE part_growth (
-    part  INTEGER NOT NULL REFERENCES parts (id) ON DELETE CASCADE,
-    at    INTEGER NOT NULL,
-    text  BLOB NOT NULL,
-    PRIMARY KEY (part, at)
+-- the files that a message refers to, in its parts and in the results of its calls
+CREATE TABLE message_files (
+    message  INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    file     INTEGER NOT NULL REFERENCES files (id),
+    PRIMARY KEY (message, file)
 ) STRICT, WITHOUT ROWID;
--- who writes the text writes all of it
-CREATE TRIGGER part_whole AFTER UPDATE OF text ON parts WHEN old.grown > 0 BEGIN
-    DELETE FROM part_growth WHERE part = old.id;
-    UPDATE parts SET grown = 0 WHERE id = old.id;
-END;
+CREATE INDEX message_files_by_file ON message_files (file);
 
--- the files of a tool call's result, which may be many; parts.file is the one of a file part
-CREATE TABLE part_files (
-    id    INTEGER PRIMARY KEY,
-    part  INTEGER NOT NULL REFERENCES parts (id) ON DELETE CASCADE,
-    file  INTEGER NOT NULL REFERENCES files (id)
-) STRICT;
-CREATE UNIQUE INDEX part_files_of_part ON part_files (part, file);
-CREATE INDEX part_files_by_file ON part_files (file);
+-- what a message that streams got since it was put; see domain/conversation/drafts.py. n: their order
+CREATE TABLE drafts (
+    message  INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    n        INTEGER NOT NULL,
+    body     BLOB NOT NULL,
+    PRIMARY KEY (message, n)
+) STRICT, WITHOUT ROWID;
 
 -- files of a session that is being imported: they came before the messages that name them
 CREATE TABLE imported_files (
@@ -168,15 +145,26 @@ CREATE TABLE imported_files (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX imported_files_by_file ON imported_files (file);
 
--- calls that a client may run now; tool_call_id and tool as in the part, since_us: when the call became ready
+-- by what the message of a call is found: the id of its part, and the provider's id of the call
+CREATE TABLE tool_calls (
+    tool_call_id  TEXT NOT NULL,
+    message       INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    call_id       TEXT NOT NULL,
+    PRIMARY KEY (tool_call_id, message)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tool_calls_of_messages ON tool_calls (message, call_id);
+
+-- calls that a client may run now; tool_call_id, part_index and tool as in the part, since_us: when it became ready
 CREATE TABLE open_calls (
-    part          INTEGER PRIMARY KEY REFERENCES parts (id) ON DELETE CASCADE,
+    message       INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    part_index    INTEGER NOT NULL,
     session       INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
     tenant        TEXT NOT NULL,
     tool          TEXT NOT NULL,
     tool_call_id  TEXT NOT NULL,
-    since_us      INTEGER NOT NULL
-) STRICT;
+    since_us      INTEGER NOT NULL,
+    PRIMARY KEY (message, part_index)
+) STRICT, WITHOUT ROWID;
 CREATE INDEX open_calls_of_tenants ON open_calls (tenant, since_us, tool_call_id);
 CREATE INDEX open_calls_of_sessions ON open_calls (session, since_us, tool_call_id);
 
@@ -206,13 +194,18 @@ CREATE INDEX questions_by_session ON questions (session, open, id);
 CREATE INDEX questions_open ON questions (tenant, id) WHERE open = 1;
 CREATE INDEX questions_held ON questions (session, id) WHERE hold IS NOT NULL;
 
+-- what happened; see storage/sqlite/log/facts.py
 -- no reference to sessions: the last event of a deleted session stays, for those who watch all sessions
 CREATE TABLE events (
     position    INTEGER PRIMARY KEY,
     session_id  TEXT NOT NULL,
     sequence    INTEGER NOT NULL,
+    at_us       INTEGER NOT NULL,
+    turn_id     TEXT NOT NULL,
     kind        TEXT NOT NULL,
-    frame       BLOB NOT NULL,
+    -- the message whose row says the rest; '' when none does. facts: what no other row says, as JSON
+    message_id  TEXT NOT NULL,
+    facts       BLOB NOT NULL,
     tenant      TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_in_order ON events (session_id, sequence);
@@ -352,57 +345,6 @@ CREATE TABLE search_state (
     below    INTEGER NOT NULL
 ) STRICT;
 INSERT INTO search_state VALUES (1, '', 0);
-
-CREATE TRIGGER session_added AFTER INSERT ON sessions BEGIN
-    UPDATE sessions SET stored_bytes = length(CAST(new.body AS BLOB)) WHERE id = new.id;
-END;
-CREATE TRIGGER session_changed AFTER UPDATE OF body ON sessions BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
-    WHERE id = new.id;
-END;
-CREATE TRIGGER message_added AFTER INSERT ON messages BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
-END;
-CREATE TRIGGER message_changed AFTER UPDATE OF body ON messages BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
-    WHERE id = new.session;
-END;
--- parts go with their message; a session that is removed is gone before what it has
-CREATE TRIGGER message_removed BEFORE DELETE ON messages BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes - length(CAST(old.body AS BLOB)) - (
-        SELECT coalesce(sum(
-            length(CAST(body AS BLOB)) + coalesce(length(text), 0) + coalesce(length(output), 0) + grown
-        ), 0) FROM parts WHERE message = old.id
-    ) WHERE id = old.session;
-END;
-CREATE TRIGGER part_added AFTER INSERT ON parts BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes
-        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0)
-    WHERE id = (SELECT session FROM messages WHERE id = new.message);
-END;
-CREATE TRIGGER part_changed AFTER UPDATE OF body, text, output, grown ON parts BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes
-        + length(CAST(new.body AS BLOB)) + coalesce(length(new.text), 0) + coalesce(length(new.output), 0) + new.grown
-        - length(CAST(old.body AS BLOB)) - coalesce(length(old.text), 0) - coalesce(length(old.output), 0) - old.grown
-    WHERE id = (SELECT session FROM messages WHERE id = new.message);
-END;
-CREATE TRIGGER permission_added AFTER INSERT ON permissions BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
-END;
-CREATE TRIGGER permission_changed AFTER UPDATE OF body ON permissions BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
-    WHERE id = new.session;
-END;
-CREATE TRIGGER question_added AFTER INSERT ON questions BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) WHERE id = new.session;
-END;
-CREATE TRIGGER question_changed AFTER UPDATE OF body ON questions BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes + length(CAST(new.body AS BLOB)) - length(CAST(old.body AS BLOB))
-    WHERE id = new.session;
-END;
-CREATE TRIGGER event_removed AFTER DELETE ON events BEGIN
-    UPDATE sessions SET stored_bytes = stored_bytes - length(old.frame) WHERE session_id = old.session_id;
-END;
 """
 
 MIGRATIONS: tuple[str, ...] = (SCHEMA,)

@@ -8,6 +8,7 @@ import msgspec
 from turnwire.domain.errors import IdTaken, StorageError
 from turnwire.ports.commit import PublishSession, SessionState
 from turnwire.ports.moving.sessions import SessionNames
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.searching.index import take_out
 from turnwire.storage.sqlite.writing.messages import files_of, remove_unused
 from turnwire.storage.sqlite.writing.unit import Unit
@@ -18,17 +19,18 @@ STEP_BYTES = 512 * 1024
 """Of the messages that one step removes, whose words the index is told; each may bring files, too."""
 
 
-def begin(db: sqlite3.Connection, row: int, tenant: str, session_id: str) -> int:
+def begin(db: sqlite3.Connection, row: int, tenant: str, session_id: str) -> tuple[int, int]:
     """Lets a new row be that of an imported session. Where one of its id was deleted, its sequences go on.
 
     Returns:
-        The sequence of the last event of the deleted session; 0 when there was none.
+        The sequence of the last event of the deleted session, 0 when there was none, and the bytes of what is left of
+        it.
 
     Raises:
         IdTaken: it was another tenant's, and an event of it is left.
     """
     last, kept_bytes, owner = db.execute(
-        "SELECT coalesce(max(sequence), 0), coalesce(sum(length(frame)), 0), coalesce(max(nullif(tenant, ?)), '')"
+        "SELECT coalesce(max(sequence), 0), coalesce(sum(length(facts)), 0), coalesce(max(nullif(tenant, ?)), '')"
         " FROM events WHERE session_id = ?",
         (tenant, session_id),
     ).fetchone()
@@ -39,7 +41,7 @@ def begin(db: sqlite3.Connection, row: int, tenant: str, session_id: str) -> int
         " WHERE id = ?",
         (SessionState.IMPORTING, last, max(last - 1, 0), kept_bytes, row),
     )
-    return int(last)
+    return int(last), int(kept_bytes)
 
 
 def publish(unit: Unit, change: PublishSession) -> None:
@@ -111,7 +113,7 @@ def _first_of(db: sqlite3.Connection, query: str, session: int, count: int) -> t
 
 def _remove_messages(unit: Unit, rows: list[int]) -> None:
     among = ",".join(map(str, rows))
-    files = files_of(unit.db, f"messages.id IN ({among})")
+    files = files_of(unit.db, f"message IN ({among})")
     unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.id, rows)
     unit.db.execute(f"DELETE FROM messages WHERE id IN ({among})")
     unit.file_bytes -= remove_unused(unit.db, files)
@@ -123,7 +125,7 @@ def _remove_files(unit: Unit, rows: list[int]) -> None:
     unit.file_bytes -= remove_unused(unit.db, rows)
 
 
-_MESSAGES = "SELECT id, display_bytes FROM messages WHERE session = ? ORDER BY id"
+_MESSAGES = f"SELECT id, {MESSAGE_BYTES} FROM messages WHERE session = ? ORDER BY id"
 
 _CAME_EARLY = (
     "SELECT file, length(content) FROM imported_files JOIN files ON files.id = file WHERE session = ? ORDER BY file"
@@ -158,7 +160,7 @@ def is_taken(db: sqlite3.Connection, tenant: str, names: SessionNames) -> bool:
     for table, column, ids in (
         ("turns", "turn_id", names.turn_ids),
         ("messages", "message_id", names.message_ids),
-        ("parts", "tool_call_id", names.call_ids),
+        ("tool_calls", "tool_call_id", names.call_ids),
     ):
         query = f"SELECT 1 FROM {table} WHERE {column} IN (SELECT value FROM json_each(?)) LIMIT 1"
         if ids and db.execute(query, (msgspec.json.encode(ids).decode(),)).fetchone():

@@ -36,6 +36,7 @@ from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.housekeeping import Housekeeping, stored
 from turnwire.storage.sqlite.log.retention import Retention
 from turnwire.storage.sqlite.reading import queries
+from turnwire.storage.sqlite.reading.displays import DisplayForms
 from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.removal import Removal, give_up_imports
 from turnwire.storage.sqlite.schema import migrate
@@ -153,7 +154,7 @@ class SqliteStore:
         housekeeping = _housekeeping(settings, writer, removal, clock)
         housekeeping.start()
         uploads, searches = SqliteUploads(writer, reading, housekeeping.wake), Searches(searching)
-        reads = Reads(reading, long, writer, sessions, accounts, searches, codec, settings.path)
+        reads = Reads(reading, long, writer, sessions, accounts, searches, codec, DisplayForms(codec), settings.path)
         return cls(
             files,
             lock,

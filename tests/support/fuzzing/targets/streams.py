@@ -12,6 +12,7 @@ from tests.support.fuzzing.targets import Target
 from tests.support.fuzzing.targets.running import pieces, run
 from tests.support.models.scripts import Call, HostedCall, HostedResult, Piece, Refuse, Say, Think, answer
 from turnwire.core.answer.message_stream import MessageStream
+from turnwire.domain.conversation.drafts import Draft, fold
 from turnwire.domain.conversation.events import PartDelta, PartStarted
 from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, Reasoning, Text
 from turnwire.domain.errors import ProviderError
@@ -77,15 +78,17 @@ def _check_stream(api: str, data: bytes) -> None:
     items, failure = run(_read(api, pieces(data)))
     told, begun = _Told(), make_message("msg_1", status=MessageStatus.STREAMING)
     message = MessageStream(begun, told.take, lambda kind: kind, LIMITS)
-    ended: list[int] = []
+    ended, drafts = list[int](), list[Draft]()
     for number, item in enumerate(items):
         check_item(item)
         assert not isinstance(item, StepFinished) or number == len(items) - 1, f"{items[number + 1]} after the end"
         message.apply(item)
         ended += message.take_ended()
-        message.take_growth(message.take_unsaved())
+        drafts.append(message.take_draft())
     message.end_answer()
     ended += message.take_ended()
+    drafts.append(message.take_draft())
+    assert fold(begun, drafts) == message.snapshot()
     assert len(ended) == len(set(ended)), f"the parts {ended} have ended"
     told.check(message.snapshot().parts)
     if failure is None:

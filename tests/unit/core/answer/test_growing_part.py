@@ -1,13 +1,10 @@
-"""The text of a part that grows: what readers see, and what each save has."""
-
-import gc
+"""The text of a part that grows: what readers see, and what each draft has."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.core.answer.growing_part import LOOSE_DELTAS, GrowingPart
-from turnwire.domain.conversation.messages import PartStatus, Text, ToolUse
-from turnwire.ports.commit import Growth
+from turnwire.domain.conversation.messages import PartStatus, Text
 
 
 def test_readers_of_one_moment_share_the_text() -> None:
@@ -17,32 +14,19 @@ def test_readers_of_one_moment_share_the_text() -> None:
         part.add(piece, len(piece))
         shown = part.text()
         assert part.text() is shown
-        part.take_growth()
+        part.take_draft()
         assert part.text() is shown
         assert part.value().content == Text(shown)
 
 
-def test_the_outline_of_a_part_tells_its_length_as_it_is() -> None:
-    """While it grows it is made anew; that of a complete part is one value, for an answer may have thousands."""
-    part = GrowingPart("prt_1", 2, Text)
-    for length in (2, 4):
-        part.add("é", 2)
-        shown, growth = part.outline()
-        assert (shown.content, shown.status, growth) == (Text(""), PartStatus.STREAMING, Growth(2, length))
-    part.status = PartStatus.COMPLETE
-    outline = part.outline()
-    assert (outline[0].status, outline[1]) == (PartStatus.COMPLETE, Growth(2, 4))
-    assert part.outline() is outline
-
-
-STEPS = st.lists(st.sampled_from(["add", "many", "text", "take", "fail"]), max_size=30)
+STEPS = st.lists(st.sampled_from(["add", "many", "text", "take", "fail", "replace"]), max_size=30)
 
 
 @given(STEPS)
-def test_saves_have_all_of_the_text_in_order(steps: list[str]) -> None:
+def test_drafts_have_all_of_the_text_in_order(steps: list[str]) -> None:
     """However readers, saves and failed saves follow each other."""
-    part, whole, saved = GrowingPart("prt_1", 0, Text), "", b""
-    for number, step in enumerate([*steps, "take"]):
+    part, whole, saved = GrowingPart("prt_1", 0, Text), "", ""
+    for number, step in enumerate([*steps, "end"]):
         match step:
             case "add" | "many":
                 for delta in [f"é{number}"] * (1 if step == "add" else LOOSE_DELTAS + 1):
@@ -50,24 +34,17 @@ def test_saves_have_all_of_the_text_in_order(steps: list[str]) -> None:
                     part.add(delta, len(delta.encode()))
             case "text":
                 assert part.text() == whole
-            case "take":
-                growth, new = part.take_growth()
-                saved = saved[: growth.offset] + new.encode()
-                assert saved == whole.encode()
+            case "replace":
+                whole = f"another {number}"
+                part.replace(whole)
+            case "take" | "end":
+                if step == "end":
+                    part.status = PartStatus.COMPLETE
+                draft = part.take_draft()
+                assert isinstance(draft.part.content, Text)
+                saved = (saved if draft.continues else "") + draft.part.content.text
+                assert (saved, draft.part.status, part.size) == (whole, part.status, len(whole.encode()))
             case _:
-                part.save_anew()
-                saved = b""
-    part.join()
+                part.draft_anew()
+                saved = ""
     assert part.text() == whole
-
-
-def test_the_garbage_collector_notices_thousands_of_parts_that_end() -> None:
-    """It counts new objects less those that go: lists in place of lists would wait in their thousands, all at once."""
-    parts = [GrowingPart(f"prt_{number}", number, ToolUse) for number in range(5_000)]
-    for part in parts:
-        part.add("{}", 2)
-    gc.collect()
-    for part in parts:
-        part.join()
-        part.take_growth()
-    assert len(gc.get_objects(generation=0)) < len(parts)

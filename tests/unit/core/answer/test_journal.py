@@ -10,12 +10,13 @@ from tests.support.fakes.domain_values import NOW, make_answer
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.answer.journal import ENDED_SECONDS, StepJournal
 from turnwire.core.answer.message_stream import MessageStream
+from turnwire.domain.conversation.drafts import Draft, DraftPart, fold
 from turnwire.domain.conversation.events import PartFinished
 from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, ToolStatus, ToolUse
 from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.errors import StorageBusy
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import Commit, Committed, Growth, NewEvent, PutMessage
+from turnwire.ports.commit import Commit, Committed, NewEvent, PutDraft
 from turnwire.ports.provider import PartEnded, StreamItem, TextDelta, ToolCallDelta
 
 
@@ -57,19 +58,14 @@ class Step:
             self.stream.apply(item)
             self.journal.note_change()
 
+    def drafts(self) -> list[Draft]:
+        """Returns what each commit saved."""
+        changes = [change for commit in self.store.commits for change in commit.changes]
+        return [change.draft for change in changes if isinstance(change, PutDraft)]
+
     def saved_parts(self) -> list[tuple[int, ...]]:
         """Returns which parts each commit wrote."""
-        changes = [change for commit in self.store.commits for change in commit.changes]
-        return [change.part_indexes for change in changes if isinstance(change, PutMessage)]
-
-    def growth(self) -> list[list[tuple[int, str | None]]]:
-        """Returns what each commit has of each part that it does not have whole: where it begins, and the text."""
-        changes = [change for commit in self.store.commits for change in commit.changes]
-        return [
-            [(one.offset, texts_of(change.message.parts[one.part_index]).text) for one in change.growth]
-            for change in changes
-            if isinstance(change, PutMessage)
-        ]
+        return [tuple(one.part.index for one in draft.parts) for draft in self.drafts()]
 
     def told(self) -> list[Part]:
         """Returns the parts whose end was told."""
@@ -100,7 +96,7 @@ SOON = timedelta(seconds=ENDED_SECONDS)
 
 
 async def test_an_ended_part_is_saved_soon_with_its_event() -> None:
-    """One commit: the part, the display form and the fact; other parts that grew go with it."""
+    """One commit: the part and the fact; other parts that grew go with it."""
     step = Step()
     step.clock.advance(3)
     step.take(TextDelta(0, "a"), TextDelta(1, "b"))
@@ -113,7 +109,7 @@ async def test_an_ended_part_is_saved_soon_with_its_event() -> None:
         Commit(
             session_id="ses_1",
             at=step.clock.now,
-            changes=(PutMessage(message, (0, 1), growth=(Growth(1, 0),)),),
+            changes=(PutDraft(Draft(step.stream.message, tuple(map(DraftPart, message.parts)))),),
             events=(NewEvent(PartFinished("msg_1", message.parts[0]), "trn_1"),),
         )
     ]
@@ -132,7 +128,7 @@ async def test_growing_text_is_saved_within_the_interval() -> None:
         Commit(
             session_id="ses_1",
             at=NOW,
-            changes=(PutMessage(step.stream.snapshot(), (0,), growth=(Growth(0, 0),)),),
+            changes=(PutDraft(Draft(step.stream.message, (DraftPart(step.stream.part(0)),))),),
         )
     ]
     await step.stored()
@@ -151,8 +147,8 @@ async def test_text_is_saved_at_most_a_quarter_early() -> None:
     await step.journal.settle()
 
 
-async def test_a_save_names_what_is_new() -> None:
-    """Text, and arguments of a call, by their place in bytes, and nothing else; after a save that failed, all of it."""
+async def test_a_save_has_what_is_new() -> None:
+    """Text, and arguments of a call, behind what the drafts before have; after a save that failed, all of it."""
     step = Step(timedelta(seconds=0.2))
     step.take(TextDelta(0, "ä"), ToolCallDelta(1, "look", "c1", "{"))
     await elapse(timedelta(seconds=0.2))
@@ -166,12 +162,15 @@ async def test_a_save_names_what_is_new() -> None:
     step.take(ToolCallDelta(1, "", "", "]"))
     await elapse(timedelta(seconds=0.2))
     await step.stored()
-    assert step.growth() == [
-        [(0, "ä"), (0, "{")],
-        [(2, "bc"), (1, "}")],
-        [(0, "äbcd"), (0, "{}")],
-        [(5, ""), (2, "]")],
+    saved = [[(one.continues, texts_of(one.part).text) for one in draft.parts] for draft in step.drafts()]
+    assert saved == [
+        [(False, "ä"), (False, "{")],
+        [(True, "bc"), (True, "}")],
+        [(False, "äbcd"), (False, "{}")],
+        [(True, "]")],
     ]
+    stored = [draft for number, draft in enumerate(step.drafts()) if number != 1]
+    assert fold(make_answer("msg_1", status=MessageStatus.STREAMING), stored) == step.stream.snapshot()
     await step.journal.settle()
 
 
@@ -195,18 +194,18 @@ async def test_growing_text_waits_for_the_save_before_it() -> None:
 
 
 async def test_a_flush_returns_when_all_is_durable() -> None:
-    """It saves what is unsaved and waits for that and for what was under way."""
+    """It waits for what is under way, which a draft goes on from, and saves what is unsaved then."""
     step = Step()
     step.take(TextDelta(0, "a"), PartEnded(0))
     await elapse(SOON)
     step.take(TextDelta(1, "b"))
     flushing = asyncio.create_task(step.journal.flush())
     await settled()
-    assert step.saved_parts() == [(0,), (1,)]
-    await step.stored(1)
-    await settled()
-    assert not flushing.done()
+    assert step.saved_parts() == [(0,)]
     await step.stored(0)
+    assert step.saved_parts() == [(0,), (1,)]
+    assert not flushing.done()
+    await step.stored(1)
     await flushing
     await step.journal.flush()
     assert step.saved_parts() == [(0,), (1,)]
@@ -244,7 +243,7 @@ async def test_a_failed_save_counts_as_unsaved() -> None:
     await settled()
     await step.failed()
     await settling
-    assert step.stream.take_unsaved() == (0,)
+    assert [one.part.index for one in step.stream.take_draft().parts] == [0]
     assert step.stream.snapshot().parts[0].status is PartStatus.STREAMING
 
 

@@ -11,6 +11,7 @@ from tests.support.fakes.core import numbered_ids
 from tests.support.fakes.domain_values import NOW, later, make_answer, open_part
 from turnwire.core.answer.growing_part import LOOSE_DELTAS
 from turnwire.core.answer.message_stream import MAX_NAME_CHARACTERS, MessageStream
+from turnwire.domain.conversation.drafts import DraftPart
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -31,7 +32,6 @@ from turnwire.domain.errors import ProviderAnswerOverLimit
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.domain.text import join_surrogates
-from turnwire.ports.commit import Growth
 from turnwire.ports.provider import (
     Origin,
     PartEnded,
@@ -56,6 +56,10 @@ def _streamed(*items: StreamItem, message: Message = STARTED) -> tuple[MessageSt
     for item in items:
         stream.apply(item)
     return stream, published
+
+
+def _taken(stream: MessageStream) -> tuple[int, ...]:
+    return tuple(one.part.index for one in stream.take_draft().parts)
 
 
 def _part(index: int, content: object, status: PartStatus = PartStatus.STREAMING, state: str | None = None) -> Part:
@@ -205,21 +209,20 @@ def test_usage_and_response_belong_to_the_message() -> None:
 def test_what_is_unsaved_is_known() -> None:
     """Each change counts until it is taken; taking forgets."""
     stream, _ = _streamed(TextDelta(0, "a"), TextDelta(1, "b"))
-    assert (stream.has_unsaved, stream.take_unsaved(), stream.has_unsaved) == (True, (0, 1), False)
+    assert (stream.has_unsaved, _taken(stream), stream.has_unsaved) == (True, (0, 1), False)
     stream.apply(TextDelta(1, "c"))
-    assert stream.take_unsaved() == (1,)
+    assert _taken(stream) == (1,)
     stream.apply(UsageReported(Usage(input_tokens=1)))
-    assert (stream.has_unsaved, stream.take_unsaved()) == (False, ())
+    assert (stream.has_unsaved, _taken(stream)) == (False, ())
     stream.apply(PartEnded(0))
-    assert (stream.take_unsaved(), stream.take_ended(), stream.take_ended()) == ((0,), (0,), ())
+    assert (_taken(stream), stream.take_ended(), stream.take_ended()) == ((0,), (0,), ())
 
 
 def test_a_failed_save_is_given_back() -> None:
     """The parts count as unsaved again, and those whose end was not stored as still open."""
     stream, _ = _streamed(TextDelta(0, "a"), TextDelta(1, "b"), PartEnded(0))
-    unsaved, ended = stream.take_unsaved(), stream.take_ended()
-    stream.give_back(unsaved, ended)
-    assert stream.take_unsaved() == (0, 1)
+    stream.give_back(stream.take_draft(), stream.take_ended())
+    assert _taken(stream) == (0, 1)
     assert [part.status for part in stream.snapshot().parts] == [PartStatus.STREAMING] * 2
 
 
@@ -317,7 +320,7 @@ def test_a_whole_answer_completes_the_calls_that_are_open(reason: FinishReason) 
 def test_a_part_whose_saving_failed_takes_nothing_more() -> None:
     """It counts as open for whoever ends the message only."""
     stream, _ = _streamed(TextDelta(0, "a"), PartEnded(0))
-    stream.give_back(stream.take_unsaved(), stream.take_ended())
+    stream.give_back(stream.take_draft(), stream.take_ended())
     stream.apply(TextDelta(0, "b"))
     assert [part.content for part in stream.snapshot().parts] == [Text("a"), Text("b")]
 
@@ -361,20 +364,18 @@ def test_words_of_a_provider_are_cut_and_on_one_line() -> None:
 
 
 def test_a_save_has_what_is_new_alone() -> None:
-    """However long the answer is; of parts that are not saved it has only their length."""
+    """However long the answer is; also when the part has ended, unless the save before has failed."""
     stream, _ = _streamed(TextDelta(0, "é" * 1000), ReasoningDelta(1, "why"))
-    assert stream.take_growth(stream.take_unsaved())[1] == (Growth(0, 0), Growth(1, 0))
+    assert [one.continues for one in stream.take_draft().parts] == [False, False]
     for number in range(3 * LOOSE_DELTAS):
         stream.apply(TextDelta(0, f"{number % 10}"))
-    message, growth = stream.take_growth(stream.take_unsaved())
-    new = "0123456789" * (3 * LOOSE_DELTAS // 10 + 1)
-    assert message.parts == (_part(0, Text(new[: 3 * LOOSE_DELTAS])), _part(1, Reasoning("")))
-    assert growth == (Growth(0, 2000), Growth(1, 3))
-    assert stream.part(0).content == Text("é" * 1000 + new[: 3 * LOOSE_DELTAS])
-    stream.give_back((0,), ())
-    message, growth = stream.take_growth(stream.take_unsaved())
-    assert (message.parts[0], growth[0]) == (stream.part(0), Growth(0, 0))
+    new = ("0123456789" * (3 * LOOSE_DELTAS // 10 + 1))[: 3 * LOOSE_DELTAS]
+    draft = stream.take_draft()
+    assert draft.parts == (DraftPart(_part(0, Text(new)), continues=True),)
+    assert stream.part(0).content == Text("é" * 1000 + new)
+    stream.give_back(draft, ())
+    assert stream.take_draft().parts == (DraftPart(stream.part(0)),)
+    stream.apply(TextDelta(0, "!"))
     stream.apply(PartEnded(0))
-    message, growth = stream.take_growth(stream.take_unsaved())
-    assert (message.parts[0], growth) == (stream.part(0), (Growth(1, 3),))
-    assert message.parts[0].status is PartStatus.COMPLETE
+    [ended] = stream.take_draft().parts
+    assert (ended.part.content, ended.part.status, ended.continues) == (Text("!"), PartStatus.COMPLETE, True)

@@ -38,7 +38,7 @@ async def test_older_messages_are_summarised_before_a_request_that_would_not_fit
     [commit] = world.store.commits
     [summary] = world.store.summaries()
     assert commit.changes == (
-        PutMessage.whole(summary),
+        PutMessage(summary),
         *spent_by_call(world.turn, summary, summary.created_at).changes,
     )
     assert summary.compaction is not None

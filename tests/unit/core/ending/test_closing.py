@@ -82,7 +82,7 @@ def test_an_orderly_end_finishes_open_parts() -> None:
     expected = _ended(message, ending, (first, _done(second)))
     assert close_message(message, ending, END) == (
         expected,
-        Work((PutMessage(expected, (0, 1)),), _events(PartFinished("msg_1", _done(second)), _finished(expected))),
+        Work((PutMessage(expected),), _events(PartFinished("msg_1", _done(second)), _finished(expected))),
     )
 
 
@@ -160,7 +160,7 @@ def test_waiting_calls_are_settled_when_their_turn_ends() -> None:
     assert close_calls(message, END) == (
         both,
         Work(
-            (PutMessage(both, (0, 2)),),
+            (PutMessage(both),),
             _events(ToolCallUpdated("msg_1", "prt_0", 0, failed), ToolCallUpdated("msg_1", "prt_2", 2, failed)),
         ),
     )

@@ -55,7 +55,7 @@ async def test_the_turn_goes_on_when_every_call_has_its_result() -> None:
     )
     assert calls.message == expected
     last = store.commits[-1].changes[0]
-    assert last == PutMessage(expected, (0,))
+    assert last == PutMessage(expected)
 
 
 async def test_a_client_that_does_not_answer_is_answered_for() -> None:

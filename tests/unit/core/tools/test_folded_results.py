@@ -33,7 +33,7 @@ def test_a_result_settles_its_call() -> None:
         _results(ToolResult(call_id="c1", output="42", tool_call_id="prt_1")), answers_message_id="msg_1"
     )
     # of no turn: that of the call is over
-    assert work == Work((PutMessage(changed, (1,)),), (NewEvent(ToolCallUpdated("msg_1", "prt_1", 1, settled)),))
+    assert work == Work((PutMessage(changed),), (NewEvent(ToolCallUpdated("msg_1", "prt_1", 1, settled)),))
 
 
 def test_an_error_result_settles_its_call_as_failed() -> None:
@@ -71,7 +71,7 @@ def test_several_results_are_folded_together() -> None:
     )
     first = _call("a", status=ToolStatus.SUCCESS, output="1", finished_at=END)
     second = _call("b", status=ToolStatus.SUCCESS, output="2", finished_at=END)
-    assert work.changes == (PutMessage(make_answer("msg_1", first, second, updated_at=END), (1, 0)),)
+    assert work.changes == (PutMessage(make_answer("msg_1", first, second, updated_at=END)),)
 
 
 def test_the_newest_call_of_that_id_is_answered() -> None:
@@ -106,7 +106,7 @@ def test_a_result_may_name_the_part_of_its_call() -> None:
     message, work = fold_results(named, history, END)
     assert message.answers_message_id == "msg_1"
     assert isinstance(change := work.changes[0], PutMessage)
-    assert (change.message.message_id, change.part_indexes) == ("msg_1", (0,))
+    assert change.message.message_id == "msg_1"
     anonymous = [make_answer("msg_3", _call(""))]
     unnamed = name_calls(_results(ToolResult(call_id="", output="1", tool_call_id="prt_0")), anonymous)
     assert fold_results(unnamed, anonymous, END)[0].answers_message_id == "msg_3"

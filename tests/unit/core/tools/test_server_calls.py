@@ -260,7 +260,7 @@ async def test_lines_that_could_not_be_saved_are_saved_the_next_time() -> None:
     await flushing
     store.automatic = True
     await calls.flush()
-    assert [commit.changes for commit in store.commits[1:]] == [(PutMessage(calls.message, (0,)),)] * 2
+    assert [commit.changes for commit in store.commits[1:]] == [(PutMessage(calls.message),)] * 2
     settling.cancel()
     await asyncio.wait((settling,))
 

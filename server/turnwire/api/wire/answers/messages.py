@@ -147,7 +147,25 @@ def sent_context(value: m.SentContext | None) -> content.SentContext | None:
     )
 
 
-def display_header(source: m.Message) -> message_pb.DisplayMessage:
+def display(source: m.Message) -> message_pb.DisplayMessage:
+    """Returns the display form of a message; `domain.conversation.display.project` says what it has."""
+    result = _display_header(source)
+    for one in source.parts:
+        match one.content:
+            case m.Text(text) | m.Refusal(text) | m.ToolResult(output=text):
+                result.text_parts.append(text)
+            case m.Reasoning(text) if text:
+                result.reasoning_parts.append(text)
+            case m.ToolUse() as call:
+                result.tool_calls.append(tool_call(one.part_id, call))
+            case m.File() as reference:
+                result.files.append(file(reference))
+            case _:
+                pass
+    return result
+
+
+def _display_header(source: m.Message) -> message_pb.DisplayMessage:
     """Returns the display form of a message without what its parts add to it."""
     tokens = source.usage or Usage()
     return message_pb.DisplayMessage(

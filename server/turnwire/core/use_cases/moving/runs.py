@@ -230,10 +230,10 @@ def _changes_of(batch: list[Item], identities: Identities, available: set[str]) 
             case ArchivedTurn(turn):
                 changes.append(PutTurn(identities.turn(turn)))
             case ArchivedMessage(message, hidden, branch):
-                renamed, indexes = identities.message(message, available), tuple(range(len(message.parts)))
+                renamed = identities.message(message, available)
                 off_path = identities.branch(branch)
                 taken_back = hidden and off_path is None
-                changes.append(PutMessage(renamed, indexes, is_hidden=taken_back, branch=off_path))
+                changes.append(PutMessage(renamed, is_hidden=taken_back, branch=off_path))
                 if words := first_words(message):  # the store takes those that come first
                     changes.append(NoteFirstWords(renamed.message_id, words))
     return changes

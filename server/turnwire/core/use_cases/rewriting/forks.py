@@ -179,7 +179,7 @@ def _changes(copied: CopiedConversation) -> tuple[Change, ...]:
     """Returns what stores a copy, without its session."""
     return (
         *(PutTurn(turn) for turn in copied.turns),
-        *(PutMessage.whole(message) for message in copied.messages),
+        *(PutMessage(message) for message in copied.messages),
     )
 
 

@@ -188,7 +188,7 @@ def _moving(question: StoredQuestion, accepted: Accepted) -> Work:
     that is still being written is not replaced, or its text would be cut: its end says what is before it.
     """
     turn_id, message, behind = accepted.turn.turn_id, accepted.message, question.behind
-    changes = (PutTurn(accepted.turn), PutMessage(message, (), at_end=True))
+    changes = (PutTurn(accepted.turn), PutMessage(message, at_end=True))
     if behind is None and not accepted.queue_position:
         replaced = msgspec.structs.replace(message, previous_message_id=question.message.previous_message_id)
         return Work(changes, (NewEvent(MessageReplaced(replaced), turn_id),))

@@ -205,7 +205,7 @@ def _receipt(accepted: Accepted) -> Receipt:
 def _beginning(question: _Question, accepted: Accepted) -> Work:
     """Returns the work that stores a turn: it waits with the message that stands for it, or begins."""
     turn, message = accepted.turn, accepted.message
-    adding = Work((PutMessage.whole(message),), (NewEvent(MessageAdded(message), turn.turn_id),))
+    adding = Work((PutMessage(message),), (NewEvent(MessageAdded(message), turn.turn_id),))
     if accepted.queue_position:
         return Work((PutTurn(turn),)) + adding
     work = Work((RequireHead(question.sequence),)) + leading_work(turn, message.created_at, question.message)

@@ -9,7 +9,7 @@ import msgspec
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import ToolCallNotFound
 from turnwire.storage.sqlite.hiding.marks import OFF_PATH
-from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, PART_BYTES
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
@@ -21,7 +21,7 @@ MAX_CALLERS_BYTES = 64 * 2**20
 
 
 _CALLING = (
-    "SELECT calls.message FROM parts AS calls CROSS JOIN messages AS made ON made.id = calls.message"
+    "SELECT calls.message FROM tool_calls AS calls CROSS JOIN messages AS made ON made.id = calls.message"
     " WHERE calls.tool_call_id {} AND made.session = ?"
 )
 """The rows of messages of a session that make certain calls. CROSS JOIN keeps SQLite from going through all messages of
@@ -33,7 +33,7 @@ def message_of_call(
 ) -> Message:
     """Returns the message of a tool call; see `TenantStore.message_of_call`. Raises HeavyRead: it has more bytes."""
     row = session_row(db, tenant, session_id)
-    measured = f"SELECT total({PART_BYTES}) FROM parts WHERE message IN ({_CALLING.format('= ?')})"
+    measured = f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE id IN ({_CALLING.format('= ?')})"
     (size,) = db.execute(measured, (part_id, row)).fetchone()
     check_light(size, max_bytes)
     calling = f"messages.id IN ({_CALLING.format('= ?')}) AND (hidden = 0 OR hidden_at = {OFF_PATH})"
@@ -61,9 +61,8 @@ def caller_sizes(
     named = msgspec.json.encode(part_ids).decode(), msgspec.json.encode(call_ids).decode()
     by_part = f"{_CALLING.format('IN (SELECT value FROM json_each(?))')} LIMIT {MAX_CALLERS}"
     by_call = (
-        f"SELECT id FROM messages WHERE {shown} AND EXISTS (SELECT 1 FROM parts WHERE message = messages.id"
-        " AND tool_call_id IS NOT NULL"
-        " AND json_extract(body, '$.content.call_id') IN (SELECT value FROM json_each(?)))"
+        f"SELECT id FROM messages WHERE {shown} AND EXISTS (SELECT 1 FROM tool_calls"
+        " WHERE message = messages.id AND call_id IN (SELECT value FROM json_each(?)))"
         f" ORDER BY place DESC LIMIT {MAX_CALLERS}"
     )
     found = [id for (id,) in db.execute(by_part, (named[0], row))] if part_ids else []

@@ -5,7 +5,7 @@ import sqlite3
 from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.domain.errors import MessageNotFound
 from turnwire.ports.conversations import StoredQuestion
-from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 

@@ -12,7 +12,7 @@ from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
 from turnwire.storage.sqlite.hiding.marks import OFF, OFF_PATH, OFF_THE_PATH, SHOWN
 from turnwire.storage.sqlite.hiding.paths import branch_of
-from turnwire.storage.sqlite.part_rows import PAGED_BYTES, PART_OUTLINE
+from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
@@ -21,8 +21,8 @@ _BATCH = 500
 """Ids in one statement: SQLite takes 32,766 variables, and long statements are parsed anew."""
 
 _LISTED = f"""
-SELECT place, id, {PAGED_BYTES} FROM messages WHERE {OFF} AND previous = :previous AND place > :after
-UNION ALL SELECT place, id, {PAGED_BYTES} FROM messages WHERE message_id = :on_path AND place > :after
+SELECT place, id, {OUTLINE_BYTES} FROM messages WHERE {OFF} AND previous = :previous AND place > :after
+UNION ALL SELECT place, id, {OUTLINE_BYTES} FROM messages WHERE message_id = :on_path AND place > :after
 ORDER BY place LIMIT :limit
 """
 
@@ -60,7 +60,7 @@ def alternatives_of(
         rows, more = cut(rows, page, left_out)
         check_light(sum(one[2] for one in rows), max_bytes)
         where = f"messages.id IN ({','.join(str(one[1]) for one in rows)})"
-        messages = read_messages(db, where, (), "place", columns=PART_OUTLINE)
+        messages = read_messages(db, where, (), "place", columns=OUTLINE)
         messages = with_alternatives(db, session, messages)
     finally:
         db.execute("COMMIT")

@@ -9,7 +9,7 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
 from turnwire.storage.histories import History, HistoryCache, check_conversation, message_bytes
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading import queries
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row

@@ -1,39 +1,49 @@
-"""Pages of the log: short events with what they leave out, as it is stored now. Runs on the reading connection."""
+"""Pages of the log: events with what the rows of their messages and turns say now. Runs on the reading connection."""
 
 import sqlite3
 from contextlib import closing
-from typing import NamedTuple
 
 import msgspec
 
-from turnwire.domain.conversation.events import SessionDeleted
+from turnwire.domain.conversation.events import Event, SessionDeleted
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import SessionNotFound
-from turnwire.ports.codec import Codec, Subject
+from turnwire.ports.codec import Codec
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
-from turnwire.storage.sqlite.part_rows import PART_BYTES, PART_COLUMNS, part_of
+from turnwire.storage.sqlite.log.facts import Facts, is_of_turn, kind_of
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES, OUTLINE
 from turnwire.storage.sqlite.reading.fitting import HeavyRead
-from turnwire.storage.sqlite.reading.rows import EVENTS_OF_TENANT, ONE_SESSION, read_messages, removed_sessions
-
-_header = msgspec.json.Decoder(Message).decode
-_turn = msgspec.json.Decoder(Turn).decode
-
+from turnwire.storage.sqlite.reading.queries import TURN_OUTLINE, turn_of
+from turnwire.storage.sqlite.reading.rows import (
+    EVENTS_OF_TENANT,
+    ONE_SESSION,
+    moment,
+    read_messages,
+    removed_sessions,
+)
 
 PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
 
 PAGE_EVENTS = 256
-"""Filled for one page at most, so that other reads do not wait for it for more than some milliseconds."""
+"""Made for one page at most, so that other reads do not wait for it for more than some milliseconds."""
+
+COLUMNS = "session_id, sequence, at_us, turn_id, kind, message_id, facts"
+"""What `Logged` takes."""
 
 
-class LoggedEvent(NamedTuple):
+class Logged(msgspec.Struct, frozen=True):
     """A row of the log."""
 
     session_id: str
+    sequence: int
+    at_us: int
+    turn_id: str
     kind: str
-    stored: bytes
+    message_id: str
+    facts: bytes
 
 
 def session_bounds(db: sqlite3.Connection, tenant: str, session_id: str) -> Bounds:
@@ -71,12 +81,12 @@ def session_events(
     try:
         pruned = db.execute(f"SELECT pruned_through {ONE_SESSION}", (tenant, session_id)).fetchone()
         query = (
-            "SELECT sequence, session_id, kind, frame FROM events INDEXED BY events_in_order"
+            f"SELECT sequence, {COLUMNS} FROM events INDEXED BY events_in_order"
             " WHERE session_id = ? AND sequence > ? AND tenant = ? ORDER BY sequence"
         )
         earliest = pruned[0] if pruned else 0
         rows = db.execute(query, (session_id, max(after, earliest), tenant))
-        frames, last = _filled(db, codec, rows, kinds, max_bytes)
+        frames, last = _made(db, codec, rows, kinds, max_bytes)
     finally:
         db.execute("COMMIT")
     return EventPage(frames, last or after, earliest)
@@ -100,14 +110,14 @@ def log_events(
             " WHERE state = 'live' AND tenant = ? AND pruned_position > 0 AND pruned_position > ?"
         )
         lost = tuple(PrunedSession(*row) for row in db.execute(newer, (tenant, after)))
-        query = f"SELECT position, session_id, kind, frame {EVENTS_OF_TENANT} AND position > ? ORDER BY position"
-        frames, last = _filled(db, codec, db.execute(query, (tenant, max(after, pruned))), kinds, max_bytes)
+        query = f"SELECT position, {COLUMNS} {EVENTS_OF_TENANT} AND position > ? ORDER BY position"
+        frames, last = _made(db, codec, db.execute(query, (tenant, max(after, pruned))), kinds, max_bytes)
     finally:
         db.execute("COMMIT")
     return EventPage(frames, last or after, pruned, lost)
 
 
-def _filled(
+def _made(
     db: sqlite3.Connection,
     codec: Codec,
     rows: sqlite3.Cursor,
@@ -120,104 +130,84 @@ def _filled(
     session that is being removed only the last event is told, as when all others are gone.
     """
     frames, size, last, removed = list[bytes](), 0, 0, removed_sessions(db)
-    weights = _Weights(db, codec, max_bytes)
+    subjects = Subjects(db, max_bytes)
     with closing(rows):
-        for order, *event in rows:
-            logged = LoggedEvent(*event)
+        for order, *columns in rows:
+            logged = Logged(*columns)
             is_gone = logged.session_id in removed and logged.kind != SessionDeleted.__name__
             is_wanted = not is_gone and (kinds is None or logged.kind in kinds)
-            if is_wanted and weights.is_heavy(logged):
+            try:
+                event = event_of(subjects, logged) if is_wanted else None
+            except HeavyRead:
                 if not last:
-                    raise HeavyRead
+                    raise
                 break
             last = int(order)
-            size += len(logged.stored)
-            if is_wanted and (frame := frame_of(db, codec, logged)):
-                frames.append(frame)
-                size += len(frame)
+            size += len(logged.facts)
+            if event is not None:
+                frames.append(codec.encode_event(event))
+                size += len(frames[-1])
             if size >= PAGE_BYTES or len(frames) >= PAGE_EVENTS:
                 break
     return tuple(frames), last
 
 
-class _Weights:
-    """Says which events are about much. Looks only at those of sessions that have much at all."""
+class Subjects:
+    """What the events of a page are about, each read once: a message of a thousand calls has thousands of events."""
 
-    def __init__(self, db: sqlite3.Connection, codec: Codec, max_bytes: int | None) -> None:
-        self._db, self._codec, self._max_bytes = db, codec, max_bytes
-        self._is_light = dict[str, bool]()  # by session
+    def __init__(self, db: sqlite3.Connection, max_bytes: int | None = None) -> None:
+        """Takes the connection, in the transaction that reads the events, and the bytes of a light message."""
+        self._db = db
+        self._max_bytes = max_bytes
+        self._message_id = ("", "")
+        self._message: Message | None = None
 
-    def is_heavy(self, event: LoggedEvent) -> bool:
-        """Returns whether what an event is about has more than the bytes."""
-        if self._max_bytes is None:
-            return False
-        if (is_light := self._is_light.get(event.session_id)) is None:
-            row = self._db.execute(_STORED, (event.session_id,)).fetchone()
-            is_light = self._is_light[event.session_id] = row is None or row[0] <= self._max_bytes
-        if is_light:
-            return False
-        subject = self._codec.subject_of(event.stored)
-        if subject.has_parts:
-            row = self._db.execute(_PARTS_BYTES, (subject.message_id,)).fetchone()
-        elif subject.part_index is not None:
-            one = f"{_PARTS_BYTES} AND part_index = ?"
-            row = self._db.execute(one, (subject.message_id, subject.part_index)).fetchone()
-        else:
-            return False
-        return bool(row[0] > self._max_bytes)
+    def message(self, session_id: str, message_id: str) -> Message | None:
+        """Returns a message; None when it is gone: one of this id may be another session's by now.
+
+        Raises HeavyRead: it has more bytes.
+        """
+        if self._message_id != (session_id, message_id):
+            self._message = self._read(session_id, message_id)
+            self._message_id = session_id, message_id
+        return self._message
+
+    def turn(self, session_id: str, turn_id: str) -> Turn | None:
+        """Returns a turn without its settings; None when it is gone."""
+        query = f"SELECT {TURN_OUTLINE} FROM turns WHERE turn_id = ? AND {_OF_SESSION}"
+        row = self._db.execute(query, (turn_id, session_id)).fetchone()
+        return None if row is None else turn_of(*row)
+
+    def _read(self, session_id: str, message_id: str) -> Message | None:
+        where = f"message_id = ? AND {_OF_SESSION}"
+        sized = f"SELECT session, {MESSAGE_BYTES} FROM messages WHERE {where}"
+        row = self._db.execute(sized, (message_id, session_id)).fetchone()
+        if row is None:
+            return None
+        if self._max_bytes is not None and row[1] > self._max_bytes:
+            raise HeavyRead
+        found = read_messages(self._db, where, (message_id, session_id), "place", columns=OUTLINE)
+        (branched_at,) = self._db.execute("SELECT branched_at FROM sessions WHERE id = ?", (row[0],)).fetchone()
+        return with_alternatives(self._db, row[0], found)[0] if branched_at else found[0]
 
 
-def frame_of(db: sqlite3.Connection, codec: Codec, event: LoggedEvent) -> bytes:
-    """Returns a stored event as a frame; empty when its subject is gone and it tells nothing without it.
+def event_of(subjects: Subjects, logged: Logged) -> Event | None:
+    """Returns a stored event; None when its subject is gone and it tells nothing without it.
 
-    Call it in the transaction that has read the event.
+    Raises:
+        HeavyRead: its message has more bytes.
+        ValueError: the log is damaged.
     """
-    found = _found(db, event.session_id, codec.subject_of(event.stored))
-    return codec.fill_event(event.stored, event.session_id, found)
-
-
-def _found(db: sqlite3.Connection, session_id: str, subject: Subject) -> Message | Turn | None:
-    """Returns what an event is about. The id of one that is gone may be one of another session by now."""
-    if subject.turn_id:
-        return _found_turn(db, session_id, subject.turn_id)
-    if not subject.message_id:
+    subject: Message | Turn | None = None
+    if logged.message_id:
+        subject = subjects.message(logged.session_id, logged.message_id)
+    elif is_of_turn(logged.kind):
+        subject = subjects.turn(logged.session_id, logged.turn_id)
+    facts, at = Facts(logged.kind, logged.message_id, logged.facts), moment(logged.at_us)
+    kind = kind_of(facts, logged.session_id, at, subject)
+    if kind is None:
         return None
-    if subject.has_parts:
-        found = read_messages(db, f"message_id = ? AND {_OF_SESSION}", (subject.message_id, session_id), "place")
-        return _with_alternatives(db, found[0]) if found else None
-    part_index = -1 if subject.part_index is None else subject.part_index
-    row = db.execute(_MESSAGE, (subject.message_id, part_index, session_id)).fetchone()
-    if row is None or (subject.part_index is not None and row[2] is None):
-        return None
-    header, previous, *part = row
-    parts = () if part[0] is None else (part_of(*part),)
-    message = msgspec.structs.replace(_header(header), parts=parts, previous_message_id=previous)
-    return message if parts else _with_alternatives(db, message)
-
-
-def _with_alternatives(db: sqlite3.Connection, message: Message) -> Message:
-    """Returns the message with the numbers of its alternatives, which only a session has whose path has changed."""
-    query = "SELECT sessions.id FROM messages JOIN sessions ON sessions.id = session WHERE message_id = ?"
-    row = db.execute(f"{query} AND branched_at > 0", (message.message_id,)).fetchone()
-    return message if row is None else with_alternatives(db, row[0], (message,))[0]
-
-
-def _found_turn(db: sqlite3.Connection, session_id: str, turn_id: str) -> Turn | None:
-    query = f"SELECT body, start_sequence, end_sequence FROM turns WHERE turn_id = ? AND {_OF_SESSION}"
-    row = db.execute(query, (turn_id, session_id)).fetchone()
-    if row is None:
-        return None
-    return msgspec.structs.replace(_turn(row[0]), start_sequence=row[1], end_sequence=row[2])
+    return Event(session_id=logged.session_id, kind=kind, at=at, turn_id=logged.turn_id, sequence=logged.sequence)
 
 
 _OF_SESSION = "session = (SELECT id FROM sessions WHERE session_id = ?)"
-
-_STORED = "SELECT stored_bytes FROM sessions WHERE session_id = ?"
-
-_PARTS_BYTES = f"SELECT total({PART_BYTES}) FROM parts WHERE message = (SELECT id FROM messages WHERE message_id = ?)"
-
-_MESSAGE = (
-    f"SELECT messages.body, previous, {PART_COLUMNS} FROM messages"
-    " LEFT JOIN parts ON parts.message = messages.id AND part_index = ?2 WHERE message_id = ?1"
-    " AND session = (SELECT id FROM sessions WHERE session_id = ?3)"
-)

@@ -71,7 +71,7 @@ class Retention:
             if wanted - pruned > PRUNE_SLACK:
                 counted = _Counted(db, {row})
                 through = min(wanted, pruned + MAX_PRUNED)
-                is_more = prune(db, row, session_id, through) == through < wanted
+                is_more = prune(db, row, session_id, through)[0] == through < wanted
                 deltas += counted.deltas()
                 self._session = row - 1 if is_more else row
                 return True
@@ -109,7 +109,7 @@ class Retention:
             if row is not None
         }
         counted = _Counted(db, set(newest))
-        reached = {row: prune(db, row, session_id, sequence) for row, (session_id, sequence) in newest.items()}
+        reached = {row: prune(db, row, session_id, sequence)[0] for row, (session_id, sequence) in newest.items()}
         deltas += counted.deltas()
         gone_through = 0
         for position, _, sequence, row, _ in rows:

@@ -1,29 +1,27 @@
 """Keeps the rows of open calls in step with the calls, in the commits that change these."""
 
-from turnwire.domain.conversation.messages import ToolUse
+from collections.abc import Sequence
+
+from turnwire.domain.conversation.messages import Part, ToolUse
 from turnwire.storage.sqlite.writing.unit import Unit, microseconds
 
-IS_FILED = "EXISTS (SELECT 1 FROM open_calls WHERE part = parts.id)"
-"""Whether a part has its row."""
 
-
-def file_call(unit: Unit, part: int, part_id: str, call: ToolUse, *, is_filed: bool) -> None:
-    """Adds or removes the row of a call. Costs nothing for a call that stays as it was.
-
-    Args:
-        unit: The commit.
-        part: Row of the part that holds the call, which is written already.
-        part_id: Its id.
-        call: The call.
-        is_filed: Whether it has a row.
-    """
-    if call.awaits_client == is_filed:
-        return
-    if is_filed:
-        unit.db.execute("DELETE FROM open_calls WHERE part = ?", (part,))
-    elif call.started_at is not None:
-        values = (part, unit.session.id, unit.session.tenant, call.name, part_id, microseconds(call.started_at))
-        unit.db.execute(
-            "INSERT INTO open_calls (part, session, tenant, tool, tool_call_id, since_us) VALUES (?, ?, ?, ?, ?, ?)",
-            values,
-        )
+def file_calls(unit: Unit, message_row: int, calls: Sequence[tuple[Part, ToolUse]]) -> None:
+    """Adds and removes the rows of a message's calls. Writes nothing of calls that stay as they were."""
+    query = "SELECT part_index FROM open_calls WHERE message = ?"
+    filed = {index for (index,) in unit.db.execute(query, (message_row,))}
+    wanted = {part.index: (part.part_id, call) for part, call in calls if call.awaits_client}
+    unit.db.executemany(
+        "DELETE FROM open_calls WHERE message = ? AND part_index = ?",
+        [(message_row, index) for index in sorted(filed - wanted.keys())],
+    )
+    session, tenant = unit.session.id, unit.session.tenant
+    unit.db.executemany(
+        "INSERT INTO open_calls (message, part_index, session, tenant, tool, tool_call_id, since_us)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (message_row, index, session, tenant, call.name, part_id, microseconds(call.started_at))
+            for index, (part_id, call) in wanted.items()
+            if index not in filed and call.started_at is not None
+        ],
+    )

@@ -6,7 +6,6 @@ session is read in one transaction: another process or a checkpoint may run besi
 
 import contextlib
 import heapq
-import itertools
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import datetime
@@ -29,7 +28,7 @@ from turnwire.domain.conversation.messages import Branch, File, FinishReason, Me
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.sqlite.connection import open_connection, run
 from turnwire.storage.sqlite.hiding.marks import OFF_PATH
-from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
+from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
 from turnwire.storage.sqlite.reading.queries import session
 from turnwire.storage.sqlite.reading.rows import session_row
 
@@ -37,7 +36,6 @@ BATCH_RECORDS = 200
 BATCH_BYTES = 2**20
 """Of the texts of a batch; a record alone may be larger."""
 
-_message = msgspec.json.Decoder(Message).decode
 _turn = msgspec.json.Decoder(Turn).decode
 _created = msgspec.json.Decoder(datetime).decode
 
@@ -48,7 +46,7 @@ _ASKED = (
 """Whether the message of a turn is still there."""
 
 _MESSAGES = f"""
-SELECT messages.id, place, messages.body,
+SELECT place,
     (SELECT ended FROM turns WHERE turns.turn_id = messages.turn_id AND turns.session = messages.session AND {_ASKED}),
     CASE WHEN hidden_at = {OFF_PATH} AND NOT EXISTS (
         SELECT 1 FROM messages AS before WHERE before.message_id = messages.previous AND before.queued = 1
@@ -58,10 +56,10 @@ SELECT messages.id, place, messages.body,
             branch_turn, (SELECT turn_id FROM messages AS before WHERE before.message_id = messages.previous)
         )
     ), ''),
-    {PART_COLUMNS}
-FROM messages LEFT JOIN parts ON parts.message = messages.id
+    {COLUMNS}
+FROM messages
 WHERE messages.session = ? AND messages.hidden = ? AND messages.queued = 0
-ORDER BY place, part_index
+ORDER BY place
 """
 """In the order of an index, so that SQLite sorts nothing."""
 
@@ -190,11 +188,11 @@ def _messages(db: sqlite3.Connection, row: int) -> Iterator[tuple[Message, bool,
 
 def _walk(db: sqlite3.Connection, row: int, hidden: bool) -> Iterator[_Found]:
     """Yields what is hidden, or what is not, in order."""
-    rows = db.execute(_MESSAGES, (row, hidden))
-    for (_, place, header, ended, previous, turn_id), group in itertools.groupby(rows, key=lambda found: found[:6]):
-        parts = tuple(part_of(body, text, output) for *_, body, text, output in group if body is not None)
+    for place, ended, previous, turn_id, *stored in db.execute(_MESSAGES, (row, hidden)):
         branch = None if previous is None else Branch(previous_message_id=previous, turn_id=turn_id)
-        yield _Found(place, msgspec.structs.replace(_message(header), parts=parts), hidden, branch, ended)
+        # an archive says what is before a message by its order
+        message = msgspec.structs.replace(message_of(db, tuple(stored)), previous_message_id="")
+        yield _Found(place, message, hidden, branch, ended)
 
 
 def _files(message: Message) -> Iterator[str]:

@@ -1,13 +1,88 @@
-"""Display forms, joined without parsing them."""
+"""Display forms: made when they are read, and kept for the next reader."""
 
 import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 
+from turnwire.domain.conversation.messages import MessageStatus
+from turnwire.domain.errors import AnswerTooLarge
 from turnwire.domain.pages import MAX_PAGE_BYTES, encode_token
+from turnwire.ports.codec import Codec
 from turnwire.ports.pages import DisplayPage, Page
-from turnwire.storage.sqlite.part_rows import DISPLAY, DISPLAY_BYTES
-from turnwire.storage.sqlite.reading.fitting import check_light, fitting
-from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
-from turnwire.storage.sqlite.reading.rows import session_row
+from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES
+from turnwire.storage.sqlite.reading.fitting import check_light
+from turnwire.storage.sqlite.reading.pages import after_token, limit_of, listing, order_of
+from turnwire.storage.sqlite.reading.rows import each_message, session_row
+
+MAX_KEPT_BYTES = 32 * 2**20
+"""Of display forms in memory: about 30,000 short messages."""
+
+_BARE_BYTES = 200
+"""What keeping one takes besides its bytes."""
+
+_AT_ONCE = 500
+"""Messages that are read together: SQLite takes 32,766 variables, and long statements are parsed anew."""
+
+_Row = tuple[int, int, int, int]
+"""Of a message: row, version, `queued` and place."""
+
+
+class DisplayForms:
+    """Keeps display forms by row and version of their messages. Used on the threads of reading connections."""
+
+    def __init__(self, codec: Codec, max_bytes: int = MAX_KEPT_BYTES) -> None:
+        """Takes what makes them, and how much memory they may have."""
+        self._codec = codec
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()  # for all below
+        self._frames = OrderedDict[tuple[int, int], bytes]()  # the last used at the end
+        self._size_bytes = 0
+
+    def frames(self, db: sqlite3.Connection, rows: Iterable[_Row]) -> Iterator[tuple[_Row, bytes]]:
+        """Yields the display forms of messages, in order. Call it in the transaction that has read the rows."""
+        batch = list[_Row]()
+        for row in rows:
+            batch.append(row)
+            if len(batch) == _AT_ONCE:
+                yield from self._some(db, batch)
+                batch = []
+        yield from self._some(db, batch)
+
+    def _some(self, db: sqlite3.Connection, rows: list[_Row]) -> Iterator[tuple[_Row, bytes]]:
+        found, missing = dict[int, bytes](), list[int]()
+        with self._lock:
+            for row, version, *_ in rows:
+                frame = self._frames.get((row, version))
+                if frame is None:
+                    missing.append(row)
+                else:
+                    found[row] = frame
+                    self._frames.move_to_end((row, version))
+        if missing:
+            versions = {row: version for row, version, *_ in rows}
+            for row, frame, is_final in self._made(db, missing):
+                found[row] = frame
+                if is_final:
+                    self._keep((row, versions[row]), frame)
+        return ((row, found[row[0]]) for row in rows)
+
+    def _made(self, db: sqlite3.Connection, rows: list[int]) -> Iterator[tuple[int, bytes, bool]]:
+        among = f"messages.id IN ({','.join(map(str, rows))})"
+        messages = each_message(db, among, (), "messages.id", columns=OUTLINE)
+        for row, message in zip(sorted(rows), messages, strict=True):
+            # drafts come without another version
+            yield row, self._codec.encode_display(message), message.status is not MessageStatus.STREAMING
+
+    def _keep(self, key: tuple[int, int], frame: bytes) -> None:
+        with self._lock:
+            if key in self._frames:
+                return
+            self._frames[key] = frame
+            self._size_bytes += len(frame) + _BARE_BYTES
+            while self._size_bytes > self._max_bytes:
+                _, oldest = self._frames.popitem(last=False)
+                self._size_bytes -= len(oldest) + _BARE_BYTES
 
 
 def display(
@@ -15,6 +90,7 @@ def display(
     tenant: str,
     session_id: str,
     page: Page,
+    forms: DisplayForms,
     *,
     max_bytes: int | None = None,
 ) -> DisplayPage:
@@ -25,78 +101,56 @@ def display(
         tenant: The owner of the session.
         session_id: The session.
         page: Which of them.
-        max_bytes: Of a page to be read here; None for any.
+        forms: Makes and keeps them.
+        max_bytes: Of messages to be read here; None for any.
 
     Raises:
-        HeavyRead: the page has more bytes.
+        HeavyRead: the messages of the page have more bytes.
     """
-    row = session_row(db, tenant, session_id)
-    if page.size is None:
-        return _whole_display(db, row, page)
-    where, parameters = after_token(session_id, page)
-    listed = f"FROM messages WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?"
-    if max_bytes is not None:
-        sizes = f"SELECT total(size) FROM (SELECT {DISPLAY_BYTES} AS size {listed})"
-        check_light(db.execute(sizes, (row, *parameters, limit_of(page))).fetchone()[0], max_bytes)
-    found = db.execute(
-        f"SELECT {DISPLAY}, queued, place {listed}",
-        (row, *parameters, limit_of(page)),
-    )
-    rows, left_out = fitting(found, lambda row: len(row[0]), MAX_PAGE_BYTES)
-    rows, more = cut(rows, page, left_out)
-    token = encode_token(listing(session_id, page), rows[-1][1], rows[-1][2]) if more else ""
-    return DisplayPage(b"".join([r[0] for r in rows]), token)
-
-
-def _whole_display(db: sqlite3.Connection, session_row: int, page: Page) -> DisplayPage:
-    """Returns all display forms, or the newest that fit."""
-    if page.max_bytes is None or (frames := _all_that_fits(db, session_row, page)) is None:
-        return _newest_that_fit(db, session_row, page)
-    return DisplayPage(frames, "")
-
-
-def _all_that_fits(db: sqlite3.Connection, session_row: int, page: Page) -> bytes | None:
-    """Returns all display forms; None when they do not fit. One statement measures and reads them."""
-    found: tuple[bytes | None] = db.execute(
-        f"SELECT CASE WHEN (SELECT total({DISPLAY_BYTES}) FROM messages WHERE session = ?1 AND hidden = 0) <= ?2 THEN"
-        f" coalesce(({_joined(page)}), x'') END",
-        (session_row, page.max_bytes),
-    ).fetchone()
-    return found[0]
-
-
-def _newest_that_fit(db: sqlite3.Connection, session_row: int, page: Page) -> DisplayPage:
-    db.execute("BEGIN")  # so that what was measured is what is read
+    db.execute("BEGIN")  # so that rows and messages are of the same moment
     try:
-        first = _first_that_fits(db, session_row, page.max_bytes)
-        where = "" if first is None else "AND (queued, place) >= (?2, ?3)"
-        (frames,) = db.execute(_joined(page, where), (session_row, *(first or ()))).fetchone()
+        row = session_row(db, tenant, session_id)
+        if page.size is None:
+            return _whole_display(db, forms, row, page)
+        where, parameters = after_token(session_id, page)
+        listed = f"FROM messages WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?"
+        if max_bytes is not None:
+            sizes = f"SELECT total(size) FROM (SELECT {OUTLINE_BYTES} AS size {listed})"
+            check_light(db.execute(sizes, (row, *parameters, limit_of(page))).fetchone()[0], max_bytes)
+        rows = db.execute(f"SELECT id, version, queued, place {listed}", (row, *parameters, limit_of(page))).fetchall()
+        more = len(rows) > page.size
+        fit, left_out = _fitting(forms.frames(db, rows[: page.size]), MAX_PAGE_BYTES)
+        last = fit[-1][0] if fit else None
+        more = (more or left_out) and last is not None
+        token = encode_token(listing(session_id, page), last[2], last[3]) if more and last is not None else ""
+        return DisplayPage(b"".join([frame for _, frame in fit]), token)
     finally:
         db.execute("COMMIT")
-    return DisplayPage(frames or b"", "", first is not None)
 
 
-def _joined(page: Page, where: str = "") -> str:
-    """Returns the query that joins display forms.
+def _whole_display(db: sqlite3.Connection, forms: DisplayForms, session: int, page: Page) -> DisplayPage:
+    """Returns all display forms, or the newest that fit."""
+    rows: list[_Row] = db.execute(
+        "SELECT id, version, queued, place FROM messages WHERE session = ? AND hidden = 0"
+        " ORDER BY queued DESC, place DESC",
+        (session,),
+    ).fetchall()
+    fit, left_out = _fitting(forms.frames(db, rows), page.max_bytes, refuses=True)
+    frames = [frame for _, frame in fit]
+    return DisplayPage(b"".join(frames if page.newest_first else frames[::-1]), "", left_out)
 
-    Joining in SQLite takes half the time of fetching row by row: group_concat keeps the bytes of a BLOB unchanged and
-    the order of its subquery.
-    """
-    return (
-        "SELECT CAST(group_concat(shown, '') AS BLOB) FROM"
-        f" (SELECT {DISPLAY} AS shown FROM messages"
-        f" WHERE session = ?1 AND hidden = 0 {where} ORDER BY {order_of(page)})"
-    )
 
-
-def _first_that_fits(db: sqlite3.Connection, session_row: int, max_bytes: int | None) -> tuple[int, int] | None:
-    """Returns the place of the oldest message whose display form fits with all newer ones; None when all fit."""
-    if max_bytes is None:
-        return None
-    rows = db.execute(
-        f"SELECT {DISPLAY_BYTES}, queued, place FROM messages"
-        " WHERE session = ? AND hidden = 0 ORDER BY queued DESC, place DESC",
-        (session_row,),
-    )
-    fit, left_out = fitting(rows, lambda row: row[0], max_bytes, refuses=True)
-    return fit[-1][1:] if left_out else None
+def _fitting(
+    frames: Iterator[tuple[_Row, bytes]], max_bytes: int | None, *, refuses: bool = False
+) -> tuple[list[tuple[_Row, bytes]], bool]:
+    """Returns the first frames, as many as fit together, and whether one was left out; see `fitting.fitting`."""
+    fit, size = list[tuple[_Row, bytes]](), 0
+    for row, frame in frames:
+        if max_bytes is not None and size + len(frame) > max_bytes:
+            if size or not frame:
+                return fit, True
+            if refuses:
+                raise AnswerTooLarge(len(frame), max_bytes)
+        size += len(frame)
+        fit.append((row, frame))
+    return fit, False

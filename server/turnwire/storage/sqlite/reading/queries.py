@@ -24,7 +24,7 @@ from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.histories import BARE_BYTES, check_conversation, message_bytes
 from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
-from turnwire.storage.sqlite.part_rows import MESSAGE_BYTES, NO_PARTS, PAGED_BYTES, PART_BYTES, PART_OUTLINE
+from turnwire.storage.sqlite.message_rows import HEADER, MESSAGE_BYTES, OUTLINE, OUTLINE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import (
@@ -42,7 +42,7 @@ _usage = msgspec.json.Decoder(Usage).decode
 
 _TURN_COLUMNS = "body, start_sequence, end_sequence"
 
-_TURN_OUTLINE = "json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence"
+TURN_OUTLINE = "json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence"
 """See `Turn.outline`: what is left out may be a megabyte a turn, and never leaves SQLite."""
 
 
@@ -76,8 +76,7 @@ def _check_light(db: sqlite3.Connection, session_row: int, where: str, wanted: s
     """Raises HeavyRead when the parts of a session's messages have more bytes. `where` is SQL."""
     (stored,) = db.execute("SELECT stored_bytes FROM sessions WHERE id = ?", (session_row,)).fetchone()
     if max_bytes is not None and stored > max_bytes:
-        found = f"SELECT id FROM messages WHERE {where} AND session = ?"
-        query = f"SELECT total({PART_BYTES}) FROM parts WHERE message IN ({found})"
+        query = f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE {where} AND session = ?"
         (size,) = db.execute(query, (wanted, session_row)).fetchone()
         check_light(size, max_bytes)
 
@@ -92,7 +91,7 @@ def messages(
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
         ids, token = _page_of_ids(db, session_id, row, page, max_bytes)
         where = f"messages.id IN ({','.join(map(str, ids))})"
-        found = read_messages(db, where, (), order_of(page), columns=PART_OUTLINE)
+        found = read_messages(db, where, (), order_of(page), columns=OUTLINE)
         found = with_alternatives(db, row, found)
     finally:
         db.execute("COMMIT")
@@ -130,10 +129,10 @@ def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conver
     try:
         found = session(db, tenant, session_id)
         turns = db.execute(
-            f"SELECT {_TURN_OUTLINE} FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? ORDER BY id",
+            f"SELECT {TURN_OUTLINE} FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? ORDER BY id",
             (session_row(db, tenant, session_id), TurnStatus.QUEUED),
         )
-        return Conversation(found, history(db, tenant, session_id), tuple(_turn_of(*row) for row in turns))
+        return Conversation(found, history(db, tenant, session_id), tuple(turn_of(*row) for row in turns))
     finally:
         db.execute("COMMIT")
 
@@ -141,12 +140,13 @@ def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conver
 def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
     """Returns the messages of a turn; see `Store.turn_messages`."""
     of_turn = "messages.turn_id = ? AND messages.turn_id <> ''"
-    found = read_messages(db, of_turn, (turn_id,), "queued, place", columns=NO_PARTS)
+    found = read_messages(db, of_turn, (turn_id,), "queued, place", columns=HEADER)
     if not found:
         return ()
     newest = (
         f"messages.id = (SELECT id FROM messages WHERE {of_turn} AND json_extract(body, '$.type') = ?"
-        " AND EXISTS (SELECT 1 FROM parts WHERE message = messages.id) ORDER BY place DESC LIMIT 1)"
+        " AND (length(parts) > 2 OR EXISTS (SELECT 1 FROM drafts WHERE message = messages.id))"
+        " ORDER BY place DESC LIMIT 1)"
     )
     whole = {one.message_id: one for one in read_messages(db, newest, (turn_id, MessageType.ASSISTANT), "place")}
     found = tuple(whole.get(message.message_id, message) for message in found)
@@ -162,7 +162,7 @@ def turn(db: sqlite3.Connection, tenant: str, session_id: str, turn_id: str) -> 
     ).fetchone()
     if row is None:
         raise TurnNotFound(turn_id)
-    return _turn_of(*row)
+    return turn_of(*row)
 
 
 def turns(
@@ -187,21 +187,20 @@ def turns(
         parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
     found = db.execute(
-        f"SELECT {_TURN_OUTLINE}, turn_id, length(CAST(body AS BLOB)) FROM turns"
-        f" WHERE {where} ORDER BY {order} LIMIT ?",
+        f"SELECT {TURN_OUTLINE}, turn_id, length(CAST(body AS BLOB)) FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
     )
     most = None if page.size is None else MAX_PAGE_BYTES
     rows, left_out = fitting(found, _cost_of_turn, most, light_bytes=max_bytes)
     rows, more = cut(rows, page, left_out)
     token = encode_token(turns_listed, rows[-1][-2]) if more else ""
-    return TurnPage(tuple(_turn_of(*row[:-2]) for row in rows), token)
+    return TurnPage(tuple(turn_of(*row[:-2]) for row in rows), token)
 
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
     """Returns turns that have not ended; see `Store.unfinished_turns`."""
-    rows = db.execute(f"SELECT {_TURN_OUTLINE} FROM turns WHERE ended = 0 ORDER BY id")
-    return tuple(_turn_of(*row) for row in rows)
+    rows = db.execute(f"SELECT {TURN_OUTLINE} FROM turns WHERE ended = 0 ORDER BY id")
+    return tuple(turn_of(*row) for row in rows)
 
 
 def request(db: sqlite3.Connection, principal: Principal, request_id: str) -> StoredRequest | None:
@@ -261,11 +260,9 @@ def session_file(
     size = "SELECT length(content) FROM files WHERE tenant = ? AND sha256 = ?"
     for (found,) in db.execute(size, (tenant, sha256)).fetchall():
         check_light(found, max_bytes)
-    used = "JOIN messages ON messages.id = parts.message WHERE messages.session = :session"
     row = db.execute(
-        "SELECT content FROM files WHERE tenant = :tenant AND sha256 = :sha256 AND ("
-        f"EXISTS (SELECT 1 FROM parts {used} AND parts.file = files.id) OR EXISTS (SELECT 1 FROM part_files"
-        f" JOIN parts ON parts.id = part_files.part {used} AND part_files.file = files.id))",
+        "SELECT content FROM files WHERE tenant = :tenant AND sha256 = :sha256 AND EXISTS (SELECT 1 FROM message_files"
+        " JOIN messages ON messages.id = message WHERE file = files.id AND session = :session)",
         {"session": session_row(db, tenant, session_id), "tenant": tenant, "sha256": sha256},
     ).fetchone()
     return None if row is None else row[0]
@@ -292,7 +289,8 @@ def _cost_of_turn(row: tuple[Any, ...]) -> int:
     return len(outline.encode()) + int(body_bytes) // 16
 
 
-def _turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:
+def turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:
+    """Returns a turn from its row."""
     return msgspec.structs.replace(_turn(body), start_sequence=start_sequence, end_sequence=end_sequence)
 
 
@@ -300,9 +298,8 @@ def _page_of_ids(
     db: sqlite3.Connection, session_id: str, session_row: int, page: Page, max_bytes: int | None
 ) -> tuple[list[int], str]:
     where, parameters = after_token(session_id, page)
-    # A display form has about the bytes of its message. A result that is shown with its call has none; it counts there.
     found = db.execute(
-        f"SELECT id, queued, place, {PAGED_BYTES} FROM messages"
+        f"SELECT id, queued, place, {OUTLINE_BYTES} FROM messages"
         f" WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?",
         (session_row, *parameters, limit_of(page)),
     )

@@ -1,6 +1,5 @@
 """Rows of sessions and messages as values."""
 
-import itertools
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,9 +9,8 @@ import msgspec
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session, begun
 from turnwire.domain.errors import SessionNotFound
-from turnwire.storage.sqlite.part_rows import PART_COLUMNS, part_of
+from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
 
-_message = msgspec.json.Decoder(Message).decode
 _session = msgspec.json.Decoder(Session).decode
 
 ONE_SESSION = "FROM sessions INDEXED BY sessions_of_tenants WHERE state = 'live' AND tenant = ? AND session_id = ?"
@@ -62,25 +60,18 @@ def removed_sessions(db: sqlite3.Connection) -> frozenset[str]:
 
 
 def read_messages(
-    db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str, *, columns: str = PART_COLUMNS
+    db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str, *, columns: str = COLUMNS
 ) -> tuple[Message, ...]:
-    """Returns messages with their parts, in one query. `where` and `order` are SQL; so are the columns of parts."""
+    """Returns messages. `where` and `order` are SQL; so are the columns (`message_rows.py`)."""
     return tuple(each_message(db, where, parameters, order, columns=columns))
 
 
 def each_message(
-    db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str, *, columns: str = PART_COLUMNS
+    db: sqlite3.Connection, where: str, parameters: tuple[object, ...], order: str, *, columns: str = COLUMNS
 ) -> Iterator[Message]:
     """As `read_messages`, one after the other."""
-    rows = db.execute(
-        f"SELECT messages.id, messages.body, previous, {columns}"
-        " FROM messages LEFT JOIN parts ON parts.message = messages.id"
-        f" WHERE {where} ORDER BY {order}, part_index",
-        parameters,
-    )
-    for (_, header, previous), group in itertools.groupby(rows, key=lambda row: row[:3]):
-        parts = tuple(part_of(body, text, output) for *_, body, text, output in group if body is not None)
-        yield msgspec.structs.replace(_message(header), parts=parts, previous_message_id=previous)
+    for row in db.execute(f"SELECT {columns} FROM messages WHERE {where} ORDER BY {order}", parameters):
+        yield message_of(db, row)
 
 
 def moment(microseconds: int) -> datetime:

@@ -67,6 +67,7 @@ class Reads:
     accounts: Accounts
     searches: Searches
     codec: Codec
+    forms: displays.DisplayForms
     path: Path
     """The database."""
 
@@ -181,9 +182,10 @@ class TenantReads:
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
+        forms = self._reads.forms
         if page.size is None:
-            return await self._by_length(displays.display, session_id, page)
-        return await self._by_size(displays.display, session_id, page)
+            return await self._by_length(displays.display, session_id, page, forms)
+        return await self._by_size(displays.display, session_id, page, forms)
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns one turn."""

@@ -10,7 +10,7 @@ from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.errors import QuestionNotFound
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.pages import Page, PermissionPage, QuestionPage, QueuePage
-from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
@@ -31,7 +31,7 @@ def queue(
         [after] = decode_token(page.token, listing, int) if page.token else [0]
         (revision,) = db.execute("SELECT queue_revision FROM sessions WHERE id = ?", (row,)).fetchone()
         found = db.execute(
-            f"SELECT id, place, {DISPLAY_BYTES}, message_id, turn_id,"
+            f"SELECT id, place, {MESSAGE_BYTES}, message_id, turn_id,"
             " (SELECT json_extract(turns.body, '$.busy_policy') FROM turns WHERE turns.turn_id = messages.turn_id)"
             " FROM messages WHERE session = ? AND hidden = 0 AND queued = 1 AND place > ? ORDER BY place LIMIT ?",
             (row, after, limit_of(page)),

@@ -21,7 +21,7 @@ from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.sqlite.connection import transaction
-from turnwire.storage.sqlite.part_rows import DISPLAY_BYTES, PART_OUTLINE
+from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
 
@@ -60,12 +60,12 @@ def add_message(
         session: The row of the session.
         message_row: The row of the message.
         message: The message with all its parts.
+        is_new: Whether nothing of it can be in the index.
     """
     if message.status not in _FINAL:
         return
-    known = {
-        index for (index,) in db.execute("SELECT part_index FROM search_entries WHERE message = ?", (message_row,))
-    }
+    filed = "SELECT part_index FROM search_entries WHERE message = ?"
+    known = set() if is_new else {index for (index,) in db.execute(filed, (message_row,))}
     for part in message.parts:
         if part.index in known or not (text := searched_text(part.content)):
             continue
@@ -165,7 +165,7 @@ def _characters(part: Part) -> int:
 def stored_texts(db: sqlite3.Connection, message_row: int) -> dict[int, str]:
     """Returns what of each part of a message is searched; nothing of a message that cannot be read."""
     try:
-        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=PART_OUTLINE)
+        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=OUTLINE)
     except ValueError:  # `turnwire doctor` finds it
         return {}
     return {part.index: searched_text(part.content) for part in message.parts}
@@ -205,7 +205,7 @@ def renew_some(db: sqlite3.Connection) -> bool:
     if is_complete(db):
         return False
     (below,) = db.execute("SELECT below FROM search_state").fetchone()
-    newest = f"SELECT id, {DISPLAY_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
+    newest = f"SELECT id, {OUTLINE_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
     rows, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
     changes = [change for row, _ in rows for change in _add_stored(db, row)]
     db.execute("UPDATE search_state SET below = ?", (rows[-1][0] if rows else 0,))
@@ -218,7 +218,7 @@ def _add_stored(db: sqlite3.Connection, message_row: int) -> Iterable[IndexChang
     query = "SELECT tenant, session FROM messages JOIN sessions ON sessions.id = session WHERE messages.id = ?"
     tenant, session = db.execute(query, (message_row,)).fetchone()
     try:
-        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=PART_OUTLINE)
+        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=OUTLINE)
     except ValueError:
         return ()
     return add_message(db, tenant, session, message_row, message)

@@ -19,6 +19,7 @@ from turnwire.ports.commit import (
     NoteFirstWords,
     OrderQueue,
     PublishSession,
+    PutDraft,
     PutFile,
     PutMessage,
     PutPermission,
@@ -47,8 +48,8 @@ from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.index import IndexChange, change_index
 from turnwire.storage.sqlite.writing.archived import mark_archived
-from turnwire.storage.sqlite.writing.events import append_events
-from turnwire.storage.sqlite.writing.messages import put_file, put_message, remove_message
+from turnwire.storage.sqlite.writing.events import EventRow, insert_events, numbered_events
+from turnwire.storage.sqlite.writing.messages import add_draft, put_file, put_message, remove_message
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
 from turnwire.storage.sqlite.writing.turns import put_turn
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text, text
@@ -71,6 +72,8 @@ class CommitWriter:
         """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
         self.deltas: list[Delta] = []
         """What the commits have changed in the accounts. The writer empties it, and cuts it after a rollback."""
+        self.event_rows: list[EventRow] = []
+        """Their events, for `finish`. The writer empties it, and cuts it after a rollback."""
         self.index_changes: list[IndexChange] = []
         """What they change in the index of words, for `finish`. The writer empties it, and cuts it after a rollback."""
 
@@ -83,6 +86,8 @@ class CommitWriter:
             StaleVersion: the session's settings, or what a Require… names, were changed since they were read.
             sqlite3.Error: the database failed.
         """
+        if commit.state is not SessionState.LIVE or any(isinstance(one, RemoveSession) for one in commit.changes):
+            self.write_events(db)  # which may be read, or removed
         row = _session_row(db, commit)
         unit = Unit(
             db,
@@ -102,24 +107,31 @@ class CommitWriter:
                 self._carry_out(unit, change)
         if unit.is_branched:
             unit.alternatives = alternatives(db, row.id, unit.previous)
-        stored = append_events(unit, commit, self._codec, self.next_position, self._is_watched)
+        stored, rows = numbered_events(unit, commit, self._codec, self.next_position, self._is_watched)
         self.next_position += len(stored)
+        self.event_rows += rows
         head = before + len(stored)
         if unit.state is not SessionState.DELETING:
             if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
                 through = min(head - self._retained_events, row.pruned_through + MAX_PRUNED)
-                prune(db, row.id, commit.session_id, through)
-            (stored_bytes,) = db.execute(
-                "UPDATE sessions SET head_sequence = ?, updated_at_us = ?, stored_bytes = stored_bytes + ?"
-                " WHERE id = ? RETURNING stored_bytes",
-                (head, microseconds(_updated_at(commit)), unit.added_bytes, row.id),
-            ).fetchone()
+                self.write_events(db)
+                unit.added_bytes -= prune(db, row.id, commit.session_id, through)[1]
+            db.execute(
+                "UPDATE sessions SET head_sequence = ?, updated_at_us = ?, stored_bytes = ? WHERE id = ?",
+                (head, microseconds(_updated_at(commit)), stored_bytes := row.stored_bytes + unit.added_bytes, row.id),
+            )
         self._note_delta(unit, stored_bytes)
         known = {message: other for message, other in unit.previous.items() if other}
         return Committed(before, head, known, unit.rewound, unit.alternatives, unit.queue_revision), stored
 
+    def write_events(self, db: sqlite3.Connection) -> None:
+        """Writes the events of the commits so far, for what reads or removes some. Others are written at the end."""
+        insert_events(db, self.event_rows)
+        self.event_rows.clear()
+
     def finish(self, db: sqlite3.Connection) -> None:
-        """Writes the words of all messages of the transaction to the index. Called once before its end, last."""
+        """Writes the events of the transaction, and its words to the index. Called once before its end, last."""
+        self.write_events(db)
         change_index(db, self.index_changes)
         self.index_changes = []
 
@@ -139,8 +151,8 @@ class CommitWriter:
     def _carry_out(self, unit: Unit, change: Change) -> None:
         db = unit.db
         match change:
-            case PutMessage():
-                put_message(unit, change, self._codec)
+            case PutMessage() | PutDraft():
+                put_message(unit, change) if isinstance(change, PutMessage) else add_draft(unit, change)
             case HideMessages() | ShowMessages() | SelectPath():
                 self._change_path(unit, change)
             case PutTurn():
@@ -176,7 +188,7 @@ class CommitWriter:
         db.execute("UPDATE sessions SET branched_at = ? WHERE id = ?", (sequence, session))
         for message_id, turn_id in path.turns.items():
             [message] = read_messages(db, "messages.message_id = ?", (message_id,), "place")
-            put_message(unit, PutMessage(msgspec.structs.replace(message, turn_id=turn_id), ()), self._codec)
+            put_message(unit, PutMessage(msgspec.structs.replace(message, turn_id=turn_id)))
 
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
@@ -202,27 +214,35 @@ def _begun(db: sqlite3.Connection, commit: Commit, new: Change | None) -> Sessio
         raise SessionNotFound(commit.session_id)
     session, tenant, first_words = new.session, new.session.tenant, first_words_of(new.session)
     archived_at_us = microseconds(session.archived_at) if session.archived_at else 0
-    columns = "session_id, tenant, body, first_words, updated_at_us, archived, archived_at_us"
+    body = session_text(session)
+    columns = "session_id, tenant, body, first_words, updated_at_us, archived, archived_at_us, stored_bytes"
     cursor = db.execute(
-        f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             commit.session_id,
             tenant,
-            session_text(session),
+            body,
             first_words,
             microseconds(commit.at),
             archived_at_us > 0,
             archived_at_us,
+            len(body.encode()),
         ),
     )
     row_id = cursor.lastrowid or 0
     list_session(db, row_id, session, tenant)
-    new_row = SessionRow(row_id, tenant, 0, 0, 0, 0, archived_at_us, first_words=first_words, is_new=True)
+    new_row = SessionRow(
+        row_id, tenant, 0, 0, len(body.encode()), 0, archived_at_us, first_words=first_words, is_new=True
+    )
     if commit.state is SessionState.LIVE:
         return new_row
-    last = states.begin(db, row_id, tenant, commit.session_id)
-    pruned_through = max(last - 1, 0)
-    return new_row._replace(head_sequence=last, pruned_through=pruned_through, state=SessionState.IMPORTING)
+    last, kept_bytes = states.begin(db, row_id, tenant, commit.session_id)
+    return new_row._replace(
+        head_sequence=last,
+        pruned_through=max(last - 1, 0),
+        stored_bytes=new_row.stored_bytes + kept_bytes,
+        state=SessionState.IMPORTING,
+    )
 
 
 def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
@@ -273,27 +293,28 @@ _RECORD_REQUEST = (
 
 
 def _put_request(unit: Unit, change: PutPermission | PutQuestion) -> None:
+    """Writes a permission request or a question. Raises IdTaken: another session has one of its id."""
     db, session, tenant = unit.db, unit.session.id, unit.session.tenant
     if isinstance(change, PutPermission):
-        asked = change.permission
-        put = db.execute(
-            "INSERT INTO permissions (permission_id, session, tenant, open, body) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT (permission_id) DO UPDATE SET open = excluded.open, body = excluded.body"
-            " WHERE permissions.session = excluded.session",
-            (asked.permission_id, session, tenant, asked.answer is None, text(asked)),
-        )
-        if not put.rowcount:
-            raise IdTaken.of("permission", asked.permission_id)
-        return
-    question, hold = change.question, None if change.hold is None else text(change.hold)
-    put = db.execute(
-        "INSERT INTO questions (question_id, session, tenant, open, body, hold) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (question_id) DO UPDATE SET open = excluded.open, body = excluded.body, hold = excluded.hold"
-        " WHERE questions.session = excluded.session",
-        (question.question_id, session, tenant, question.answer is None, text(question), hold),
-    )
-    if not put.rowcount:
-        raise IdTaken.of("question", question.question_id)
+        kind, request_id, value = "permission", change.permission.permission_id, text(change.permission)
+        is_open, further = change.permission.answer is None, dict[str, str | None]()
+    else:
+        kind, request_id, value = "question", change.question.question_id, text(change.question)
+        is_open, hold = change.question.answer is None, None if change.hold is None else text(change.hold)
+        further = {"hold": hold}
+    columns: dict[str, object] = {"open": is_open, "body": value, **further}
+    find = f"SELECT id, session, length(CAST(body AS BLOB)) FROM {kind}s WHERE {kind}_id = ?"
+    row, owner, size = db.execute(find, (request_id,)).fetchone() or (None, session, 0)
+    if owner != session:
+        raise IdTaken.of(kind, request_id)
+    unit.added_bytes += len(value.encode()) - size
+    if row is None:
+        columns |= {f"{kind}_id": request_id, "session": session, "tenant": tenant}
+        names = ", ".join(columns)
+        db.execute(f"INSERT INTO {kind}s ({names}) VALUES ({', '.join('?' * len(columns))})", tuple(columns.values()))
+    else:
+        names = ", ".join(f"{name} = ?" for name in columns)
+        db.execute(f"UPDATE {kind}s SET {names} WHERE id = ?", (*columns.values(), row))
 
 
 def _change_session(unit: Unit, change: PutSession | NoteFirstWords) -> None:
@@ -306,13 +327,11 @@ def _change_session(unit: Unit, change: PutSession | NoteFirstWords) -> None:
 def _put_session(unit: Unit, value: Session) -> None:
     if value.revision == 1:  # inserted when the commit began
         return
-    db, session = unit.db, unit.session.id
-    before = "coalesce(json_extract(body, '$.revision'), 1)"
-    updated = db.execute(
-        f"UPDATE sessions SET body = ? WHERE id = ? AND {before} = ?",
-        (session_text(value), session, value.revision - 1),
-    )
-    if updated.rowcount == 0:
-        (revision,) = db.execute(f"SELECT {before} FROM sessions WHERE id = ?", (session,)).fetchone()
+    db, session, body = unit.db, unit.session.id, session_text(value)
+    find = "SELECT coalesce(json_extract(body, '$.revision'), 1), length(CAST(body AS BLOB)) FROM sessions WHERE id = ?"
+    revision, size = db.execute(find, (session,)).fetchone()
+    if revision != value.revision - 1:
         raise StaleVersion(f"the session has revision {revision}", {"currentRevision": str(revision)})
+    db.execute("UPDATE sessions SET body = ? WHERE id = ?", (body, session))
+    unit.added_bytes += len(body.encode()) - size
     list_session(db, session, begun(value, unit.first_words), unit.session.tenant)

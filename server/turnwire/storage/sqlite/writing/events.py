@@ -1,7 +1,8 @@
 """The events of a commit: their numbers and their frames."""
 
+import itertools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -24,14 +25,28 @@ from turnwire.domain.conversation.sessions import begun
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, NewEvent, PutMessage
 from turnwire.ports.store import StoredEvent, Watched
+from turnwire.storage.sqlite.log.facts import facts_of
 from turnwire.storage.sqlite.reading.rows import moment
 from turnwire.storage.sqlite.writing.archived import mark_told
 from turnwire.storage.sqlite.writing.queue import queue_changed
-from turnwire.storage.sqlite.writing.unit import Unit
+from turnwire.storage.sqlite.writing.unit import Unit, microseconds
+
+EventRow = tuple[int, str, int, int, str, str, str, bytes, str]
+"""The columns of an event, in the order of `_COLUMNS`."""
+
+_COLUMNS = "position, session_id, sequence, at_us, turn_id, kind, message_id, facts, tenant"
+
+_INSERTS = {
+    size: f"INSERT INTO events ({_COLUMNS}) VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?, ?)'] * size)}"
+    for size in (64, 16, 4, 1)
+}
+"""By how many rows they insert: a few sizes, so that SQLite need not parse them again."""
 
 
-def append_events(unit: Unit, commit: Commit, codec: Codec, position: int, is_watched: Watched) -> list[StoredEvent]:
-    """Stores the events of a commit, after its changes.
+def numbered_events(
+    unit: Unit, commit: Commit, codec: Codec, position: int, is_watched: Watched
+) -> tuple[list[StoredEvent], list[EventRow]]:
+    """Returns the events of a commit, after its changes, and their rows for `insert_events`.
 
     Frames for watchers are made here, on the writer's thread, because an event may be of many megabytes; where nobody
     watches, none are made. Who begins to watch now gets what is published next encoded by the feed.
@@ -44,8 +59,8 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int, is_wa
         is_watched: Says whether frames are needed.
     """
     watched = bool(commit.events) and is_watched(unit.session.tenant, commit.session_id)
-    stored = []
-    rows = []
+    stored, rows = list[StoredEvent](), list[EventRow]()
+    at_us = microseconds(commit.at)
     for number, new in enumerate((*_told(unit, commit), *mark_told(unit, commit))):
         sequence = unit.session.head_sequence + 1 + number
         event = Event(
@@ -58,14 +73,19 @@ def append_events(unit: Unit, commit: Commit, codec: Codec, position: int, is_wa
         )
         frame = codec.encode_event(event) if watched else None
         stored.append(StoredEvent(event, frame, unit.session.tenant))
-        kind = type(new.kind).__name__
-        short = codec.shorten_event(event)
-        rows.append((event.position, commit.session_id, sequence, kind, short, unit.session.tenant))
-    if rows:
-        columns = "position, session_id, sequence, kind, frame, tenant"
-        unit.db.executemany(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
-        unit.added_bytes += sum(len(row[4]) for row in rows)
-    return stored
+        kept = facts_of(event.kind)  # type: ignore[arg-type]  # a durable one
+        unit.added_bytes += len(kept.facts)
+        rows.append((event.position, commit.session_id, sequence, at_us, new.turn_id, *kept, unit.session.tenant))
+    return stored, rows
+
+
+def insert_events(db: sqlite3.Connection, rows: Sequence[EventRow]) -> None:
+    """Writes events. Many in one statement: for each row of its own the thread would wait for the interpreter."""
+    at = 0
+    for size, statement in _INSERTS.items():
+        while len(rows) - at >= size:
+            db.execute(statement, tuple(itertools.chain.from_iterable(rows[at : at + size])))
+            at += size
 
 
 def _told(unit: Unit, commit: Commit) -> Iterator[NewEvent]:

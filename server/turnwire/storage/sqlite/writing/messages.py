@@ -1,80 +1,115 @@
-"""Messages, their parts and the files that these refer to."""
+"""Messages, their drafts, and the files that they refer to."""
 
 import sqlite3
 from collections.abc import Iterable
-from typing import Any
+from typing import NamedTuple
 
-import msgspec
-
-from turnwire.domain.conversation.messages import Branch, File, Message, MessageStatus, Part, ToolUse
-from turnwire.domain.conversation.texts import texts_of, without_texts
+from turnwire.domain.conversation.messages import Branch, Message, MessageStatus
 from turnwire.domain.errors import IdTaken, StorageError
-from turnwire.ports.codec import Codec, ShownPart
-from turnwire.ports.commit import PutFile, PutMessage
+from turnwire.ports.commit import PutDraft, PutFile, PutMessage
 from turnwire.storage.sqlite.hiding.changes import leave_place
 from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
 from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
-from turnwire.storage.sqlite.open_calls.filing import IS_FILED, file_call
-from turnwire.storage.sqlite.part_rows import grown_row, part_row
+from turnwire.storage.sqlite.message_rows import STORED_BYTES, message_row, put_draft
+from turnwire.storage.sqlite.open_calls.filing import file_calls
 from turnwire.storage.sqlite.searching.index import add_message, take_out
-from turnwire.storage.sqlite.writing.unit import Unit, text
-
-WHOLE_TEXT_BYTES = 4096
-"""A text that grows to no more than this is written whole at each save."""
+from turnwire.storage.sqlite.writing.unit import Unit
 
 
-def put_message(unit: Unit, change: PutMessage, codec: Codec) -> None:
-    """Writes a message with the parts that the change names, indexes it, and notes the message before it.
+class _Stored(NamedTuple):
+    """A message as it is stored."""
+
+    row: int
+    session: int
+    queued: int
+    previous: str
+    size_bytes: int
+    has_drafts: int
+    has_files: int
+    is_indexed: int
+
+
+def put_message(unit: Unit, change: PutMessage) -> None:
+    """Writes a message, indexes it, and notes the message before it.
+
+    It is looked up first: what a new one has is not looked for, and what it counts is known.
 
     Raises:
         IdTaken: the id is that of a message of another session.
         StorageError: a file is not stored.
     """
-    message, session = change.message, unit.session
-    growth = {one.part_index: one.offset for one in change.growth}
-    form = codec.display_form(message, growth)
-    is_new = not _take_message_out(unit, message.message_id, message)
-    if change.at_end:
-        leave_place(unit.db, session.id, message.message_id)
-    values = {
-        "message_id": message.message_id,
-        "session": session.id,
-        "queued": message.status is MessageStatus.QUEUED,
-        "turn_id": message.turn_id,
-        "at_end": change.at_end,
-        "never_hidden": NEVER_HIDDEN,
-        "body": text(msgspec.structs.replace(message, parts=(), **_ASSIGNED)),
-        "display": form.head,
-        "display_bytes": form.size_bytes,
-    }
-    if unit.is_branched:
-        keep_turn(unit.db, session.id, message.message_id, message.turn_id)
-    row = unit.db.execute(_PUT_MESSAGE, values).fetchone()
-    if row is None:
+    db, message, session = unit.db, change.message, unit.session
+    found = db.execute(_FIND, (message.message_id,)).fetchone()
+    stored = None if found is None else _Stored(*found)
+    if stored is not None and stored.session != session.id:
         raise IdTaken.of("message", message.message_id)
-    for index in change.part_indexes:
-        part, shown = message.parts[index], form.parts[index]
-        if index in growth:
-            _grow_part(unit, row[0], part, shown, growth[index])
-        else:
-            _put_part(unit, row[0], part, shown)
+    if change.at_end:
+        leave_place(db, session.id, message.message_id)
+    if unit.is_branched:
+        keep_turn(db, session.id, message.message_id, message.turn_id)
+    is_indexed = stored is not None and bool(stored.is_indexed)
+    if stored is not None and is_indexed:  # before it is written: the index has to be told what it had
+        unit.index_changes += take_out(db, session.tenant, session.id, (stored.row,), message)
+    row, previous = _write(unit, change, stored)
+    _put_references(unit, row, message, stored)
     if change.is_hidden:
-        hide = "UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?"
-        unit.db.execute(hide, (HIDDEN_FOR_EVER, row[0]))
+        db.execute("UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?", (HIDDEN_FOR_EVER, row))
     if change.branch is not None:
-        _put_off_path(unit, row[0], change.branch)
+        _put_off_path(unit, row, change.branch)
     elif unit.is_branched:
-        carry_branches(unit.db, session.id, message.message_id)
-    unit.index_changes += add_message(unit.db, session.tenant, session.id, row[0], message, is_new=is_new)
-    unit.previous[message.message_id] = str(row[1])
+        carry_branches(db, session.id, message.message_id)
+    unit.index_changes += add_message(db, session.tenant, session.id, row, message, is_new=not is_indexed)
+    unit.previous[message.message_id] = previous
 
 
-def _take_message_out(unit: Unit, message_id: str, changed: Message | None = None) -> bool:
-    """Takes a message out of the index, or what changes of it. Returns whether the session has the message."""
-    query = "SELECT id FROM messages WHERE message_id = ? AND session = ?"
-    rows = [row for (row,) in unit.db.execute(query, (message_id, unit.session.id))]
-    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.id, rows, changed)
-    return bool(rows)
+def _write(unit: Unit, change: PutMessage, stored: _Stored | None) -> tuple[int, str]:
+    """Writes the row of a message. Returns it, and the id of the message before it.
+
+    For a statement that returns something SQLite copies each page that it changes, so what is needed is read first.
+    """
+    db, message, session = unit.db, change.message, unit.session
+    columns, queued = message_row(message), message.status is MessageStatus.QUEUED
+    unit.added_bytes += columns.size_bytes - (stored.size_bytes if stored is not None else 0)
+    if stored is not None and not change.at_end and queued == stored.queued:
+        db.execute(_UPDATE, (message.turn_id, *columns, stored.row))
+        return stored.row, stored.previous
+    wanted = {"session": session.id, "queued": queued, "message_id": message.message_id}
+    place, previous = db.execute(_END, wanted).fetchone()
+    if stored is not None:
+        db.execute(_MOVE, (queued, place, previous, message.turn_id, *columns, stored.row))
+        return stored.row, str(previous)
+    new = (message.message_id, session.id, queued, place, NEVER_HIDDEN, message.turn_id, previous, *columns)
+    return db.execute(_INSERT, new).lastrowid or 0, str(previous)
+
+
+def _put_references(unit: Unit, row: int, message: Message, stored: _Stored | None) -> None:
+    """Keeps what is found by the message in step with it: its calls, its files, and no drafts."""
+    db, calls = unit.db, message.tool_calls()
+    if calls:
+        values = [(part.part_id, row, call.call_id) for part, call in calls]
+        (known,) = db.execute("SELECT count(*) FROM tool_calls WHERE message = ?", (row,)).fetchone()
+        if known != len(calls):  # a message gets its calls once, and is put again for each of their results
+            db.execute("DELETE FROM tool_calls WHERE message = ?", (row,))
+            db.executemany("INSERT INTO tool_calls (tool_call_id, message, call_id) VALUES (?, ?, ?)", values)
+        file_calls(unit, row, calls)
+    if stored is not None and stored.has_drafts:
+        db.execute("DELETE FROM drafts WHERE message = ?", (row,))
+    hashes = {file.sha256 for file in message.files()}
+    hashes |= {file.sha256 for _, call in calls for file in call.stored_files()}
+    before = set(files_of(db, "message = ?", row)) if stored is not None and stored.has_files else set()
+    files = {_file_row(unit, sha256) for sha256 in hashes}
+    if files == before:
+        return
+    db.executemany("DELETE FROM message_files WHERE message = ? AND file = ?", [(row, one) for one in before - files])
+    db.executemany("INSERT INTO message_files (message, file) VALUES (?, ?)", [(row, one) for one in files - before])
+    unit.file_bytes -= remove_unused(db, before - files)
+
+
+def add_draft(unit: Unit, change: PutDraft) -> None:
+    """Adds a draft to a message. Raises StorageError when the session has no such message."""
+    message_id = change.draft.message.message_id
+    if not put_draft(unit.db, message_id, unit.session.id, change.draft):
+        raise StorageError(f"message {message_id} is not stored", {"id": message_id})
 
 
 def _put_off_path(unit: Unit, row: int, branch: Branch) -> None:
@@ -89,10 +124,14 @@ def _put_off_path(unit: Unit, row: int, branch: Branch) -> None:
 
 def remove_message(unit: Unit, message_id: str) -> None:
     """Removes a message of the session, and the files that no other message uses."""
-    where = "messages.message_id = ? AND messages.session = ?"
-    files = files_of(unit.db, where, message_id, unit.session.id)
-    _take_message_out(unit, message_id)
-    unit.db.execute(f"DELETE FROM messages WHERE {where}", (message_id, unit.session.id))
+    found = unit.db.execute(_FIND, (message_id,)).fetchone()
+    if found is None or _Stored(*found).session != unit.session.id:
+        return
+    stored = _Stored(*found)
+    files = files_of(unit.db, "message = ?", stored.row)
+    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.id, (stored.row,))
+    unit.db.execute("DELETE FROM messages WHERE id = ?", (stored.row,))
+    unit.added_bytes -= stored.size_bytes
     unit.file_bytes -= remove_unused(unit.db, files)
 
 
@@ -103,64 +142,6 @@ def put_file(unit: Unit, change: PutFile) -> None:
         (unit.session.tenant, change.sha256, change.content),
     ).rowcount
     unit.file_bytes += added * len(change.content)
-
-
-def _put_part(unit: Unit, message_row: int, part: Part, shown: ShownPart) -> None:
-    stored = part_row(part, shown)
-    if isinstance(part.content, ToolUse):
-        _put_tool_call(unit, (message_row, part.index, *stored, None, part.part_id), part.part_id, part.content)
-        return
-    file = _file_row(unit, part.content.sha256) if isinstance(part.content, File) else None
-    unit.db.execute(_PUT_PART, (message_row, part.index, *stored, file, None))
-
-
-def _grow_part(unit: Unit, message_row: int, part: Part, shown: ShownPart, offset: int) -> None:
-    """Writes what is new of a part, which is all of it when nothing comes before.
-
-    A short text stays in one piece: that is one statement, and costs no more than rewriting its page.
-
-    Raises:
-        StorageError: the store has another length of what comes before.
-    """
-    new, place = (texts_of(part).text or "").encode(), (message_row, part.index)
-    is_short = offset + len(new) <= WHOLE_TEXT_BYTES
-    if offset == 0:
-        _put_part(unit, message_row, part if is_short else without_texts(part), shown)
-    if is_short:
-        if offset and not unit.db.execute(_LENGTHEN, (*grown_row(part, shown), new, *place, offset)).rowcount:
-            raise _misfit(part, offset)
-        return
-    row, stored, grown = unit.db.execute(_GROWN, place).fetchone() or (0, None, 0)
-    if stored != offset:
-        raise _misfit(part, offset)
-    unit.db.execute(_GROW, (*grown_row(part, shown), len(new), row))
-    if new:
-        unit.db.execute("INSERT INTO part_growth (part, at, text) VALUES (?, ?, ?)", (row, grown, new))
-
-
-def _misfit(part: Part, offset: int) -> StorageError:
-    return StorageError(f"not {offset} bytes of part {part.part_id} are stored", {"id": part.part_id})
-
-
-def _put_tool_call(unit: Unit, values: tuple[object, ...], part_id: str, call: ToolUse) -> None:
-    """Writes a tool call and the files of its result.
-
-    Only a call that has or had files, or that opens or closes for clients, needs more statements.
-    """
-    db = unit.db
-    query = f"{_PUT_PART} RETURNING id, EXISTS (SELECT 1 FROM part_files WHERE part = parts.id), {IS_FILED}"
-    row, had_files, is_filed = db.execute(query, values).fetchone()
-    file_call(unit, row, part_id, call, is_filed=bool(is_filed))
-    hashes = {file.sha256 for file in call.stored_files()}
-    files = {_file_row(unit, sha256) for sha256 in hashes}
-    before: set[int] = set()
-    if had_files:
-        before = {file for (file,) in db.execute("SELECT file FROM part_files WHERE part = ?", (row,))}
-    if files == before:
-        return
-    db.execute("DELETE FROM part_files WHERE part = ?", (row,))
-    db.executemany("INSERT INTO part_files (part, file) VALUES (?, ?)", [(row, file) for file in sorted(files)])
-    unit.file_bytes -= remove_unused(db, before - files)
 
 
 def remove_unused(db: sqlite3.Connection, files: Iterable[int]) -> int:
@@ -179,63 +160,42 @@ def _file_row(unit: Unit, sha256: str) -> int:
 
 
 def files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[int]:
-    """Returns the rows of the files that some messages use, in their parts and in the results of their tool calls."""
-    used = "JOIN messages ON messages.id = parts.message WHERE"
-    rows = db.execute(
-        f"SELECT file FROM parts {used} file IS NOT NULL AND {where}"
-        f" UNION SELECT part_files.file FROM part_files JOIN parts ON parts.id = part_files.part {used} {where}",
-        (*parameters, *parameters),
-    )
-    return [file for (file,) in rows]
+    """Returns the rows of the files that some messages use. `where` is SQL about `message_files`."""
+    return [file for (file,) in db.execute(f"SELECT DISTINCT file FROM message_files WHERE {where}", parameters)]
 
-
-_ASSIGNED: dict[str, Any] = {"previous_message_id": "", "alternative_count": 0, "alternative_index": 0}
-"""What is not stored in a message's body: columns say it."""
 
 _REMOVE_UNUSED = (
-    "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM parts WHERE file = ?1)"
-    " AND NOT EXISTS (SELECT 1 FROM part_files WHERE file = ?1)"
+    "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM message_files WHERE file = ?1)"
     " AND NOT EXISTS (SELECT 1 FROM imported_files WHERE file = ?1) RETURNING length(content)"
 )
+"""Removes a file that nothing uses. Returns its bytes."""
 
-_PUT_PART = (
-    "INSERT INTO parts (message, part_index, body, text, output, shown, shown_between, file, tool_call_id)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (message, part_index) DO UPDATE SET body = excluded.body,"
-    " text = excluded.text, output = excluded.output, shown = excluded.shown,"
-    " shown_between = excluded.shown_between, file = excluded.file"
+_FIND = (
+    f"SELECT id, session, queued, previous, {STORED_BYTES}, EXISTS (SELECT 1 FROM drafts WHERE message = messages.id),"
+    " EXISTS (SELECT 1 FROM message_files WHERE message = messages.id),"
+    " EXISTS (SELECT 1 FROM search_entries WHERE message = messages.id) FROM messages WHERE message_id = ?"
 )
+"""One statement: each gives up the interpreter, which the event loop wants too."""
 
-_GROWN = "SELECT id, length(text) + grown, grown FROM parts WHERE message = ? AND part_index = ? AND output IS NULL"
-
-_LENGTHEN = (
-    "UPDATE parts SET body = ?, shown = ?, shown_between = ?, text = CAST(coalesce(text, x'') || ? AS BLOB)"
-    " WHERE message = ? AND part_index = ? AND grown = 0 AND length(text) = ? AND output IS NULL"
-)
-
-_GROW = "UPDATE parts SET body = ?, shown = ?, shown_between = ?, grown = grown + ? WHERE id = ?"
-
-_PUT_MESSAGE = """
-INSERT INTO messages (message_id, session, queued, place, turn_id, body, display, display_bytes, previous,
-                      hidden_at)
-VALUES (:message_id, :session, :queued,
-        1 + max(
-            (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
-            (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 1 AND queued = :queued)
-        ),
-        :turn_id, :body, :display, :display_bytes,
-        CASE WHEN :queued THEN '' ELSE coalesce(
-            (SELECT message_id FROM messages
-             WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
-             ORDER BY place DESC LIMIT 1), ''
-        ) END, :never_hidden)
-ON CONFLICT (message_id) DO UPDATE SET
-    queued = excluded.queued,
-    place = CASE WHEN queued = excluded.queued AND NOT :at_end THEN place ELSE excluded.place END,
-    previous = CASE WHEN queued = excluded.queued AND NOT :at_end THEN previous ELSE excluded.previous END,
-    turn_id = excluded.turn_id,
-    body = excluded.body,
-    display = excluded.display,
-    display_bytes = excluded.display_bytes
-WHERE messages.session = excluded.session
-RETURNING id, previous
+_END = """
+SELECT 1 + max(
+    (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
+    (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 1 AND queued = :queued)
+), CASE WHEN :queued THEN '' ELSE coalesce(
+    (SELECT message_id FROM messages
+     WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
+     ORDER BY place DESC LIMIT 1), ''
+) END
 """
+"""The place behind all others, and the message before it."""
+
+_INSERT = (
+    "INSERT INTO messages (message_id, session, queued, place, hidden_at, turn_id, previous, body, parts,"
+    " provider_states, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, random())"
+)
+
+_CHANGES = "turn_id = ?, body = ?, parts = ?, provider_states = ?, version = random() WHERE id = ?"
+
+_UPDATE = f"UPDATE messages SET {_CHANGES}"
+
+_MOVE = f"UPDATE messages SET queued = ?, place = ?, previous = ?, {_CHANGES}"

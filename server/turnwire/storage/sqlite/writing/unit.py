@@ -45,7 +45,7 @@ class Unit:
     index_changes: list[tuple[int, bool, str]] = field(default_factory=list)
     """What the transaction has to change in the index of words before its end; see `searching.index.change_index`."""
     added_bytes: int = 0
-    """What the turns and events that were written add to `sessions.stored_bytes`. Triggers count the rest."""
+    """What the changes add to `sessions.stored_bytes`."""
     turn_starts: dict[str, int] = field(default_factory=dict)
     """The sequence at which each turn that was written has started, by its id; 0 while it has not."""
     file_bytes: int = 0

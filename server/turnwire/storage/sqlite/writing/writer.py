@@ -37,8 +37,9 @@ MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""
 
 MAX_BATCH_BYTES = 16 * 2**20
-"""Of a transaction: frames of events and words for the index, which it holds until its end, `PART_BYTES` for each part,
-and what `Other.size_bytes` tells. The commit that passes it is the last one; hundreds of answers may end together."""
+"""Of a transaction: frames of events and words for the index, which it holds until its end, `PART_BYTES` for each part
+of its messages, and what `Other.size_bytes` tells. The commit that passes it is the last one; hundreds of answers may
+end together."""
 
 BATCH_SECONDS = 0.1
 """Of work in a transaction, before the wait for the disk. The commit that passes it is the last one; those that come
@@ -321,7 +322,7 @@ class GroupWriter:
 
     def _try(self, db: sqlite3.Connection, units: list[Unit], apply: Apply) -> _Written:
         first_position = self._changes.next_position
-        self._changes.deltas, self._changes.index_changes = [], []
+        self._changes.deltas, self._changes.index_changes, self._changes.event_rows = [], [], []
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         held_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
@@ -358,9 +359,11 @@ class GroupWriter:
     def _apply(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
         if isinstance(unit, Commit):
             return self._changes.apply(db, unit)
+        self._changes.write_events(db)
         return unit.apply(db, self._changes.deltas), []
 
     def _apply_alone(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
+        self._changes.write_events(db)  # what is written here goes with the unit
         position, deltas = self._changes.next_position, len(self._changes.deltas)
         words = len(self._changes.index_changes)
         db.execute("SAVEPOINT unit")
@@ -372,6 +375,7 @@ class GroupWriter:
             self._changes.next_position = position
             del self._changes.deltas[deltas:]
             del self._changes.index_changes[words:]
+            self._changes.event_rows.clear()
             db.execute("ROLLBACK TO unit")
             db.execute("RELEASE unit")
             return translate(error) if isinstance(error, FAILURES) else error, []
@@ -395,7 +399,7 @@ def _written_bytes(unit: Unit) -> int:
     """Returns about what a unit writes, besides its events and its words."""
     if isinstance(unit, Other):
         return unit.size_bytes
-    return PART_BYTES * sum(len(one.part_indexes) for one in unit.changes if isinstance(one, PutMessage))
+    return PART_BYTES * sum(len(one.message.parts) for one in unit.changes if isinstance(one, PutMessage))
 
 
 def _reuse_log(db: sqlite3.Connection) -> None:

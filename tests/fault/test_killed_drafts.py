@@ -18,10 +18,11 @@ from tests.support.oracles.fold import SessionFold
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
-from turnwire.storage.sqlite.writing.messages import WHOLE_TEXT_BYTES
 
 KILLS = int(os.environ.get("TURNWIRE_KILLS", "2"))
 """How often the server is killed; set it to 50 or more for a long run."""
+
+LONG_CHARACTERS = 12_000
 
 PROMISED_SECONDS = 0.3
 """Text that a watcher has held for so long survives a kill."""
@@ -35,7 +36,7 @@ class _Reader:
         self._session_id = session_id
         self._fold = SessionFold(session_id)
         self.is_long = asyncio.Event()
-        """Set when the text is longer than what is written whole."""
+        """Set when the text is long."""
         self.held: list[tuple[float, str]] = []
 
     async def run(self) -> None:
@@ -45,7 +46,7 @@ class _Reader:
                 while await watch.batch():
                     text = words_of(self._fold.listed()[-1])
                     self.held.append((time.monotonic(), text))
-                    if len(text) > 3 * WHOLE_TEXT_BYTES:
+                    if len(text) > LONG_CHARACTERS:
                         self.is_long.set()
                     watch.events.clear()
         except grpc.aio.AioRpcError as error:
@@ -72,7 +73,7 @@ async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: in
         killed_at = time.monotonic()
         await server.kill()
         await asyncio.gather(reading, measuring)
-    assert _count(database, "SELECT count(*) FROM part_growth") > 0
+    assert _count(database, "SELECT count(*) FROM drafts") > 0
     assert_sound(database)
     async with server_process(tmp_path) as server, connect(server.address) as client:
         await turn_ended(client, accepted)
@@ -82,5 +83,5 @@ async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: in
         assert words_of(answer).startswith(promised[-1] if promised else "")
         assert reader.held[-1][1].startswith(words_of(answer)[: len(reader.held[-1][1])])
         assert await server.terminate() == 0
-    assert _count(database, "SELECT count(*) FROM part_growth") == 0
+    assert _count(database, "SELECT count(*) FROM drafts") == 0
     assert_sound(database)

@@ -380,7 +380,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "_MAX_DELAYS": FORGOTTEN,
             "LOG_INTERVAL_SECONDS": "no line in the log",
         },
-        "core.spans.content": {"MAX_TEXT_CHARS": CUT, "MAX_ATTRIBUTE_BYTES": LEFT_OUT},
+        "core.spans": {"MAX_TEXT_CHARS": CUT, "MAX_ATTRIBUTE_BYTES": LEFT_OUT},
     },
     "Memory": {
         "core.keeping": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": DROPPED},

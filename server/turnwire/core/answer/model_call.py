@@ -13,7 +13,7 @@ from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.preparing import prepare_request
 from turnwire.core.answer.retries import delay_before_retry, may_fall_back, note_long_wait
 from turnwire.core.environment import Environment
-from turnwire.core.spans.chat import ChatSpan
+from turnwire.core.spans import chat_span, note_answer, note_provider
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
@@ -22,6 +22,7 @@ from turnwire.domain.fair_semaphore import Lease
 from turnwire.ports.commit import Committed
 from turnwire.ports.provider import PreparedRequest, Provider, ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
+from turnwire.ports.telemetry.tracing import Span
 
 
 class ModelCall:
@@ -137,26 +138,29 @@ class ModelCall:
         self._stream.begin_attempt(model)
         self._request = await self._request_to(model)
         self._started_at, self._first_output_at = asyncio.get_running_loop().time(), None
-        chat = ChatSpan(self._environment.tracer, self._request, model, self._stream.session_id)
-        with chat.span:
+        tracer = self._environment.tracer
+        with chat_span(tracer, self._request, model, self._stream.session_id) as span:
             try:
-                failure = await self._receive(model, announced, chat)
+                failure = await self._receive(model, announced, span)
             finally:
                 self._request = None
                 self._let_go()
-            if chat.span.is_recording:
-                chat.note_answer(self._stream.snapshot(), self._stream.finished, failure)
+            if span.is_recording:
+                answer, finished, first = self._stream.snapshot(), self._stream.finished, self._first_output_seconds
+                note_answer(span, tracer, answer, finished, failure=failure, first_output_seconds=first)
         return failure
 
-    async def _receive(
-        self, model: ModelRef, announced: asyncio.Future[Committed], chat: ChatSpan
-    ) -> ProviderError | None:
+    @property
+    def _first_output_seconds(self) -> float | None:
+        return None if self._first_output_at is None else self._first_output_at - self._started_at
+
+    async def _receive(self, model: ModelRef, announced: asyncio.Future[Committed], span: Span) -> ProviderError | None:
         watchers_know = False
         try:
             # A turn outlives its process, and the configuration may have changed since.
             self._environment.providers.check(model)
             provider = await self._environment.providers.get(model.provider_id)
-            chat.note_provider(provider)
+            note_provider(span, provider)
             self._stream.origin = provider.origin
             answer = provider.stream(await self._prepared(provider, model))
             self.was_asked = True
@@ -165,7 +169,6 @@ class ModelCall:
                     if not watchers_know:
                         await asyncio.shield(announced)  # raises when the message could not be stored
                         watchers_know = True
-                    chat.note_item()
                     self._stream.apply(item)
                     if self._first_output_at is None and self._stream.has_parts:
                         self._first_output_at = asyncio.get_running_loop().time()
@@ -193,7 +196,6 @@ class ModelCall:
         delay: timedelta | None = None,
         fallback: ModelRef | None = None,
     ) -> None:
-        first = self._first_output_at
         self._environment.observer.model_call_ended(
             ModelCallEnd(
                 turn=self._turn,
@@ -203,7 +205,7 @@ class ModelCall:
                 retry_delay=delay,
                 fallback=fallback,
                 seconds=asyncio.get_running_loop().time() - self._started_at,
-                first_output_seconds=None if first is None else first - self._started_at,
+                first_output_seconds=self._first_output_seconds,
             )
         )
 

@@ -13,7 +13,7 @@ from turnwire.core.computing import compute
 from turnwire.core.context.transcript import chunks, enclose, shortened_to, transcript
 from turnwire.core.ending.closing import Totals, totals_of
 from turnwire.core.environment import Environment
-from turnwire.core.spans.chat import ChatSpan
+from turnwire.core.spans import chat_span, note_answer, note_provider
 from turnwire.core.token_estimate import estimate_tokens, text_tokens
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -30,6 +30,7 @@ from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderS
 from turnwire.domain.money import Estimate, Usage
 from turnwire.ports.provider import ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
+from turnwire.ports.telemetry.tracing import Span
 
 INSTRUCTION = """\
 You write summaries of conversations between a user and an assistant that may call tools. Your summary takes the place \
@@ -149,10 +150,9 @@ class Summariser:
         stream = MessageStream(answer, lambda _: None, environment.new_id, environment.settings.limits)
         stream.begin_attempt(model)
         started_at, self._was_asked = asyncio.get_running_loop().time(), False
-        chat = ChatSpan(environment.tracer, request, model, self._turn.session_id, is_summary=True)
         try:
-            with chat.span:
-                await self._receive(request, stream, chat)
+            with chat_span(environment.tracer, request, model, self._turn.session_id, is_summary=True) as span:
+                await self._receive(request, stream, span)
                 if stream.finished is None:
                     raise ProviderStreamCut("the stream of the summary ended without its end marker")
         except ProviderError as error:
@@ -178,20 +178,19 @@ class Summariser:
             raise ProviderStreamFailed(f"the model wrote no summary: {reason}")
         return text
 
-    async def _receive(self, request: ProviderRequest, stream: MessageStream, chat: ChatSpan) -> None:
+    async def _receive(self, request: ProviderRequest, stream: MessageStream, span: Span) -> None:
         provider = await self._environment.providers.get(self._model.provider_id)
-        chat.note_provider(provider)
+        note_provider(span, provider)
         stream.origin = provider.origin
         try:
             prepared = await compute(partial(provider.writer().prepare, request), request.messages)
             self._was_asked = True
             async with contextlib.aclosing(provider.stream(prepared)) as items:
                 async for item in items:
-                    chat.note_item()
                     stream.apply(item)
         finally:
-            if chat.span.is_recording:
-                chat.note_answer(stream.snapshot(), stream.finished, None)
+            if span.is_recording:
+                note_answer(span, self._environment.tracer, stream.snapshot(), stream.finished)
 
     def _report(self, started_at: float, failure: ProviderError | None) -> None:
         seconds = asyncio.get_running_loop().time() - started_at

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from turnwire.core.actor import Actor, Command, Decision, Done, Now
 from turnwire.core.environment import Environment
-from turnwire.core.spans.tools import ClientToolSpans
+from turnwire.core.spans import ClientToolSpans
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
 from turnwire.core.tools.open_calls import OpenCalls, shown_with_logs
 from turnwire.core.tools.permission_requests import AnswerPermission

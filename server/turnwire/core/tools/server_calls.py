@@ -13,7 +13,7 @@ from turnwire.core.actor import Actor, Decision, Done, Now
 from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import reference_to
-from turnwire.core.spans.tools import note_outcome, server_tool_span
+from turnwire.core.spans import note_outcome, server_tool_span
 from turnwire.core.tools.open_calls import OpenCalls, with_questions_ended
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.questions.asking import Questions

@@ -16,7 +16,7 @@ from turnwire.core.actor import Actor, Command, Done
 from turnwire.core.ending.closing import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.quotas.reservations import Reservation
-from turnwire.core.spans.turns import note_turn_end, turn_span
+from turnwire.core.spans import note_turn_end, turn_span
 from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.recovery import end_stored_turn
 from turnwire.core.turns.resuming import ResumePoint

@@ -12,7 +12,7 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.spans.turns import note_accepted
+from turnwire.core.spans import note_accepted
 from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted, AcceptMessage

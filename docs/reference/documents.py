@@ -7,6 +7,7 @@ from docs.reference.defaults import with_defaults
 from docs.reference.field_numbers import field_numbers
 from docs.reference.limits import limits
 from docs.reference.metrics import metrics
+from docs.reference.phases import phases
 from docs.reference.schemas import schemas
 
 DOCS = Path(__file__).parents[1]
@@ -23,6 +24,7 @@ def documents() -> dict[str, str]:
         "field-numbers.md": field_numbers(),
         "limits.md": limits(),
         "metrics.md": metrics(),
+        "phases.md": phases(),
         **schemas(),
         **filled_in,
     }

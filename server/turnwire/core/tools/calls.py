@@ -17,11 +17,19 @@ from turnwire.core.actor import Actor, Command, Decision, Done, Now
 from turnwire.core.environment import Environment
 from turnwire.core.spans import ClientToolSpans
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
-from turnwire.core.tools.open_calls import OpenCalls, shown_with_logs
+from turnwire.core.tools.open_calls import CallPhase, OpenCalls, shown_with_logs
 from turnwire.core.tools.permission_requests import AnswerPermission
-from turnwire.core.tools.questions.asking import EXPIRED, AnswerQuestion, Questions, answered
+from turnwire.core.tools.questions.asking import (
+    EXPIRED,
+    AnswerQuestion,
+    AskQuestions,
+    CloseQuestion,
+    Questions,
+    ResumeCall,
+    answered,
+)
 from turnwire.core.tools.results import CallResult
-from turnwire.core.tools.server_calls import ServerCalls
+from turnwire.core.tools.server_calls import EndCall, KeepLogs, ServerCalls, StartCall
 from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS
 from turnwire.domain.conversation.messages import Message, Part, ToolStatus
@@ -54,6 +62,43 @@ class PassTime(Struct, frozen=True):
             calls, more = _parts(answered(calls, expired, EXPIRED))
             work += more
         return Decision(calls, work)
+
+
+_P = CallPhase
+
+TRANSITIONS: dict[CallPhase, dict[type, frozenset[CallPhase]]] = {
+    _P.ASKING: {AnswerPermission: frozenset({_P.FREE, _P.DUE, _P.SETTLED})},
+    _P.FREE: {
+        ClaimCall: frozenset({_P.HELD}),
+        SubmitResult: frozenset({_P.SETTLED}),
+        PassTime: frozenset({_P.SETTLED, _P.FREE}),
+    },
+    _P.HELD: {
+        RenewLease: frozenset({_P.HELD}),
+        ReleaseLease: frozenset({_P.FREE}),
+        SubmitResult: frozenset({_P.SETTLED}),
+        PassTime: frozenset({_P.SETTLED}),
+    },
+    _P.DUE: {StartCall: frozenset({_P.RUNNING}), EndCall: frozenset({_P.SETTLED})},
+    _P.RUNNING: {
+        AskQuestions: frozenset({_P.RUNNING, _P.PAUSED}),
+        AnswerQuestion: frozenset({_P.RUNNING}),
+        CloseQuestion: frozenset({_P.RUNNING}),
+        KeepLogs: frozenset({_P.RUNNING}),
+        PassTime: frozenset({_P.RUNNING}),
+        EndCall: frozenset({_P.SETTLED}),
+    },
+    _P.PAUSED: {
+        AnswerQuestion: frozenset({_P.PAUSED}),
+        CloseQuestion: frozenset({_P.PAUSED}),
+        PassTime: frozenset({_P.PAUSED}),
+        ResumeCall: frozenset({_P.RUNNING}),
+        EndCall: frozenset({_P.SETTLED}),
+    },
+    _P.SETTLED: {},
+}
+"""What a command that changes a call makes of its phase. A call that is HELD becomes FREE when its lease ends, without
+a command; PassTime tells it. A test compares the table with what is decided, and docs/phases.md is made from it."""
 
 
 def _parts(decision: Decision[OpenCalls]) -> tuple[OpenCalls, Work]:

@@ -6,6 +6,7 @@ lets clients and tools change it, and sees that time passes.
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +17,7 @@ from turnwire.core.tools.questions.work import CANCELLED, ending_work
 from turnwire.core.tools.results import CallResult
 from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LEASE
-from turnwire.domain.conversation.messages import Lease, Message, Part, ToolUse
+from turnwire.domain.conversation.messages import Lease, Message, Part, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.errors import LeaseHeld, LeaseLost, ToolCallAlreadySettled, ToolCallNotReady
@@ -30,6 +31,25 @@ class CallTimes(Struct, frozen=True):
     """When the client was first allowed to answer it."""
     free_since: float
     """Since when nobody holds it, or when its lease ends."""
+
+
+class CallPhase(StrEnum):
+    """What a call waits for."""
+
+    ASKING = "Asking"
+    """A person is to allow it."""
+    FREE = "Free"
+    """A client may run it, and nobody holds it."""
+    HELD = "Held"
+    """A client holds it: its lease lasts."""
+    DUE = "Due"
+    """The server is to run it."""
+    RUNNING = "Running"
+    """The server's tool runs, or waits for the reply to a question."""
+    PAUSED = "Paused"
+    """The server's tool has ended its request with questions, and goes on when they are closed."""
+    SETTLED = "Settled"
+    """It has its result."""
 
 
 class AskedQuestion(Struct, frozen=True):
@@ -105,6 +125,19 @@ class OpenCalls(Struct, frozen=True):
         if not isinstance(call, ToolUse):
             raise TypeError(f"part {index} of {self.message.message_id} is not a tool call")
         return call
+
+    def phase(self, index: int, now: Now) -> CallPhase:
+        """Returns what the call in one part waits for."""
+        call = self.call(index)
+        if call.status.settled:
+            return CallPhase.SETTLED
+        if call.permission_id:
+            return CallPhase.ASKING
+        if call.name in self.client_tools:
+            return CallPhase.FREE if self.lease(index, now) is None else CallPhase.HELD
+        if call.status is not ToolStatus.RUNNING:
+            return CallPhase.DUE
+        return CallPhase.PAUSED if self.held_questions(index) else CallPhase.RUNNING
 
     @property
     def is_settled(self) -> bool:

@@ -524,6 +524,40 @@ class WhenIdle(Struct, frozen=True):
         return Decision(schedule, self.work)
 
 
+TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozenset[type]]] = {
+    Idle: {
+        AcceptMessage: frozenset({Running}),
+        WhenIdle: frozenset({Idle}),
+        ReturnMessage: frozenset({Idle}),
+    },
+    Running: {
+        AcceptMessage: frozenset({Running}),
+        AbortTurn: frozenset({Running}),
+        EditWaiting: frozenset({Running}),
+        MoveWaiting: frozenset({Running}),
+        RemoveWaiting: frozenset({Running}),
+        ReturnMessage: frozenset({Running}),
+        JoinTurn: frozenset({Running}),
+        EndTurn: frozenset({Between, Idle}),
+        GiveUpTurn: frozenset({Between}),
+    },
+    Between: {
+        AcceptMessage: frozenset({Between}),
+        AbortTurn: frozenset({Between}),
+        EditWaiting: frozenset({Between}),
+        MoveWaiting: frozenset({Between}),
+        RemoveWaiting: frozenset({Between}),
+        ReturnMessage: frozenset({Between}),
+        DropMessage: frozenset({Between}),
+        LeaveOut: frozenset({Between}),
+        BeginTurn: frozenset({Running}),
+        BecomeIdle: frozenset({Idle}),
+    },
+}
+"""Which commands change anything in each phase, and to which phases they lead. A test compares it with what is decided,
+and docs/phases.md is made from it."""
+
+
 def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = "") -> Work:
     """Returns the work that leads the path to the message that a turn answers again, or before it for an edited form.
 

@@ -1,6 +1,7 @@
 """What commands make of the turns of a session: pure decisions."""
 
 import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,6 +12,7 @@ from tests.support.fakes.turns import make_accept
 from turnwire.core.actor import Command, Decision, Now
 from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.schedule import (
+    TRANSITIONS,
     Aborting,
     AbortTurn,
     Accepted,
@@ -297,23 +299,51 @@ def test_what_waits_keeps_nothing_that_is_large() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_told_is_what_is(seed: int) -> None:
     """Whatever comes: the last queue that was told is the one that there is, and the status too."""
-    chance, schedule, queue, is_running = random.Random(seed), Schedule(), (), False
+    queue: tuple[QueueEntry, ...] = ()
+    is_running = False
+    for schedule, command, decision in _walk(seed):
+        changed = decision.state
+        if changed.waiting != schedule.waiting and not isinstance(command, LeaveOut):
+            assert decision.work.events, command
+        for kind in (event.kind for event in decision.work.events):
+            queue = kind.entries if isinstance(kind, QueueChanged) else queue
+            is_running = kind.running if isinstance(kind, SessionStatusChanged) else is_running
+        assert len({one.message_id for one in changed.waiting}) == len(changed.waiting)
+        if not isinstance(command, LeaveOut):
+            assert queue == changed.entries or isinstance(command, BeginTurn)
+        queue = changed.entries
+        assert is_running == (not isinstance(changed.phase, Idle))
+        assert not (changed.waiting and isinstance(changed.phase, Idle))
+
+
+def test_the_table_of_transitions_is_what_is_decided() -> None:
+    """Nothing else happens, and everything in it does."""
+    seen = {
+        (type(schedule.phase), type(command), type(decision.state.phase))
+        for seed in range(60)
+        for schedule, command, decision in _walk(seed)
+        if decision.work != Work() or decision.state != schedule
+    }
+    listed = {
+        (phase, command, after)
+        for phase, commands in TRANSITIONS.items()
+        for command, phases in commands.items()
+        for after in phases
+    }
+    assert seen == listed
+
+
+def _walk(seed: int) -> Iterator[tuple[Schedule, Command[Schedule], Decision[Schedule]]]:
+    """Yields what commands that come by chance make of a schedule, with the schedule before."""
+    chance, schedule = random.Random(seed), Schedule()
     for number in range(120):
         command = _any(chance, schedule, number)
         try:
             decision = command.decide(schedule, AT)
         except (MessageNotWaiting, TurnInProgress, TooManyTurns, Changed):
             continue
-        if decision.state.waiting != schedule.waiting and not isinstance(command, LeaveOut):
-            assert decision.work.events, command
+        yield schedule, command, decision
         schedule = decision.state
-        for kind in (event.kind for event in decision.work.events):
-            queue = kind.entries if isinstance(kind, QueueChanged) else queue
-            is_running = kind.running if isinstance(kind, SessionStatusChanged) else is_running
-        assert len({one.message_id for one in schedule.waiting}) == len(schedule.waiting)
-        assert queue == schedule.entries
-        assert is_running == (not isinstance(schedule.phase, Idle))
-        assert not (schedule.waiting and isinstance(schedule.phase, Idle))
 
 
 def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Schedule]:
@@ -321,9 +351,14 @@ def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Sche
     waits = [one.message_id for one in schedule.waiting] or ["msg_none"]
     match schedule.phase:
         case Between() if not chance.randrange(3):
-            return _beginning(schedule.waiting[0]) if schedule.waiting else BecomeIdle()
-        case Running(turn) if not chance.randrange(5):
-            return EndTurn(turn.turn_id, Work(), is_stopping=False)
+            if not schedule.waiting:
+                return BecomeIdle()
+            first = schedule.waiting[0]
+            return chance.choice([_beginning(first)] * 4 + [LeaveOut(first.message_id), DropMessage(first.message_id)])
+        case Running(turn) if not chance.randrange(4):
+            joining = tuple((one, one.turn, make_message(one.message_id)) for one in schedule.joining(turn.turn_id))
+            ends = EndTurn(turn.turn_id, Work(), is_stopping=False), GiveUpTurn(turn.turn_id)
+            return chance.choice([*ends, JoinTurn(turn.turn_id, joining)])
     chosen = chance.choice(waits)
     found = next((one for one in schedule.waiting if one.message_id == chosen), Waiting("msg_none", make_turn()))
     return chance.choice(
@@ -331,9 +366,10 @@ def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Sche
             make_accept(f"{chance.choice('qisr')}{number}", max_waiting=6),
             MoveWaiting(chosen, chance.choice([*waits, ""]), Work()),
             RemoveWaiting(found, None, Work()),
-            DropMessage(chosen),
+            ReturnMessage(found, make_message(chosen)),
             AbortTurn("", keeps_queue=bool(chance.randrange(2))),
             EditWaiting(found, found.turn, make_message(chosen), (), (), chance.choice([None, *BusyPolicy]), Work()),
+            WhenIdle(MARK),
         )
     )
 

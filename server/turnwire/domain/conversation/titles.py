@@ -34,7 +34,8 @@ def first_words(message: Message) -> str:
 def _line(texts: Iterable[str]) -> str:
     line = ""
     for text in texts:
-        line += " " + "".join(map(_kept, text.lstrip()[:_READ_CHARACTERS]))
+        read = text.lstrip()[:_READ_CHARACTERS]
+        line += " " + (read if read.isprintable() else "".join(map(_kept, read)))
         line = " ".join(line.split())
         if len(line) > MAX_FIRST_WORDS_CHARACTERS:
             break

@@ -187,7 +187,9 @@ class ImportRun:
                 if await self._store.is_taken(await asyncio.to_thread(identities.names, batch)):
                     raise IdTaken.of("session", session.session_id)
                 changes = await asyncio.to_thread(_changes_of, batch, identities, available)
-                words = words or next((one.first_words for one in changes if isinstance(one, NoteFirstWords)), "")
+                if not words and (noted := await asyncio.to_thread(_first_words, changes)):
+                    words = noted.first_words
+                    changes.append(noted)
                 await in_parts.put(changes)
                 self._show(reading)
                 if isinstance(batch[-1], SessionEnd):
@@ -234,6 +236,11 @@ def _changes_of(batch: list[Item], identities: Identities, available: set[str]) 
                 off_path = identities.branch(branch)
                 taken_back = hidden and off_path is None
                 changes.append(PutMessage(renamed, is_hidden=taken_back, branch=off_path))
-                if words := first_words(message):  # the store takes those that come first
-                    changes.append(NoteFirstWords(renamed.message_id, words))
     return changes
+
+
+def _first_words(changes: list[Change]) -> NoteFirstWords | None:
+    """Returns what notes the first words that messages have; None when none of them has any."""
+    messages = (one.message for one in changes if isinstance(one, PutMessage))
+    noted = (NoteFirstWords(message.message_id, first_words(message)) for message in messages)
+    return next((one for one in noted if one.first_words), None)

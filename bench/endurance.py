@@ -97,7 +97,8 @@ async def measure(folder: Path, quick: bool) -> None:
     async with many_streams(folder) as provider:
         bare = await _bare(folder, provider)
         toml = (
-            f'[limits]\nmax_running_turns = {TURNS + 10}\n[providers.local]\nkind = "openai_chat"\n'
+            f"[limits]\nmax_running_turns = {TURNS + 10}\nmax_streams_per_connection = 1000\n"
+            f'[providers.local]\nkind = "openai_chat"\n'
             f'base_url = "http://{provider.address}/v1"\n'
         )
         async with turnwire(folder, toml) as server, connect(server.address) as client:

@@ -31,7 +31,10 @@ async def measure(folder: Path, quick: bool) -> None:
     for name, same in (("all on one session", True), ("each on its own session", False)):
         fresh = folder / name.replace(" ", "_")
         fresh.mkdir()
-        async with turnwire(fresh) as server, connect(server.address) as client:
+        async with (
+            turnwire(fresh, "[limits]\nmax_streams_per_connection = 1000\n") as server,
+            connect(server.address) as client,
+        ):
             sessions = [await client.create_session() for _ in range(1 if same else watchers + 50)]
             turns = iter(sessions * (watchers + 50) if same else sessions)
             await _grown(server, lambda: client.watch(next(turns)), 50)  # noqa: B023 - used in this round only

@@ -143,10 +143,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_PIECE_REQUEST_BYTES": INVALID,
         },
         "api.request_values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
+        "api.admission.overload": {"REFUSE_AFTER_SECONDS": BUSY, "SMALL_METADATA_BYTES": "it does not count"},
         "api.admission.requests": {
             "RECEIVE_SECONDS": BUSY,
             "COUNTED_BYTES": "it has no part in the budget",
             "MAX_WAITING_REQUESTS_BYTES": BUSY,
+            "SHED_AT_ONCE": WAITS,
         },
         "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},
         "api.wire.requests.sessions": {"MAX_MASK_PATHS": INVALID},

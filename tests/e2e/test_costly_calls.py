@@ -36,7 +36,7 @@ from opencode.session.session_pb2 import (
 )
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, streamed, words_of
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.api.admission import requests, sending
+from turnwire.api.admission import overload, requests, sending
 from turnwire.api.admission.abuse import MAX_RESETS
 from turnwire.api.grpc.server import LOOKAHEAD_BYTES
 from turnwire.app import Server
@@ -201,8 +201,9 @@ async def test_metadata_of_all_calls_has_a_bound(tmp_path: Path) -> None:
         await client.sessions.ListSessions(ListSessionsRequest())
 
 
-async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path) -> None:
+async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs goes on and can be watched, read and aborted."""
+    monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         created = await client.sessions.CreateSession(CreateSessionRequest())
         session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id

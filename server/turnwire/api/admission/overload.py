@@ -1,9 +1,11 @@
 """The overload manager: how many calls there are, whatever listener they came by, and whether there is memory for more.
 
 Memory pressure is normal, high or critical (`telemetry/watches/memory_watch.py` measures it). High: what can be made
-again is dropped. Critical: what begins new work is refused, and requests that are not whole are ended.
+again is dropped. Critical: requests that are not whole are ended, and if that has not helped soon, what begins new work
+is refused.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,6 +19,9 @@ from turnwire.domain.networks import network_of_peer
 
 SMALL_METADATA_BYTES = 1024
 """Of one call: less is part of what any call takes. With a token it has some hundreds."""
+
+REFUSE_AFTER_SECONDS = 0.3
+"""How long memory is critical before new work is refused: by then the end of incomplete requests has helped, or not."""
 
 
 class InFlight(NamedTuple):
@@ -42,12 +47,13 @@ class Overload:
         self._metadata_bytes = 0
         self._critical_bytes: int | None = None
         """The bytes that the process may have, while memory is critical; else None."""
+        self._critical_since = 0.0
         self.caches = list[Callable[[], None]]()
         """What drops things that are kept in memory and can be made again."""
 
     @property
     def is_memory_critical(self) -> bool:
-        """Whether what begins new work is refused."""
+        """Whether requests that are not whole are ended, and soon what begins new work is refused."""
         return self._critical_bytes is not None
 
     def enter(self, metadata_bytes: int, *, begins_work: bool, connection: str) -> InFlight:
@@ -64,7 +70,9 @@ class Overload:
         """
         limits, network = self._limits, network_of_peer(connection)
         if begins_work and self._critical_bytes is not None:
-            raise _memory_short(self._critical_bytes)
+            lasted = asyncio.get_running_loop().time() - self._critical_since
+            if lasted >= REFUSE_AFTER_SECONDS:
+                raise _memory_short(self._critical_bytes)
         more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
         if more and self._metadata_bytes + more > limits.max_metadata_bytes:
             raise TooManyCalls.at("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
@@ -94,6 +102,8 @@ class Overload:
     def memory_critical(self, max_bytes: int | None) -> None:
         """Takes what the process may have, while memory is critical; None when it no longer is."""
         self._critical_bytes = max_bytes
+        if max_bytes is not None:
+            self._critical_since = asyncio.get_running_loop().time()
         self._shed()
 
     def _shed(self) -> None:

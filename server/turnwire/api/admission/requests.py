@@ -30,6 +30,10 @@ MEMORY_OF_BYTE = 1 + WIDEST_BYTES
 MAX_WAITING_REQUESTS_BYTES = 64 * 2**20
 """Of requests that are there and wait for their part; one flow has half of it at most. Further ones are refused."""
 
+SHED_AT_ONCE = 32
+"""Requests that are ended in one round of the event loop: the end of a call takes up to 0.5 ms, and there may be tens
+of thousands of them."""
+
 RETRY_AFTER = timedelta(seconds=1)
 """When whoever is refused because of too many calls, or too little memory, may try again."""
 
@@ -66,7 +70,9 @@ class Requests:
         self._memory = FairSemaphore(max_bytes)
         self._waiting = FairSemaphore(MAX_WAITING_REQUESTS_BYTES, tenant_limit=MAX_WAITING_REQUESTS_BYTES // 2)
         self._resets = resets
-        self._reading = set[_Reading]()
+        self._reading: dict[_Reading, None] = {}
+        """In order of arrival."""
+        self._shedding: asyncio.Task[None] | None = None
 
     @property
     def incomplete(self) -> int:
@@ -90,7 +96,7 @@ class Requests:
             MemoryShort: memory became critical before it was there.
         """
         reading = _Reading()
-        self._reading.add(reading)
+        self._reading[reading] = None
         try:
             async with reading.scope:
                 data = await receive()
@@ -102,17 +108,25 @@ class Requests:
                 raise
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
         finally:
-            self._reading.discard(reading)
+            del self._reading[reading]
         self._resets.forgive(connection)
         return data
 
     def shed_incomplete(self, error: DomainError) -> None:
-        """Ends all requests that are being read: nobody knows how much of them is in memory."""
-        now = asyncio.get_running_loop().time()
-        for reading in self._reading:
-            if not reading.scope.expired():
+        """Ends all requests that are being read, the oldest first: nobody knows how much of them is in memory.
+
+        Does nothing while it is at that already.
+        """
+        if self._reading and (self._shedding is None or self._shedding.done()):
+            self._shedding = asyncio.create_task(self._shed(error), name="shedding")
+
+    async def _shed(self, error: DomainError) -> None:
+        for number, reading in enumerate(tuple(self._reading)):
+            if reading in self._reading and not reading.scope.expired():
                 reading.error = error
-                reading.scope.reschedule(now)
+                reading.scope.reschedule(asyncio.get_running_loop().time())
+            if number % SHED_AT_ONCE == SHED_AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     @contextlib.asynccontextmanager
     async def memory(self, client: Client, size: int, *, only_reads: bool = False) -> AsyncIterator[Finish]:

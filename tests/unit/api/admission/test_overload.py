@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.fakes.identity import some_load
 from tests.support.fakes.loop import settled
+from turnwire.api.admission import overload
 from turnwire.api.rights import BEGINS_WORK, LEAST_ROLE
 from turnwire.domain.errors import MemoryShort, TooManyCalls
 
@@ -71,10 +72,14 @@ def test_only_much_metadata_counts() -> None:
     load.enter(4000, begins_work=False, connection="ipv4:192.0.2.1:1")
 
 
-async def test_new_work_waits_for_memory() -> None:
-    """All else goes on. The error tells the limit that was reached, which is less in a control group."""
+async def test_new_work_waits_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the end of incomplete requests has not helped; all else goes on. The error tells the limit that was
+    reached, which is less in a control group.
+    """
     load = some_load(max_memory_bytes=1000)
     load.memory_critical(450)
+    load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
+    monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     with pytest.raises(MemoryShort) as refused:
         load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
     assert refused.value.metadata == {"limit": "limits.max_memory_bytes", "limitValue": "450"}

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from turnwire.domain.conversation.messages import MessageType
+from turnwire.domain.conversation.messages import Content, MessageType
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.pages import MAX_PAGE_BYTES
+from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.hits import MAX_CANDIDATES, MAX_RANKED, Search, SearchHit, SearchOrder, SearchPage
 from turnwire.domain.searching.queries import Query, Term
 from turnwire.domain.searching.snippets import snippet
@@ -24,7 +25,7 @@ from turnwire.storage.sqlite.searching.index import (
     is_complete,
     microseconds,
     session_word,
-    stored_texts,
+    stored_contents,
     word_of,
 )
 
@@ -125,7 +126,7 @@ class _Finding:
         """Raises SessionNotFound: the tenant has no session of one of the ids."""
         self._db, self._tenant, self._search = db, tenant, search
         self._sessions = [session_row(db, tenant, session_id) for session_id in search.session_ids]
-        self._texts: tuple[int, dict[int, str]] = (0, {})  # of the message that was read last, by its row
+        self._read: tuple[int, dict[int, Content]] = (0, {})  # the message that was read last: its row and its parts
 
     def entries(self, after: list[int], size: int) -> list[int]:
         """Returns the entries from a place on, in order: one more than the page, or by rank all that are left.
@@ -205,9 +206,10 @@ class _Finding:
         """Returns the searched text of an entry; "" when it cannot be read any more."""
         if excerpt is not None:
             return excerpt
-        if self._texts[0] != message_row:
-            self._texts = message_row, stored_texts(self._db, message_row)
-        return self._texts[1].get(part_index, "")
+        if self._read[0] != message_row:
+            self._read = message_row, stored_contents(self._db, message_row)
+        content = self._read[1].get(part_index)
+        return "" if content is None else searched_text(content)
 
     def _best(self, found: Mapping[int, int]) -> list[int]:
         """Returns the best entries, at most MAX_RANKED, the best first and of equal ones the newest.

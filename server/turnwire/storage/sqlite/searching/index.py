@@ -16,12 +16,12 @@ from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
 
-from turnwire.domain.conversation.messages import Message, MessageStatus, Part
+from turnwire.domain.conversation.messages import Content, Message, MessageStatus, Part
 from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.sqlite.connection import transaction
-from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES
+from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES, parts_of
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
 
@@ -86,10 +86,10 @@ def take_out(
     """
     for row in message_rows:
         entries = db.execute("SELECT id, part_index, excerpt FROM search_entries WHERE message = ?", (row,)).fetchall()
-        texts = stored_texts(db, row) if entries else {}
+        contents = stored_contents(db, row) if entries else {}
         kept = {part.index: searched_text(part.content) for part in changed.parts} if entries and changed else {}
         for entry, index, excerpt in entries:
-            text = texts.get(index) if excerpt is None else excerpt
+            text = searched_text(contents[index]) if excerpt is None and index in contents else excerpt
             if text is not None and kept.get(index) == text:
                 continue
             db.execute("DELETE FROM search_entries WHERE id = ?", (entry,))
@@ -162,13 +162,13 @@ def _characters(part: Part) -> int:
     return sum(len(text or "") for text in texts_of(part))
 
 
-def stored_texts(db: sqlite3.Connection, message_row: int) -> dict[int, str]:
-    """Returns what of each part of a message is searched; nothing of a message that cannot be read."""
+def stored_contents(db: sqlite3.Connection, message_row: int) -> dict[int, Content]:
+    """Returns the contents of a message's parts by their index; of a message that cannot be read, nothing."""
+    (parts,) = db.execute("SELECT parts FROM messages WHERE id = ?", (message_row,)).fetchone()
     try:
-        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=OUTLINE)
-    except ValueError:  # `turnwire doctor` finds it
+        return {part.index: part.content for part in parts_of(parts)}
+    except ValueError:
         return {}
-    return {part.index: searched_text(part.content) for part in message.parts}
 
 
 def adopt_words(db: sqlite3.Connection) -> None:

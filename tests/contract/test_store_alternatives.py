@@ -24,7 +24,7 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.hiding.paths import select_path
+from turnwire.storage.sqlite.tree import select_path
 
 
 @pytest.fixture
@@ -110,15 +110,6 @@ async def test_calls_off_the_path_are_known(opened: OpenedStore) -> None:
     await opened.store.commit(selecting("msg_1", PathEnd.HERE))
     found = await opened.store.of(DEFAULT_TENANT).message_of_call("ses_1", "prt_call")
     assert found.parts == before.parts
-
-
-async def test_a_file_keeps_what_its_numbers_mean(opened: OpenedStore) -> None:
-    """Other versions of the server have written such files, and will read this one."""
-    await opened.store.commit(selecting("msg_1", PathEnd.HERE))
-    with closing(sqlite3.connect(opened.path, timeout=30)) as db:
-        numbers = dict(db.execute("SELECT message_id, hidden_at FROM messages"))
-    shown, off_path = 1 << 40, (1 << 41) + 1
-    assert numbers == {"msg_0": shown, "msg_1": shown, "msg_2": off_path, "msg_3": off_path, "msg_q": shown}
 
 
 async def test_a_path_costs_what_changes(tmp_path: Path) -> None:

@@ -143,17 +143,3 @@ async def test_hiding_costs_little_whatever_messages_hold(tmp_path: Path) -> Non
                 await opened.store.commit(commit)
                 assert opened.path.with_name(f"{opened.path.name}-wal").stat().st_size < 500_000
         assert len(await shown(opened)) == 10
-
-
-async def test_messages_that_an_older_version_hid_come_back(opened: OpenedStore) -> None:
-    """In the order of their sequences, which it stored as they are; what this version hid comes first."""
-    await opened.store.commit(hiding("msg_3"))
-    with closing(sqlite3.connect(opened.path, timeout=200)) as db:
-        db.execute("UPDATE messages SET hidden_at = hidden_at % (1 << 40)")
-        assert db.execute("SELECT max(hidden_at) FROM messages").fetchone() == (7,)
-        db.commit()
-    await opened.store.commit(hiding("msg_1"))
-    assert (await opened.store.commit(SHOWING)).rewound == Rewound(2, "msg_0")
-    assert (await opened.store.commit(SHOWING)).rewound == Rewound(1, "msg_2")
-    with pytest.raises(NothingToRestore):
-        await opened.store.commit(SHOWING)

@@ -23,7 +23,7 @@ def unless_long(
 ) -> T | None:
     """Returns what a query finds in a session's conversation; None, without reading it, when it is long."""
     row = session_row(db, tenant, session_id)
-    counted = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE session = ? AND hidden = 0 LIMIT ?)"
+    counted = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE session = ? AND on_path = 1 LIMIT ?)"
     (messages,) = db.execute(counted, (row, LONG_MESSAGES + 1)).fetchone()
     (stored,) = db.execute("SELECT stored_bytes FROM sessions WHERE id = ?", (row,)).fetchone()
     return None if messages > LONG_MESSAGES or stored > LONG_BYTES else query(db, tenant, session_id, *args)

@@ -92,9 +92,9 @@ CREATE TABLE messages (
     place            INTEGER NOT NULL,
     -- a random number, another one with each change: what was made of a message is found by row and version
     version          INTEGER NOT NULL,
-    -- 1: the message was taken back. hidden_at: the sequence of the event of that; see storage/sqlite/hiding/
-    hidden           INTEGER NOT NULL DEFAULT 0,
-    hidden_at        INTEGER NOT NULL,
+    -- 1: it is part of the conversation, or waits. taken_back: whether and when it was; see storage/sqlite/tree.py
+    on_path          INTEGER NOT NULL DEFAULT 1,
+    taken_back       INTEGER NOT NULL,
     turn_id          TEXT NOT NULL,
     -- the message before this one in its conversation; '' for the first one and for queued ones
     previous         TEXT NOT NULL,
@@ -107,10 +107,20 @@ CREATE TABLE messages (
     parts            BLOB NOT NULL,
     provider_states  BLOB
 ) STRICT;
-CREATE UNIQUE INDEX messages_in_order ON messages (session, hidden, queued, place);
+CREATE UNIQUE INDEX messages_in_order ON messages (session, on_path, queued, place);
 CREATE INDEX messages_by_turn ON messages (turn_id) WHERE turn_id <> '';
--- messages that are off the path; see storage/sqlite/hiding/paths.py. The number is OFF_THE_PATH there
-CREATE INDEX messages_off_path ON messages (session, previous, place) WHERE hidden_at >= 2199023255552;
+-- messages off the path that can be chosen; the number is NOT_TAKEN_BACK in storage/sqlite/tree.py
+CREATE INDEX messages_off_path ON messages (session, previous, place) WHERE on_path = 0 AND taken_back = 1099511627776;
+
+-- events that took messages back, the newest to be restored first. first: the first of these messages that was on the
+-- path; '' for none
+CREATE TABLE undos (
+    id        INTEGER PRIMARY KEY,
+    session   INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    sequence  INTEGER NOT NULL,
+    first     TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX undos_of_sessions ON undos (session, sequence);
 
 -- equal bytes of two tenants are two files, so that neither notices the other's
 CREATE TABLE files (

@@ -131,7 +131,7 @@ _CAME_EARLY = (
     "SELECT file, length(content) FROM imported_files JOIN files ON files.id = file WHERE session = ? ORDER BY file"
 )
 
-_TABLES = ("turns", "requests", "permissions", "questions")
+_TABLES = ("turns", "requests", "permissions", "questions", "undos")
 """Where a session has rows besides its messages and events."""
 
 _REMOVE_EVENTS = (

@@ -8,10 +8,10 @@ import msgspec
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import ToolCallNotFound
-from turnwire.storage.sqlite.hiding.marks import OFF_PATH
 from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
+from turnwire.storage.sqlite.tree import NOT_TAKEN_BACK
 
 MAX_CALLERS = 100
 """Messages that call something of one name: some APIs name the calls of each answer alike."""
@@ -36,7 +36,7 @@ def message_of_call(
     measured = f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE id IN ({_CALLING.format('= ?')})"
     (size,) = db.execute(measured, (part_id, row)).fetchone()
     check_light(size, max_bytes)
-    calling = f"messages.id IN ({_CALLING.format('= ?')}) AND (hidden = 0 OR hidden_at = {OFF_PATH})"
+    calling = f"messages.id IN ({_CALLING.format('= ?')}) AND taken_back = {NOT_TAKEN_BACK}"
     found = read_messages(db, calling, (part_id, row), "place")
     if not found:
         raise ToolCallNotFound(part_id)
@@ -45,7 +45,7 @@ def message_of_call(
 
 def callers(db: sqlite3.Connection, tenant: str, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
     """Returns messages that call; see `TenantStore.callers`."""
-    where = f"message_id IN ({','.join('?' * len(message_ids))}) AND +session = ? AND hidden = 0 AND queued = 0"
+    where = f"message_id IN ({','.join('?' * len(message_ids))}) AND +session = ? AND on_path = 1 AND queued = 0"
     return read_messages(db, where, (*message_ids, session_row(db, tenant, session_id)), "place")
 
 
@@ -57,7 +57,7 @@ def caller_sizes(
     Reads the others no further than their calls.
     """
     row = session_row(db, tenant, session_id)
-    shown = "session = ? AND hidden = 0 AND queued = 0"
+    shown = "session = ? AND on_path = 1 AND queued = 0"
     named = msgspec.json.encode(part_ids).decode(), msgspec.json.encode(call_ids).decode()
     by_part = f"{_CALLING.format('IN (SELECT value FROM json_each(?))')} LIMIT {MAX_CALLERS}"
     by_call = (
@@ -68,6 +68,6 @@ def caller_sizes(
     found = [id for (id,) in db.execute(by_part, (named[0], row))] if part_ids else []
     if call_ids:
         found += [id for (id,) in db.execute(by_call, (row, named[1]))]
-    where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND hidden = 0 AND queued = 0"
+    where = f"messages.id IN ({','.join(map(str, found))}) AND +session = ? AND on_path = 1 AND queued = 0"
     sized = f"SELECT message_id, {MESSAGE_BYTES} FROM messages WHERE {where} ORDER BY place DESC LIMIT {MAX_CALLERS}"
     return dict(fitting(db.execute(sized, (row,)), itemgetter(1), MAX_CALLERS_BYTES)[0])

@@ -9,10 +9,10 @@ from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
 
-_ON_PATH = "messages.message_id = ? AND session = ? AND hidden = 0"
+_ON_PATH = "messages.message_id = ? AND session = ? AND on_path = 1"
 
 _NEXT_ONE = (
-    "messages.id = (SELECT id FROM messages WHERE session = ? AND hidden = 0 AND queued = 0"
+    "messages.id = (SELECT id FROM messages WHERE session = ? AND on_path = 1 AND queued = 0"
     f" AND place > (SELECT place FROM messages WHERE {_ON_PATH} AND queued = 0) ORDER BY place LIMIT 1)"
 )
 
@@ -59,7 +59,7 @@ def _has_turn(db: sqlite3.Connection, session: int, message: Message) -> bool:
     (turn_id,) = db.execute(joined, (message.turn_id, session)).fetchone() or (message.turn_id,)
     turn = db.execute("SELECT ended FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session)).fetchone()
     answer = (
-        "SELECT 1 FROM messages WHERE turn_id = ? AND turn_id <> '' AND session = ? AND hidden = 0"
+        "SELECT 1 FROM messages WHERE turn_id = ? AND turn_id <> '' AND session = ? AND on_path = 1"
         " AND json_extract(body, '$.type') = ? AND place > (SELECT place FROM messages WHERE message_id = ?) LIMIT 1"
     )
     answered = db.execute(answer, (turn_id, session, MessageType.ASSISTANT, message.message_id)).fetchone() is not None

@@ -119,8 +119,8 @@ def _page(
     A message that is equal to a known one is that object: whoever compares by identity sees that it is the same.
     """
     rows = db.execute(
-        f"SELECT id, place, {MESSAGE_BYTES} FROM messages WHERE session = ? AND hidden = 0 AND queued = 0 AND place > ?"
-        " ORDER BY place LIMIT ?",
+        f"SELECT id, place, {MESSAGE_BYTES} FROM messages"
+        " WHERE session = ? AND on_path = 1 AND queued = 0 AND place > ? ORDER BY place LIMIT ?",
         (session_row(db, tenant, session_id), after, _PAGE_MESSAGES + 1),
     )
     fit, left_out = fitting(rows, lambda row: row[2], _PAGE_BYTES)
@@ -135,7 +135,7 @@ def _some(db: sqlite3.Connection, tenant: str, session_id: str, ids: Sequence[st
     """Returns those of some messages that are part of the conversation, in order."""
     db.execute("BEGIN")  # so that messages and places are of the same moment
     try:
-        where = f"messages.message_id IN ({','.join('?' * len(ids))}) AND session = ? AND hidden = 0 AND queued = 0"
+        where = f"messages.message_id IN ({','.join('?' * len(ids))}) AND session = ? AND on_path = 1 AND queued = 0"
         values = (*ids, session_row(db, tenant, session_id))
         places = [place for (place,) in db.execute(f"SELECT place FROM messages WHERE {where} ORDER BY place", values)]
         return list(zip(read_messages(db, where, values, "place"), places, strict=True))

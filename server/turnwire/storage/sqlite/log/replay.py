@@ -11,9 +11,9 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import SessionNotFound
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
-from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.log.facts import Facts, is_of_turn, kind_of
 from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES, OUTLINE
+from turnwire.storage.sqlite.reading.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import HeavyRead
 from turnwire.storage.sqlite.reading.queries import TURN_OUTLINE, turn_of
 from turnwire.storage.sqlite.reading.rows import (

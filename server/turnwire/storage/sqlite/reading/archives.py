@@ -27,10 +27,10 @@ from turnwire.domain.archive.records import (
 from turnwire.domain.conversation.messages import Branch, File, FinishReason, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.sqlite.connection import open_connection, run
-from turnwire.storage.sqlite.hiding.marks import OFF_PATH
 from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
 from turnwire.storage.sqlite.reading.queries import session
 from turnwire.storage.sqlite.reading.rows import session_row
+from turnwire.storage.sqlite.tree import NOT_TAKEN_BACK
 
 BATCH_RECORDS = 200
 BATCH_BYTES = 2**20
@@ -48,7 +48,7 @@ _ASKED = (
 _MESSAGES = f"""
 SELECT place,
     (SELECT ended FROM turns WHERE turns.turn_id = messages.turn_id AND turns.session = messages.session AND {_ASKED}),
-    CASE WHEN hidden_at = {OFF_PATH} AND NOT EXISTS (
+    CASE WHEN on_path = 0 AND taken_back = {NOT_TAKEN_BACK} AND NOT EXISTS (
         SELECT 1 FROM messages AS before WHERE before.message_id = messages.previous AND before.queued = 1
     ) THEN previous END,
     coalesce((
@@ -58,7 +58,7 @@ SELECT place,
     ), ''),
     {COLUMNS}
 FROM messages
-WHERE messages.session = ? AND messages.hidden = ? AND messages.queued = 0
+WHERE messages.session = ? AND messages.on_path = ? AND messages.queued = 0
 ORDER BY place
 """
 """In the order of an index, so that SQLite sorts nothing."""
@@ -188,7 +188,7 @@ def _messages(db: sqlite3.Connection, row: int) -> Iterator[tuple[Message, bool,
 
 def _walk(db: sqlite3.Connection, row: int, hidden: bool) -> Iterator[_Found]:
     """Yields what is hidden, or what is not, in order."""
-    for place, ended, previous, turn_id, *stored in db.execute(_MESSAGES, (row, hidden)):
+    for place, ended, previous, turn_id, *stored in db.execute(_MESSAGES, (row, not hidden)):
         branch = None if previous is None else Branch(previous_message_id=previous, turn_id=turn_id)
         # an archive says what is before a message by its order
         message = msgspec.structs.replace(message_of(db, tuple(stored)), previous_message_id="")

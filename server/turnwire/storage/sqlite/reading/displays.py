@@ -113,7 +113,7 @@ def display(
         if page.size is None:
             return _whole_display(db, forms, row, page)
         where, parameters = after_token(session_id, page)
-        listed = f"FROM messages WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?"
+        listed = f"FROM messages WHERE session = ? AND on_path = 1 {where} ORDER BY {order_of(page)} LIMIT ?"
         if max_bytes is not None:
             sizes = f"SELECT total(size) FROM (SELECT {OUTLINE_BYTES} AS size {listed})"
             check_light(db.execute(sizes, (row, *parameters, limit_of(page))).fetchone()[0], max_bytes)
@@ -131,7 +131,7 @@ def display(
 def _whole_display(db: sqlite3.Connection, forms: DisplayForms, session: int, page: Page) -> DisplayPage:
     """Returns all display forms, or the newest that fit."""
     rows: list[_Row] = db.execute(
-        "SELECT id, version, queued, place FROM messages WHERE session = ? AND hidden = 0"
+        "SELECT id, version, queued, place FROM messages WHERE session = ? AND on_path = 1"
         " ORDER BY queued DESC, place DESC",
         (session,),
     ).fetchall()

@@ -23,8 +23,8 @@ from turnwire.ports.conversations import Conversation
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
 from turnwire.storage.histories import BARE_BYTES, check_conversation, message_bytes
-from turnwire.storage.sqlite.hiding.alternatives import with_alternatives
 from turnwire.storage.sqlite.message_rows import HEADER, MESSAGE_BYTES, OUTLINE, OUTLINE_BYTES
+from turnwire.storage.sqlite.reading.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import (
@@ -100,7 +100,7 @@ def messages(
 
 def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Message, ...]:
     """Returns the conversation; see `TenantStore.history`."""
-    shown, row = "session = ? AND hidden = 0 AND queued = 0", session_row(db, tenant, session_id)
+    shown, row = "session = ? AND on_path = 1 AND queued = 0", session_row(db, tenant, session_id)
     (size,) = db.execute(f"SELECT total({MESSAGE_BYTES}) FROM messages WHERE {shown}", (row,)).fetchone()
     check_conversation(int(size))
     found, memory_bytes = list[Message](), 0  # which may be four times as much as is stored
@@ -117,7 +117,7 @@ def history_bytes(db: sqlite3.Connection, tenant: str, session_id: str, message_
     some = f"message_id IN ({','.join('?' * len(message_ids))}) AND +session = ?" if message_ids else "session = ?"
     query = (
         f"SELECT count(*) * {BARE_BYTES} + total({MESSAGE_BYTES}) FROM messages"
-        f" WHERE {some} AND hidden = 0 AND queued = 0"
+        f" WHERE {some} AND on_path = 1 AND queued = 0"
     )
     (size,) = db.execute(query, (*message_ids, session_row(db, tenant, session_id))).fetchone()
     return int(size)
@@ -300,7 +300,7 @@ def _page_of_ids(
     where, parameters = after_token(session_id, page)
     found = db.execute(
         f"SELECT id, queued, place, {OUTLINE_BYTES} FROM messages"
-        f" WHERE session = ? AND hidden = 0 {where} ORDER BY {order_of(page)} LIMIT ?",
+        f" WHERE session = ? AND on_path = 1 {where} ORDER BY {order_of(page)} LIMIT ?",
         (session_row, *parameters, limit_of(page)),
     )
     rows, left_out = fitting(found, lambda row: row[3], None if page.size is None else MAX_PAGE_BYTES)

@@ -39,7 +39,6 @@ from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.answering import callers, questions
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.hiding.alternatives import alternatives_of
 from turnwire.storage.sqlite.histories.reading import Conversations
 from turnwire.storage.sqlite.listing.pages import session_page
 from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
@@ -47,6 +46,7 @@ from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.long_reads import unless_long
 from turnwire.storage.sqlite.open_calls import listing
 from turnwire.storage.sqlite.reading import archives, displays, fitting, queries, usage, waiting
+from turnwire.storage.sqlite.reading.alternatives import alternatives_of
 from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.states import is_taken
 from turnwire.storage.sqlite.writing.writer import GroupWriter

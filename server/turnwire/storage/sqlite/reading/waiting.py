@@ -33,7 +33,7 @@ def queue(
         found = db.execute(
             f"SELECT id, place, {MESSAGE_BYTES}, message_id, turn_id,"
             " (SELECT json_extract(turns.body, '$.busy_policy') FROM turns WHERE turns.turn_id = messages.turn_id)"
-            " FROM messages WHERE session = ? AND hidden = 0 AND queued = 1 AND place > ? ORDER BY place LIMIT ?",
+            " FROM messages WHERE session = ? AND on_path = 1 AND queued = 1 AND place > ? ORDER BY place LIMIT ?",
             (row, after, limit_of(page)),
         )
         rows, left_out = fitting(found, lambda one: one[2], None if page.size is None else MAX_PAGE_BYTES)
@@ -50,7 +50,7 @@ def queue_entries(db: sqlite3.Connection, tenant: str, session_id: str) -> Queue
     """Returns all waiting messages without content; see `TenantStore.queue_entries`."""
     rows = db.execute(  # one statement, so that all of it is of the same moment
         "SELECT queue_revision, message_id, messages.turn_id, json_extract(turns.body, '$.busy_policy') FROM sessions"
-        " LEFT JOIN messages ON messages.session = sessions.id AND hidden = 0 AND queued = 1"
+        " LEFT JOIN messages ON messages.session = sessions.id AND on_path = 1 AND queued = 1"
         " LEFT JOIN turns ON turns.turn_id = messages.turn_id WHERE sessions.id = ? ORDER BY place",
         (session_row(db, tenant, session_id),),
     ).fetchall()

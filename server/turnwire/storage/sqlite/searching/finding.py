@@ -49,7 +49,7 @@ _PLACE = struct.Struct(">Q")
 
 _FOUND = """
 FROM search_index CROSS JOIN search_entries ON search_entries.id = search_index.rowid
-CROSS JOIN messages ON messages.id = search_entries.message AND hidden = 0 AND queued = 0
+CROSS JOIN messages ON messages.id = search_entries.message AND on_path = 1 AND queued = 0
 CROSS JOIN live_sessions AS sessions ON sessions.id = messages.session AND sessions.tenant = :tenant
 WHERE search_index MATCH :match AND search_index.rowid BETWEEN :least AND :most AND at_us >= :start AND at_us < :end
 """
@@ -63,7 +63,7 @@ SELECT messages.session, messages.message_id, json_extract(messages.body, '$.typ
     coalesce(json_extract(messages.body, '$.sender_name'), ''), at_us, messages.id, part_index, excerpt
 FROM search_entries JOIN messages ON messages.id = search_entries.message
 JOIN live_sessions AS sessions ON sessions.id = messages.session
-WHERE search_entries.id = ? AND hidden = 0 AND queued = 0 AND sessions.tenant = ?
+WHERE search_entries.id = ? AND on_path = 1 AND queued = 0 AND sessions.tenant = ?
 """
 
 _KEPT = "SELECT message, part_index, excerpt FROM search_entries WHERE id = ?"

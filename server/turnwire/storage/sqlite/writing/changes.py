@@ -40,13 +40,12 @@ from turnwire.ports.store import StoredEvent, Watched
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite import states
 from turnwire.storage.sqlite.accounts import add_spending
-from turnwire.storage.sqlite.hiding.alternatives import alternatives
-from turnwire.storage.sqlite.hiding.changes import rewind
-from turnwire.storage.sqlite.hiding.paths import select_path
 from turnwire.storage.sqlite.listing.entries import list_session, note_first_words
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
+from turnwire.storage.sqlite.reading.alternatives import alternatives
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.searching.index import IndexChange, change_index
+from turnwire.storage.sqlite.tree import restore, select_path, take_back
 from turnwire.storage.sqlite.writing.archived import mark_archived
 from turnwire.storage.sqlite.writing.events import EventRow, insert_events, numbered_events
 from turnwire.storage.sqlite.writing.messages import add_draft, put_file, put_message, remove_message
@@ -178,8 +177,11 @@ class CommitWriter:
 
     def _change_path(self, unit: Unit, change: HideMessages | ShowMessages | SelectPath) -> None:
         db, session, sequence = unit.db, unit.session.id, unit.session.head_sequence + 1
-        if not isinstance(change, SelectPath):
-            unit.rewound = rewind(db, session, unit.session_id, change, sequence)
+        if isinstance(change, HideMessages):
+            unit.rewound = take_back(db, session, change.from_message_id, sequence)
+            return
+        if isinstance(change, ShowMessages):
+            unit.rewound = restore(db, session, unit.session_id)
             return
         path = select_path(db, session, change)
         unit.rewound, unit.is_branched = path.rewound, True

@@ -7,12 +7,17 @@ from typing import NamedTuple
 from turnwire.domain.conversation.messages import Branch, Message, MessageStatus
 from turnwire.domain.errors import IdTaken, StorageError
 from turnwire.ports.commit import PutDraft, PutFile, PutMessage
-from turnwire.storage.sqlite.hiding.changes import leave_place
-from turnwire.storage.sqlite.hiding.marks import HIDDEN_FOR_EVER, NEVER_HIDDEN, OFF_PATH
-from turnwire.storage.sqlite.hiding.paths import carry_branches, keep_turn
 from turnwire.storage.sqlite.message_rows import STORED_BYTES, message_row, put_draft
 from turnwire.storage.sqlite.open_calls.filing import file_calls
 from turnwire.storage.sqlite.searching.index import add_message, take_out
+from turnwire.storage.sqlite.tree import (
+    NOT_TAKEN_BACK,
+    carry_branches,
+    keep_turn,
+    leave_place,
+    put_away,
+    put_off_path,
+)
 from turnwire.storage.sqlite.writing.unit import Unit
 
 
@@ -53,7 +58,7 @@ def put_message(unit: Unit, change: PutMessage) -> None:
     row, previous = _write(unit, change, stored)
     _put_references(unit, row, message, stored)
     if change.is_hidden:
-        db.execute("UPDATE messages SET hidden = 1, hidden_at = ? WHERE id = ?", (HIDDEN_FOR_EVER, row))
+        put_away(db, row)
     if change.branch is not None:
         _put_off_path(unit, row, change.branch)
     elif unit.is_branched:
@@ -78,7 +83,7 @@ def _write(unit: Unit, change: PutMessage, stored: _Stored | None) -> tuple[int,
     if stored is not None:
         db.execute(_MOVE, (queued, place, previous, message.turn_id, *columns, stored.row))
         return stored.row, str(previous)
-    new = (message.message_id, session.id, queued, place, NEVER_HIDDEN, message.turn_id, previous, *columns)
+    new = (message.message_id, session.id, queued, place, NOT_TAKEN_BACK, message.turn_id, previous, *columns)
     return db.execute(_INSERT, new).lastrowid or 0, str(previous)
 
 
@@ -114,10 +119,7 @@ def add_draft(unit: Unit, change: PutDraft) -> None:
 
 def _put_off_path(unit: Unit, row: int, branch: Branch) -> None:
     """Puts a new message off the path. The number of the first event says that a path has been changed at some time."""
-    unit.db.execute(
-        "UPDATE messages SET hidden = 1, hidden_at = ?, previous = ?, branch_turn = ? WHERE id = ?",
-        (OFF_PATH, branch.previous_message_id, branch.turn_id, row),
-    )
+    put_off_path(unit.db, row, branch.previous_message_id, branch.turn_id)
     unit.db.execute("UPDATE sessions SET branched_at = max(branched_at, 1) WHERE id = ?", (unit.session.id,))
     unit.is_branched = True
 
@@ -179,18 +181,18 @@ _FIND = (
 
 _END = """
 SELECT 1 + max(
-    (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 0 AND queued = :queued),
-    (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND hidden = 1 AND queued = :queued)
+    (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND on_path = 1 AND queued = :queued),
+    (SELECT coalesce(max(place), 0) FROM messages WHERE session = :session AND on_path = 0 AND queued = :queued)
 ), CASE WHEN :queued THEN '' ELSE coalesce(
     (SELECT message_id FROM messages
-     WHERE session = :session AND hidden = 0 AND queued = 0 AND message_id <> :message_id
+     WHERE session = :session AND on_path = 1 AND queued = 0 AND message_id <> :message_id
      ORDER BY place DESC LIMIT 1), ''
 ) END
 """
 """The place behind all others, and the message before it."""
 
 _INSERT = (
-    "INSERT INTO messages (message_id, session, queued, place, hidden_at, turn_id, previous, body, parts,"
+    "INSERT INTO messages (message_id, session, queued, place, taken_back, turn_id, previous, body, parts,"
     " provider_states, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, random())"
 )
 

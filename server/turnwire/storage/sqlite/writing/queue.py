@@ -8,7 +8,7 @@ from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.errors import StaleVersion
 from turnwire.storage.sqlite.writing.unit import Unit
 
-_WAITING = "FROM messages WHERE session = ? AND hidden = 0 AND queued = 1 ORDER BY place"
+_WAITING = "FROM messages WHERE session = ? AND on_path = 1 AND queued = 1 ORDER BY place"
 
 
 def order_queue(unit: Unit, message_ids: Iterable[str]) -> None:

@@ -10,28 +10,27 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
-from turnwire.storage.sqlite.hiding.marks import OFF, OFF_PATH, OFF_THE_PATH, SHOWN
-from turnwire.storage.sqlite.hiding.paths import branch_of
 from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
+from turnwire.storage.sqlite.tree import NOT_TAKEN_BACK, OFF_PATH, ON_PATH, branch_of
 
 _BATCH = 500
 """Ids in one statement: SQLite takes 32,766 variables, and long statements are parsed anew."""
 
 _LISTED = f"""
-SELECT place, id, {OUTLINE_BYTES} FROM messages WHERE {OFF} AND previous = :previous AND place > :after
+SELECT place, id, {OUTLINE_BYTES} FROM messages WHERE {OFF_PATH} AND previous = :previous AND place > :after
 UNION ALL SELECT place, id, {OUTLINE_BYTES} FROM messages WHERE message_id = :on_path AND place > :after
 ORDER BY place LIMIT :limit
 """
 
 _COUNTED = f"""
-SELECT one.message_id, one.hidden, one.place, one.previous, count(*), sum(other.place < one.place)
+SELECT one.message_id, one.on_path, one.place, one.previous, count(*), sum(other.place < one.place)
 FROM messages AS one JOIN messages AS other INDEXED BY messages_off_path
     ON other.session = one.session AND other.previous = one.previous
-    AND other.hidden_at = {OFF_PATH} AND other.hidden_at >= {OFF_THE_PATH}
-WHERE one.session = ? AND one.queued = 0 AND (one.hidden = 0 OR one.hidden_at = {OFF_PATH})
+    AND other.on_path = 0 AND other.taken_back = {NOT_TAKEN_BACK}
+WHERE one.session = ? AND one.queued = 0 AND one.taken_back = {NOT_TAKEN_BACK}
     AND one.message_id IN ({{}})
 GROUP BY one.id
 """
@@ -80,7 +79,7 @@ def _previous(db: sqlite3.Connection, session: int, asked: AlternativesOf) -> st
 
 def has_branches(db: sqlite3.Connection, session: int) -> bool:
     """Returns whether anything is off the path of a session. Costs next to nothing."""
-    query = f"SELECT 1 FROM messages WHERE {OFF} LIMIT 1"
+    query = f"SELECT 1 FROM messages WHERE {OFF_PATH} LIMIT 1"
     return db.execute(query, {"session": session}).fetchone() is not None
 
 
@@ -91,12 +90,12 @@ def alternatives(db: sqlite3.Connection, session: int, message_ids: Iterable[str
     found = dict[str, tuple[int, int]]()
     for ids in _batches(list(message_ids)):
         rows = db.execute(_COUNTED.format(",".join("?" * len(ids))), (session, *ids)).fetchall()
-        for message_id, hidden, place, previous, count, index in rows:
-            on_path = shown_behind(db, session, previous) if hidden else None
-            if not hidden:
+        for message_id, on_path, place, previous, count, index in rows:
+            shown = None if on_path else shown_behind(db, session, previous)
+            if on_path:
                 found[message_id] = count + 1, index
-            elif on_path is not None:
-                found[message_id] = count + 1, index + (on_path[1] < place)
+            elif shown is not None:
+                found[message_id] = count + 1, index + (shown[1] < place)
             elif count > 1:
                 found[message_id] = count, index
     return found
@@ -116,9 +115,9 @@ def counted(message: Message, found: dict[str, tuple[int, int]]) -> Message:
 
 def shown_behind(db: sqlite3.Connection, session: int, previous: str) -> tuple[str, int] | None:
     """Returns id and place of the message on the path that directly follows another one; "" asks for the first one."""
-    before = f"coalesce((SELECT place FROM messages WHERE {SHOWN} AND message_id = :previous), 0)"
+    before = f"coalesce((SELECT place FROM messages WHERE {ON_PATH} AND message_id = :previous), 0)"
     row = db.execute(
-        f"SELECT message_id, place, previous FROM messages WHERE {SHOWN} AND place > {before} ORDER BY place LIMIT 1",
+        f"SELECT message_id, place, previous FROM messages WHERE {ON_PATH} AND place > {before} ORDER BY place LIMIT 1",
         {"session": session, "previous": previous},
     ).fetchone()
     return None if row is None or row[2] != previous else (row[0], row[1])

@@ -1,1 +1,0 @@
-"""Messages that were taken back: they are stored, and no part of their conversation."""

@@ -1,0 +1,276 @@
+"""The tree of a session's messages, and the path through it. Everything here runs inside the writer's transaction.
+
+Each message names the one before it (`previous`), so the messages of a session are a tree. The path is one line of it
+from the beginning to its tip: the messages with `on_path`, in the order of their places, which grow along every line of
+the tree. Every change of the path moves the tip: messages leave behind the last one that stays, and a line joins. What
+leaves by a choice is an alternative, and can be chosen again. What is taken back cannot, until it is restored:
+`taken_back` has the sequence of the event of that, and the rows of `undos` are the stack of these events.
+"""
+
+import itertools
+import sqlite3
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from turnwire.domain.errors import MessageNotFound, NothingToRestore
+from turnwire.ports.commit import PathEnd, Rewound, SelectPath
+
+NOT_TAKEN_BACK = 2**40
+"""Added to the sequence in `messages.taken_back`, so that it takes six bytes in every row.
+
+SQLite writes only the changed pages of a row whose size stays, else all of them: the text of a message as well.
+"""
+
+TAKEN_BACK_FOR_EVER = NOT_TAKEN_BACK + 1
+"""`taken_back` of messages that were stored so. The first event of a session never takes anything back."""
+
+ON_PATH = "session = :session AND on_path = 1 AND queued = 0"
+"""Messages on the path, as SQL."""
+
+OFF_PATH = f"session = :session AND on_path = 0 AND taken_back = {NOT_TAKEN_BACK}"
+"""Messages off the path that can be chosen, as SQL. In these words, SQLite uses the index `messages_off_path`."""
+
+
+class NewPath(NamedTuple):
+    """What a change of the path did."""
+
+    rewound: Rewound
+    turns: Mapping[str, str] = MappingProxyType({})
+    """The turns that messages on the path have from now on, by their ids: those that have other answers behind them."""
+
+
+class TreeRow(NamedTuple):
+    """A message in the tree."""
+
+    id: int
+    message_id: str
+    place: int
+    previous: str
+    on_path: int
+    taken_back: int
+    queued: int
+    turn_id: str
+    branch_turn: str | None
+
+    @property
+    def is_on_path(self) -> bool:
+        """Whether it is part of the conversation."""
+        return bool(self.on_path) and not self.queued
+
+
+_COLUMNS = ", ".join(f"messages.{name}" for name in TreeRow._fields)
+
+_UP = f"""
+WITH RECURSIVE up ({", ".join(TreeRow._fields)}) AS (
+    SELECT {_COLUMNS} FROM messages WHERE message_id = :id AND session = :session
+    UNION ALL
+    SELECT {_COLUMNS} FROM up JOIN messages ON messages.message_id = up.previous
+    WHERE up.on_path = 0 AND up.taken_back = {NOT_TAKEN_BACK} AND up.previous <> '' AND messages.session = :session
+)
+SELECT * FROM up
+"""
+"""A message and those before it, up to the first one that is on the path or was taken back."""
+
+_NEWEST_END = f"""
+WITH RECURSIVE down (id, message_id, depth) AS (
+    SELECT id, message_id, 0 FROM messages WHERE message_id = :id
+    UNION ALL
+    SELECT child.id, child.message_id, depth + 1 FROM down JOIN messages AS child ON child.id = (
+        SELECT id FROM messages WHERE {OFF_PATH} AND previous = down.message_id ORDER BY place DESC LIMIT 1
+    )
+)
+SELECT {_COLUMNS} FROM down JOIN messages ON messages.id = down.id WHERE depth > 0 ORDER BY depth
+"""
+"""What follows a message off the path, the newest of alternatives each time."""
+
+_SUBTREE = f"""
+WITH RECURSIVE under (id, message_id) AS (
+    SELECT id, message_id FROM messages WHERE {OFF_PATH} AND previous = :id
+    UNION ALL
+    SELECT child.id, child.message_id FROM under JOIN messages AS child
+    ON child.session = :session AND child.previous = under.message_id
+    AND child.on_path = 0 AND child.taken_back = {NOT_TAKEN_BACK}
+)
+SELECT id FROM under
+"""
+"""All messages off the path behind a message."""
+
+
+def take_back(db: sqlite3.Connection, session: int, first_message_id: str, sequence: int) -> Rewound:
+    """Takes a message and all behind it back; "" all of the conversation, and what could begin it instead.
+
+    Args:
+        db: The writing connection.
+        session: The row of the session.
+        first_message_id: The first message.
+        sequence: That of the event that tells it.
+
+    Raises:
+        MessageNotFound: the message is not part of the conversation.
+    """
+    first = _find(db, session, first_message_id) if first_message_id else None
+    if first is None and first_message_id:
+        raise MessageNotFound(first_message_id)
+    values: dict[str, object] = {"session": session, "taken_back": NOT_TAKEN_BACK + sequence}
+    values["place"] = 0 if first is None else first.place
+    values["first"] = first_message_id or _shown_id(db, session, "place > :at ORDER BY place", 0) or ""
+    left = db.execute(
+        f"UPDATE messages SET on_path = 0, taken_back = :taken_back WHERE {ON_PATH} AND place >= :place", values
+    ).rowcount
+    beginnings = 0
+    if first is None:
+        others = f"UPDATE messages SET taken_back = :taken_back WHERE {OFF_PATH} AND previous = ''"
+        beginnings = db.execute(others, values).rowcount
+    if left or beginnings:
+        values["sequence"] = sequence
+        db.execute("INSERT INTO undos (session, sequence, first) VALUES (:session, :sequence, :first)", values)
+    return Rewound(left, None if first is None else first.previous or None)
+
+
+def restore(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
+    """Brings back what the last event took back that did so. What was added since follows it.
+
+    Raises:
+        NothingToRestore: nothing was taken back, or a turn began since, or the path changed.
+    """
+    sequence, first, newest = db.execute(
+        "SELECT sequence, first, max("
+        "(SELECT coalesce(max(start_sequence), 0) FROM turns WHERE session = sessions.id), branched_at)"
+        " FROM sessions LEFT JOIN undos ON undos.session = sessions.id"
+        " WHERE sessions.id = ? ORDER BY sequence DESC LIMIT 1",
+        (session,),
+    ).fetchone()
+    if sequence is None or newest > sequence:
+        words = "nothing is hidden" if sequence is None else "a turn began since, or the path changed"
+        raise NothingToRestore(f"there is nothing to restore: {words}", session_id)
+    values = {"session": session, "sequence": sequence, "first": first, "taken_back": NOT_TAKEN_BACK + sequence}
+    block, was_on_path = (
+        "session = :session AND on_path = 0 AND taken_back = :taken_back",
+        "(previous <> '' OR message_id = :first)",
+    )
+    count, begin, end = db.execute(
+        f"SELECT count(*), min(place), max(place) FROM messages WHERE {block} AND {was_on_path}", values
+    ).fetchone()
+    back = f"UPDATE messages SET on_path = {was_on_path}, taken_back = {NOT_TAKEN_BACK} WHERE {block}"
+    db.execute(back, values)
+    db.execute("DELETE FROM undos WHERE session = :session AND sequence = :sequence", values)
+    if not count:  # the conversation was empty, but for what could have begun it
+        return Rewound(0, _shown_id(db, session, "place > :at ORDER BY place DESC", 0))
+    after = _shown_id(db, session, "place > :at ORDER BY place", end)
+    if after is not None:
+        tip = _shown_id(db, session, "place = :at", end)
+        db.execute("UPDATE messages SET previous = ? WHERE message_id = ?", (tip, after))
+    return Rewound(count, _shown_id(db, session, "place < :at ORDER BY place DESC", begin))
+
+
+def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> NewPath:
+    """Carries a change out. Costs what leaves and what joins the path.
+
+    Raises:
+        MessageNotFound: see `SelectPath`.
+    """
+    joining, kept = branch_of(db, session, change.message_id)
+    if change.end is PathEnd.BEFORE:
+        if joining:
+            joining = joining[1:]
+        elif kept is not None:
+            kept = _find(db, session, kept.previous)
+    elif change.end is PathEnd.NEWEST and not joining:
+        return NewPath(Rewound(0, change.message_id))
+    line = joining[::-1]
+    if change.end is PathEnd.NEWEST:
+        behind = db.execute(_NEWEST_END, {"session": session, "id": change.message_id})
+        line += [TreeRow(*row) for row in behind]
+    left = db.execute(
+        f"UPDATE messages SET on_path = 0 WHERE {ON_PATH} AND place > :place",
+        {"session": session, "place": 0 if kept is None else kept.place},
+    ).rowcount
+    _join(db, line)
+    before = [kept] if kept is not None else []
+    turns = {
+        one.message_id: behind.branch_turn
+        for one, behind in itertools.pairwise([*before, *line])
+        if behind.branch_turn not in (None, one.turn_id)
+    }
+    return NewPath(Rewound(left + len(line), kept.message_id if kept is not None else None, len(line)), turns)
+
+
+def put_off_path(db: sqlite3.Connection, row: int, previous: str, turn_id: str) -> None:
+    """Makes a message an alternative of those behind another one, which had a turn when the path led to it."""
+    db.execute("UPDATE messages SET on_path = 0, previous = ?, branch_turn = ? WHERE id = ?", (previous, turn_id, row))
+
+
+def put_away(db: sqlite3.Connection, row: int) -> None:
+    """Takes a message back for ever."""
+    db.execute("UPDATE messages SET on_path = 0, taken_back = ? WHERE id = ?", (TAKEN_BACK_FOR_EVER, row))
+
+
+def leave_place(db: sqlite3.Connection, session: int, message_id: str) -> None:
+    """Lets the message behind a message of the conversation follow the one before it."""
+    values = {"session": session, "id": message_id}
+    db.execute(
+        "UPDATE messages SET previous = (SELECT previous FROM messages WHERE message_id = :id)"
+        f" WHERE {ON_PATH} AND previous = :id AND place > (SELECT place FROM messages WHERE message_id = :id)",
+        values,
+    )
+
+
+def carry_branches(db: sqlite3.Connection, session: int, message_id: str) -> None:
+    """Lets what follows a message off the path go with it to the end of the session, where it was put."""
+    values: dict[str, object] = {"session": session, "id": message_id}
+    row = db.execute(
+        f"SELECT place, (SELECT min(place) FROM messages WHERE {OFF_PATH} AND previous = :id) FROM messages"
+        " WHERE message_id = :id AND queued = 0",
+        values,
+    ).fetchone()
+    place, first = row or (0, None)
+    if first is None or first > place:
+        return
+    values["shift"] = place - first + 1
+    db.execute(f"UPDATE messages SET place = place + :shift WHERE id IN ({_SUBTREE})", values)
+
+
+def keep_turn(db: sqlite3.Connection, session: int, message_id: str, turn_id: str) -> None:
+    """Lets what follows a message off the path remember the turn that the message has, before it gets another one."""
+    db.execute(
+        f"UPDATE messages SET branch_turn = (SELECT turn_id FROM messages WHERE message_id = :id)"
+        f" WHERE {OFF_PATH} AND previous = :id AND branch_turn IS NULL"
+        " AND (SELECT turn_id FROM messages WHERE message_id = :id) <> :turn_id",
+        {"session": session, "id": message_id, "turn_id": turn_id},
+    )
+
+
+def branch_of(db: sqlite3.Connection, session: int, message_id: str) -> tuple[list[TreeRow], TreeRow | None]:
+    """Returns a message and those before it that are off the path, last first, and the one on it before them.
+
+    Raises:
+        MessageNotFound: there is no such message, it waits, or it or one before it was taken back.
+    """
+    rows = [TreeRow(*row) for row in db.execute(_UP, {"session": session, "id": message_id})]
+    if not rows:
+        raise MessageNotFound(message_id)
+    last = rows[-1]
+    if last.is_on_path:
+        return rows[:-1], last
+    if not last.on_path and last.taken_back == NOT_TAKEN_BACK and not last.previous:
+        return rows, None
+    raise MessageNotFound(message_id)
+
+
+def _join(db: sqlite3.Connection, line: list[TreeRow]) -> None:
+    """Lets a line of messages join the path."""
+    db.executemany("UPDATE messages SET on_path = 1, branch_turn = NULL WHERE id = ?", [(row.id,) for row in line])
+
+
+def _find(db: sqlite3.Connection, session: int, message_id: str) -> TreeRow | None:
+    query = f"SELECT {_COLUMNS} FROM messages WHERE {ON_PATH} AND message_id = :id"
+    row = db.execute(query, {"session": session, "id": message_id}).fetchone()
+    return None if row is None else TreeRow(*row)
+
+
+def _shown_id(db: sqlite3.Connection, session: int, where: str, at: int) -> str | None:
+    """Returns the id of one message of the path by its place; None when there is none."""
+    query = f"SELECT message_id FROM messages WHERE {ON_PATH} AND {where} LIMIT 1"
+    row = db.execute(query, {"session": session, "at": at}).fetchone()
+    return None if row is None else str(row[0])

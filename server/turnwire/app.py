@@ -48,11 +48,10 @@ from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.permissions import Permissions
-from turnwire.core.use_cases.rewriting.alternatives import Alternatives
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
+from turnwire.core.use_cases.rewriting.paths import Paths
 from turnwire.core.use_cases.rewriting.regenerations import Regenerations
-from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.searching.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
@@ -372,10 +371,9 @@ def _use_cases(
         sessions=sessions,
         titles=titles,
         forks=SessionForks(environment, turns, requests, reservations),
-        rewinds=Rewinds(environment, turns, requests),
+        paths=Paths(environment, turns, requests),
         late_turns=LateTurns(environment, turns, requests, reservations),
         regenerations=Regenerations(environment, turns, requests, reservations),
-        alternatives=Alternatives(environment, turns, requests),
         waiting_messages=WaitingMessages(environment, turns, requests, reservations),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),

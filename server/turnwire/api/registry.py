@@ -72,7 +72,7 @@ def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, .
         Service(message["MessageService"], MessageService(use.conversations, use.watches, use.explainer)),
         Service(file_pb2.DESCRIPTOR.services_by_name["FileService"], FileService(use.files)),
         Service(upload_pb2.DESCRIPTOR.services_by_name["UploadService"], UploadService(use.uploads)),
-        Service(session, SessionService(use.sessions, use.forks, use.rewinds, tokens)),
+        Service(session, SessionService(use.sessions, use.forks, use.paths, tokens)),
         Service(
             turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"],
             TurnService(use),

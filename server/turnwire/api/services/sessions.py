@@ -15,7 +15,7 @@ from turnwire.api.wire.requests.sessions import (
     update_session_request,
 )
 from turnwire.core.use_cases.rewriting.forks import SessionForks
-from turnwire.core.use_cases.rewriting.rewinds import Rewinds
+from turnwire.core.use_cases.rewriting.paths import Paths
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
@@ -24,9 +24,9 @@ from turnwire.domain.principal import Principal
 class SessionService:
     """Method by method as the contract describes them."""
 
-    def __init__(self, sessions: Sessions, forks: SessionForks, rewinds: Rewinds, tokens: ResumeTokens) -> None:
+    def __init__(self, sessions: Sessions, forks: SessionForks, paths: Paths, tokens: ResumeTokens) -> None:
         """Takes the use cases."""
-        self._rewinds = rewinds
+        self._paths = paths
         self._tokens = tokens
         self._forks = forks
         self._sessions = sessions
@@ -87,25 +87,25 @@ class SessionService:
 
     async def ClearSession(self, principal: Principal, request: pb.ClearSessionRequest) -> pb.ClearSessionResponse:
         """Hides the whole conversation."""
-        rewind = await self._rewinds.clear(principal, request.session_id, rewind_request(request))
-        token = self._tokens.give(principal.tenant, request.session_id, rewind.sequence)
-        return pb.ClearSessionResponse(sequence=rewind.sequence, resume_token=token, hidden_messages=rewind.messages)
+        change = await self._paths.clear(principal, request.session_id, rewind_request(request))
+        token = self._tokens.give(principal.tenant, request.session_id, change.sequence)
+        return pb.ClearSessionResponse(sequence=change.sequence, resume_token=token, hidden_messages=change.messages)
 
     async def RevertSession(self, principal: Principal, request: pb.RevertSessionRequest) -> pb.RevertSessionResponse:
         """Hides a message and all that come after it."""
         named = rewind_request(request)
-        rewind = await self._rewinds.revert(principal, request.session_id, request.before_message_id, named)
-        token = self._tokens.give(principal.tenant, request.session_id, rewind.sequence)
-        return pb.RevertSessionResponse(sequence=rewind.sequence, resume_token=token, hidden_messages=rewind.messages)
+        change = await self._paths.revert(principal, request.session_id, request.before_message_id, named)
+        token = self._tokens.give(principal.tenant, request.session_id, change.sequence)
+        return pb.RevertSessionResponse(sequence=change.sequence, resume_token=token, hidden_messages=change.messages)
 
     async def RestoreSession(
         self, principal: Principal, request: pb.RestoreSessionRequest
     ) -> pb.RestoreSessionResponse:
         """Brings back what was hidden last."""
-        rewind = await self._rewinds.restore(principal, request.session_id, rewind_request(request))
-        token = self._tokens.give(principal.tenant, request.session_id, rewind.sequence)
+        change = await self._paths.restore(principal, request.session_id, rewind_request(request))
+        token = self._tokens.give(principal.tenant, request.session_id, change.sequence)
         return pb.RestoreSessionResponse(
-            sequence=rewind.sequence, resume_token=token, restored_messages=rewind.messages
+            sequence=change.sequence, resume_token=token, restored_messages=change.messages
         )
 
     async def ArchiveSession(

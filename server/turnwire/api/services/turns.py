@@ -36,7 +36,7 @@ class TurnService:
         self._watches = use.watches
         self._late_turns = use.late_turns
         self._regenerations = use.regenerations
-        self._alternatives = use.alternatives
+        self._paths = use.paths
         self._waiting = use.waiting_messages
         self._tokens = use.watches.tokens
         self._turns = use.turns
@@ -138,7 +138,7 @@ class TurnService:
         """Returns a page of messages that share the one before them."""
         asked = alternatives_request(request)
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
-        found = await self._alternatives.list(principal, request.session_id, asked, page)
+        found = await self._paths.alternatives(principal, request.session_id, asked, page)
         rest = pb.ListAlternativesResponse(
             selected_message_id=found.selected_message_id, next_page_token=found.next_token
         )
@@ -149,6 +149,6 @@ class TurnService:
     ) -> pb.SelectAlternativeResponse:
         """Chooses between alternatives."""
         named, expected = select_request(request)
-        sequence = await self._alternatives.select(principal, request.session_id, request.message_id, named, expected)
-        token = self._tokens.give(principal.tenant, request.session_id, sequence)
-        return pb.SelectAlternativeResponse(sequence=sequence, resume_token=token)
+        change = await self._paths.select(principal, request.session_id, request.message_id, named, expected)
+        token = self._tokens.give(principal.tenant, request.session_id, change.sequence)
+        return pb.SelectAlternativeResponse(sequence=change.sequence, resume_token=token)

@@ -17,11 +17,10 @@ from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.permissions import Permissions
-from turnwire.core.use_cases.rewriting.alternatives import Alternatives
 from turnwire.core.use_cases.rewriting.forks import SessionForks
 from turnwire.core.use_cases.rewriting.late_turns import LateTurns
+from turnwire.core.use_cases.rewriting.paths import Paths
 from turnwire.core.use_cases.rewriting.regenerations import Regenerations
-from turnwire.core.use_cases.rewriting.rewinds import Rewinds
 from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
 from turnwire.core.use_cases.searching.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
@@ -42,10 +41,9 @@ class UseCases:
     tool_leases: ToolLeases
     sessions: Sessions
     forks: SessionForks
-    rewinds: Rewinds
+    paths: Paths
     late_turns: LateTurns
     regenerations: Regenerations
-    alternatives: Alternatives
     waiting_messages: WaitingMessages
     titles: Titles
     turns: TurnRecords

@@ -21,6 +21,7 @@ from turnwire.ports.commit import (
     PutMessage,
     Rewound,
     SelectPath,
+    ShowMessages,
 )
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
@@ -152,3 +153,24 @@ async def _steps_of_a_short_branch(opened: OpenedStore) -> int:
         select_path(db, 1, SelectPath("msg_309", PathEnd.NEWEST))
         db.rollback()
     return counted
+
+
+async def test_clearing_takes_back_what_could_begin_the_conversation(opened: OpenedStore) -> None:
+    """Restoring makes each what it was: the one on the path, the other an alternative of it."""
+    beginning = AlternativesOf(previous_message_id="")
+    await opened.store.commit(selecting("msg_0", PathEnd.BEFORE))
+    await opened.store.commit(adding(make_message("msg_other", "another beginning")))
+    hide = HideMessages("")
+    told = NewEvent(ConversationChanged(ConversationChange.CLEARED, None))
+    cleared = await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(hide,), events=(told,)))
+    assert cleared.rewound == Rewound(1, None)
+    assert (await opened.store.of(DEFAULT_TENANT).alternatives("ses_1", beginning, Page())).messages == ()
+    with pytest.raises(MessageNotFound):
+        await opened.store.commit(selecting("msg_0"))
+    back = await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(ShowMessages(),), events=(told,)))
+    assert back.rewound == Rewound(1, None)
+    assert await shown(opened) == ["msg_other", "msg_q"]
+    found = await opened.store.of(DEFAULT_TENANT).alternatives("ses_1", beginning, Page())
+    assert [one.message_id for one in found.messages] == ["msg_0", "msg_other"]
+    await opened.store.commit(selecting("msg_0"))
+    assert await shown(opened) == ["msg_0", "msg_1", "msg_2", "msg_3", "msg_q"]

@@ -2,9 +2,8 @@
 
 import asyncio
 import itertools
-import shutil
 import sqlite3
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +25,7 @@ from tests.support.oracles.archives import golden_records, real_id
 from tests.support.oracles.golden_history import HISTORY
 from tests.support.oracles.histories import Conversation, histories
 from tests.support.oracles.sound import assert_sound
-from tests.support.servers.moving import MINE, OTHERS, lines, moving, until_clean
+from tests.support.servers.moving import MINE, OTHERS, dies_at, lines, moving, small_parts, until_clean
 from turnwire.core.settings import NO_QUOTAS, CoreSettings
 from turnwire.core.use_cases.moving import exports, validation
 from turnwire.core.use_cases.moving.parts import PART_BYTES, SessionInParts
@@ -520,40 +519,6 @@ async def test_other_formats_get_ids_of_their_source(tmp_path: Path) -> None:
 
 PARTS = golden_records("golden", HISTORY[:7])
 """A session that takes several commits when they are small."""
-
-
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a commit hold two changes at most."""
-    monkeypatch.setattr("turnwire.core.use_cases.moving.reading.PART_CHANGES", 2)
-
-
-async def dies_at(here: Any, commits: int, work: Coroutine[Any, Any, Any], copy: Path) -> bool:
-    """Runs some work until the store has taken a number of commits, and copies the database as kill -9 leaves it.
-
-    Returns False when the work was done before.
-    """
-    real, left, dead = here.store.commit, itertools.count(commits, -1), asyncio.Event()
-
-    def commit(unit: Commit) -> asyncio.Future[Any]:
-        if next(left) > 0:
-            return real(unit)  # type: ignore[no-any-return]
-        dead.set()
-        return asyncio.get_running_loop().create_future()
-
-    here.store.commit = commit
-    task, death = asyncio.ensure_future(work), asyncio.ensure_future(dead.wait())
-    await asyncio.wait((task, death), return_when=asyncio.FIRST_COMPLETED)
-    here.store.commit = real
-    if task.done():
-        death.cancel()
-        await task
-        return False
-    copy.mkdir()
-    for suffix in ("", "-wal"):
-        shutil.copy(f"{here.path}{suffix}", copy)
-    task.cancel()
-    await asyncio.wait((task,))
-    return True
 
 
 async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

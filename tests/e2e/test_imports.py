@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from typer.testing import CliRunner
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
 from opencode.file.upload_pb2 import GetUploadRequest
+from opencode.message.message_pb2 import ExplainContextRequest
 from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
-from opencode.transfer.transfer_pb2 import ExportSessionsRequest, ImportSessionsRequest
+from opencode.transfer.transfer_pb2 import (
+    IMPORT_OUTCOME_ADDED,
+    IMPORT_OUTCOME_CREATED,
+    IMPORT_OUTCOME_DIFFERS,
+    IMPORT_OUTCOME_UNCHANGED,
+    ExportSessionsRequest,
+    ImportSessionsRequest,
+    ImportSessionsResponse,
+)
 from tests.support.clients.archives import bring, export, upload
 from tests.support.clients.conversation import (
     ask,
@@ -29,6 +39,7 @@ from tests.support.clients.conversation import (
     words_of,
 )
 from tests.support.oracles.archives import golden_records
+from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import lines
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
@@ -142,6 +153,111 @@ async def test_a_killed_server_goes_on(tmp_path: Path) -> None:
         assert await export(client, *(one.session_id for one in sessions)) == archive
         gone = await refused(client.uploads.GetUpload(GetUploadRequest(upload_id=request.upload_id)))
         assert gone.reason == "UPLOAD_NOT_FOUND"
+
+
+def chat(count: int) -> bytes:
+    """Returns an archive of OpenAI's form with a number of messages."""
+    roles = ("user", "assistant")
+    said = [{"role": roles[number % 2], "content": f"sounding {number}"} for number in range(count)]
+    return json.dumps({"id": "boat", "messages": said}).encode()
+
+
+def of(answers: list[ImportSessionsResponse]) -> tuple[int, int, int, int]:
+    """Returns what became of the only session of an import, and how many are incomplete."""
+    [one] = [session for answer in answers for session in answer.sessions]
+    counts = one.added_message_count, one.missing_message_count, answers[-1].incomplete_session_count
+    return (one.outcome, *counts)
+
+
+async def test_an_import_goes_on_until_the_session_does(client: Client) -> None:
+    """What the source has since is added, watchers read it, searches and models know of it; then it differs."""
+    first = await bring(client, chat(3), format="openai")
+    assert of(first) == (IMPORT_OUTCOME_CREATED, 3, 0, 0)
+    [session_id] = [one.session_id for answer in first for one in answer.sessions]
+    known = await messages_of(client, session_id)
+    assert of(await bring(client, chat(5), format="openai", verify=True)) == (IMPORT_OUTCOME_ADDED, 2, 0, 1)
+    async with watching(client, session_id) as watch:
+        await watch.until_kind("caught_up")
+        assert of(await bring(client, chat(5), format="openai")) == (IMPORT_OUTCOME_ADDED, 2, 0, 0)
+        changed = (await watch.until_kind("conversation_changed")).conversation_changed
+    assert (changed.change, changed.reread) == (CONVERSATION_CHANGE_IMPORTED, True)
+    assert changed.kept_through_message_id == known[-1].message_id
+    assert [words_of(one) for one in await messages_of(client, session_id)] == [f"sounding {n}" for n in range(5)]
+    for archive in (chat(5), chat(5)):
+        assert of(await bring(client, archive, format="openai")) == (IMPORT_OUTCOME_UNCHANGED, 0, 0, 0)
+    assert of(await bring(client, chat(5), format="openai", verify=True)) == (IMPORT_OUTCOME_UNCHANGED, 0, 0, 0)
+    found = await client.search.SearchMessages(SearchMessagesRequest(query="4", session_ids=[session_id]))
+    assert [hit.session_id for hit in found.hits] == [session_id]
+    await talk(client, "and on", session_id)
+    before = await messages_of(client, session_id)
+    context = await client.messages.ExplainContext(ExplainContextRequest(session_id=session_id))
+    assert "sounding 4" in context.request_json
+    assert of(await bring(client, chat(5), format="openai")) == (IMPORT_OUTCOME_DIFFERS, 0, 0, 0)
+    grown = await bring(client, chat(7), format="openai")
+    assert of(grown) == (IMPORT_OUTCOME_DIFFERS, 0, 2, 1)
+    assert [one.reason for answer in grown for one in answer.problems] == ["DIFFERS"]
+    assert await messages_of(client, session_id) == before
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.2, 0.4])
+async def test_what_a_killed_import_adds_is_there_whole_or_not_at_all(tmp_path: Path, delay: float) -> None:
+    """The same request brings the rest; then nothing is missing, and nothing is there twice."""
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        [session] = [one for answer in await bring(client, chat(400), format="openai") for one in answer.sessions]
+        request = ImportSessionsRequest(upload_id=await upload(client, chat(1_500)), format="openai", request_id="mine")
+        call = asyncio.ensure_future(client.transfer.ImportSessions(request).read())
+        await asyncio.sleep(delay)
+        await server.kill()
+        await asyncio.gather(call, return_exceptions=True)
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        count = len(await messages_of(client, session.session_id))
+        assert count in {400, 1_500}
+        if count == 400:
+            answers = [answer async for answer in client.transfer.ImportSessions(request)]
+            assert of(answers) == (IMPORT_OUTCOME_ADDED, 1_100, 0, 0)
+        verified = await bring(client, chat(1_500), format="openai", verify=True)
+        assert of(verified) == (IMPORT_OUTCOME_UNCHANGED, 0, 0, 0)
+        sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        assert [one.id for one in sessions] == [session.session_id]
+    assert_sound(tmp_path / "turnwire.db")
+
+
+async def test_command_says_what_became_of_each_session(tmp_path: Path) -> None:
+    """Added, unchanged or differing; --verify compares alone, and exits with 1 where the server lacks something."""
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        archive = tmp_path / "chat.json"
+
+        async def run(count: int, *arguments: str) -> Any:
+            archive.write_bytes(chat(count))
+            command = ["import", str(archive), "--format", "openai", *arguments, "--target", server.address]
+            done = await asyncio.to_thread(CliRunner().invoke, app, command)
+            return done.exit_code, done.stdout.splitlines()
+
+        missing = "the session is not here"
+        assert await run(3, "--verify") == (
+            1,
+            [f"MISSING boat: {missing}", "the server lacks something of 1 of 1 session"],
+        )
+        assert await run(3) == (0, ["1 session imported, 0 were there already"])
+        assert await run(3, "--verify") == (0, ["verified: the server has all messages of 1 session"])
+        code, [problem, lacks] = await run(5, "--verify")
+        assert (code, lacks) == (1, "the server lacks something of 1 of 1 session")
+        assert problem.endswith(": 2 messages from here on are not here")
+        there = "0 sessions imported, 1 was there already"
+        would = "0 sessions would be imported, 1 was there already"
+        assert await run(5, "--dry-run") == (0, [would, "1 of them would get 2 new messages"])
+        assert await run(5) == (0, [there, "1 of them got 2 new messages"])
+        assert await run(5) == (0, [there])
+        [session] = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        await talk(client, "and on", session.id)
+        differs = "1 of them differs, continued or changed since the import: nothing was stored for it"
+        assert await run(5) == (0, [there, differs])
+        assert await run(5, "--verify") == (0, ["verified: the server has all messages of 1 session"])
+        code, [problem, *lines] = await run(6)
+        assert (code, lines) == (1, [there, differs])
+        assert problem.startswith("DIFFERS ")
+        code, [shown] = await run(6, "--json")
+        assert (code, json.loads(shown)["incomplete_session_count"]) == (1, 1)
 
 
 async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from opencode.message.content_pb2 import (
 from opencode.message.message_pb2 import ExplainContextRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.archives import export
-from tests.support.clients.conversation import messages_of, session_of, text, words_of
+from tests.support.clients.conversation import messages_of, session_of, talk, text, words_of
 from tests.support.fakes.foreign_archives import CHATGPT, CLAUDE, OPENAI, OPENCODE, as_json, as_lines, zipped
 from tests.support.fakes.pynchy_file import BOT_NAME, make_old_file, many_rows, old_rows
 from tests.support.oracles.archives import golden_records
@@ -44,17 +44,17 @@ async def started(*arguments: str | Path, target: str) -> asyncio.subprocess.Pro
     )
 
 
-async def run(*arguments: str | Path, target: str) -> bytes:
-    """Runs a command, which has to succeed, and returns what it prints."""
+async def run(*arguments: str | Path, target: str, code: int = 0) -> bytes:
+    """Runs a command, which has to end with an exit code, and returns what it prints."""
     process = await started(*arguments, target=target)
     output, error = await process.communicate()
-    assert (process.returncode, error.decode()) == (0, "")
+    assert (process.returncode, error.decode()) == (code, "")
     return output
 
 
-async def told(*arguments: str | Path, target: str) -> Any:
+async def told(*arguments: str | Path, target: str, code: int = 0) -> Any:
     """Runs a command and returns its JSON."""
-    return json.loads(await run(*arguments, "--json", target=target))
+    return json.loads(await run(*arguments, "--json", target=target, code=code))
 
 
 async def sessions_of(client: Client) -> list[Any]:
@@ -111,6 +111,30 @@ async def test_a_file_of_pynchy_is_imported_at_once(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert await export(client) == whole
     assert path.read_bytes() == before
+
+
+async def test_a_file_of_pynchy_that_has_grown_goes_on(tmp_path: Path) -> None:
+    """The same command adds what was written since, --verify asks the server, and a chat that goes on there stays."""
+    path = make_old_file(tmp_path / "messages.db", many_rows(300))
+    async with server_process(tmp_path) as server, connect(server.address) as client:
+        done = await told(*PYNCHY, "--verify", path, target=server.address)
+        assert done["import"]["verification"]["incomplete_session_count"] == 0
+        assert done["import"]["incomplete_session_count"] == 0
+        path.unlink()
+        make_old_file(path, many_rows(450))
+        outcomes = [one["outcome"] for one in (await told(*PYNCHY, path, target=server.address))["import"]["sessions"]]
+        assert set(outcomes) == {"IMPORT_OUTCOME_ADDED"}
+        again = await told(*PYNCHY, "--verify", path, target=server.address)
+        assert {one["outcome"] for one in again["import"]["sessions"]} == {"IMPORT_OUTCOME_UNCHANGED"}
+        assert sum(one["message_count"] for one in again["import"]["sessions"]) == 450
+        [first, *others] = await sessions_of(client)
+        await talk(client, "and on", first.id)
+        path.unlink()
+        make_old_file(path, many_rows(600))
+        last = await told(*PYNCHY, path, target=server.address, code=1)
+        by_id = {one["session_id"]: one["outcome"] for one in last["import"]["sessions"]}
+        assert by_id[first.id] == "IMPORT_OUTCOME_DIFFERS"
+        assert {by_id[one.id] for one in others} == {"IMPORT_OUTCOME_ADDED"}
 
 
 def import_in(output: bytes) -> Any:

@@ -23,6 +23,67 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Names what became of a session of an archive. Values may be added.
+type ImportOutcome int32
+
+const (
+	// Not given.
+	ImportOutcome_IMPORT_OUTCOME_UNSPECIFIED ImportOutcome = 0
+	// It was not here and is now, or would be.
+	ImportOutcome_IMPORT_OUTCOME_CREATED ImportOutcome = 1
+	// It was here and got what came since, or would get it.
+	ImportOutcome_IMPORT_OUTCOME_ADDED ImportOutcome = 2
+	// It is here as the archive has it.
+	ImportOutcome_IMPORT_OUTCOME_UNCHANGED ImportOutcome = 3
+	// It was continued here, or has a message that is not as in the archive. Nothing was stored for it.
+	ImportOutcome_IMPORT_OUTCOME_DIFFERS ImportOutcome = 4
+)
+
+// Enum value maps for ImportOutcome.
+var (
+	ImportOutcome_name = map[int32]string{
+		0: "IMPORT_OUTCOME_UNSPECIFIED",
+		1: "IMPORT_OUTCOME_CREATED",
+		2: "IMPORT_OUTCOME_ADDED",
+		3: "IMPORT_OUTCOME_UNCHANGED",
+		4: "IMPORT_OUTCOME_DIFFERS",
+	}
+	ImportOutcome_value = map[string]int32{
+		"IMPORT_OUTCOME_UNSPECIFIED": 0,
+		"IMPORT_OUTCOME_CREATED":     1,
+		"IMPORT_OUTCOME_ADDED":       2,
+		"IMPORT_OUTCOME_UNCHANGED":   3,
+		"IMPORT_OUTCOME_DIFFERS":     4,
+	}
+)
+
+func (x ImportOutcome) Enum() *ImportOutcome {
+	p := new(ImportOutcome)
+	*p = x
+	return p
+}
+
+func (x ImportOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ImportOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_opencode_transfer_transfer_proto_enumTypes[0].Descriptor()
+}
+
+func (ImportOutcome) Type() protoreflect.EnumType {
+	return &file_opencode_transfer_transfer_proto_enumTypes[0]
+}
+
+func (x ImportOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ImportOutcome.Descriptor instead.
+func (ImportOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_opencode_transfer_transfer_proto_rawDescGZIP(), []int{0}
+}
+
 // Asks for an archive.
 type ExportSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -170,13 +231,16 @@ type ImportSessionsRequest struct {
 	UploadId string `protobuf:"bytes,1,opt,name=upload_id,json=uploadId,proto3" json:"upload_id,omitempty"`
 	// Name of the archive's format. "": "turnwire".
 	Format string `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"`
-	// True checks the archive and tells what an import would store, and stores nothing. The upload stays.
+	// True checks the archive and tells what an import would do, and stores nothing. The upload stays.
 	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Name of the request, at most 128 characters. The same name joins the import that runs, or gets the outcome of one that
 	// has ended, as long as the server remembers it: those of the last 16 imports, not beyond a restart. "": no name.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What the caller says about the archive, as its format describes it. Other names are refused.
-	Options       map[string]string `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Options map[string]string `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// True compares the archive with what is here, and stores nothing. As dry_run, but each session of which something is not
+	// here is a problem, too: its reason is MISSING, its place the first such message.
+	Verify        bool `protobuf:"varint,6,opt,name=verify,proto3" json:"verify,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +310,13 @@ func (x *ImportSessionsRequest) GetOptions() map[string]string {
 	return nil
 }
 
+func (x *ImportSessionsRequest) GetVerify() bool {
+	if x != nil {
+		return x.Verify
+	}
+	return false
+}
+
 // Tells how far an import is, at most a few times a second. The last answer of a stream without an error is the end.
 type ImportSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -260,9 +331,13 @@ type ImportSessionsResponse struct {
 	// How many sessions are finished, those that are not listed included.
 	SessionCount uint64 `protobuf:"varint,5,opt,name=session_count,json=sessionCount,proto3" json:"session_count,omitempty"`
 	// How many problems there are, those that are not listed included.
-	ProblemCount  uint64 `protobuf:"varint,6,opt,name=problem_count,json=problemCount,proto3" json:"problem_count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ProblemCount uint64 `protobuf:"varint,6,opt,name=problem_count,json=problemCount,proto3" json:"problem_count,omitempty"`
+	// How many sessions are not here as the archive has them, those that are not listed included: because of dry_run or
+	// verify, or because they differ. One that has more than the archive is here. 0 at the end of an import that has brought
+	// everything, and of a verification that has found everything.
+	IncompleteSessionCount uint64 `protobuf:"varint,7,opt,name=incomplete_session_count,json=incompleteSessionCount,proto3" json:"incomplete_session_count,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *ImportSessionsResponse) Reset() {
@@ -337,6 +412,13 @@ func (x *ImportSessionsResponse) GetProblemCount() uint64 {
 	return 0
 }
 
+func (x *ImportSessionsResponse) GetIncompleteSessionCount() uint64 {
+	if x != nil {
+		return x.IncompleteSessionCount
+	}
+	return 0
+}
+
 // Names a session of an archive and what it became.
 type ImportedSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -347,10 +429,17 @@ type ImportedSession struct {
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// How many messages it has, hidden ones included.
 	MessageCount uint32 `protobuf:"varint,3,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
-	// True when it was there already: nothing was stored.
-	Existed       bool `protobuf:"varint,4,opt,name=existed,proto3" json:"existed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// True when it was there already, also when something was added to it.
+	Existed bool `protobuf:"varint,4,opt,name=existed,proto3" json:"existed,omitempty"`
+	// What became of it.
+	Outcome ImportOutcome `protobuf:"varint,5,opt,name=outcome,proto3,enum=opencode.transfer.ImportOutcome" json:"outcome,omitempty"`
+	// How many of the messages the import has stored, or would store.
+	AddedMessageCount uint32 `protobuf:"varint,6,opt,name=added_message_count,json=addedMessageCount,proto3" json:"added_message_count,omitempty"`
+	// How many of the messages are not here and are not stored, because the session differs: those from the first one on
+	// that is otherwise here. 0 when the session was continued here and has all that the archive has.
+	MissingMessageCount uint32 `protobuf:"varint,7,opt,name=missing_message_count,json=missingMessageCount,proto3" json:"missing_message_count,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ImportedSession) Reset() {
@@ -411,8 +500,30 @@ func (x *ImportedSession) GetExisted() bool {
 	return false
 }
 
+func (x *ImportedSession) GetOutcome() ImportOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return ImportOutcome_IMPORT_OUTCOME_UNSPECIFIED
+}
+
+func (x *ImportedSession) GetAddedMessageCount() uint32 {
+	if x != nil {
+		return x.AddedMessageCount
+	}
+	return 0
+}
+
+func (x *ImportedSession) GetMissingMessageCount() uint32 {
+	if x != nil {
+		return x.MissingMessageCount
+	}
+	return 0
+}
+
 // Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
-// the session was left out, and the same import may bring it.
+// nothing of the session was stored, and the same import may bring it; or DIFFERS: then nothing of it was stored; or
+// MISSING, which a verification tells.
 type ImportProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where it is in the archive, from 1; 0 where the format has no lines.
@@ -509,17 +620,18 @@ const file_opencode_transfer_transfer_proto_rawDesc = "" +
 	"\rprefix_sha256\x18\x05 \x01(\tR\fprefixSha256\"@\n" +
 	"\x16ExportSessionsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04mime\x18\x02 \x01(\tR\x04mime\"\x91\x02\n" +
+	"\x04mime\x18\x02 \x01(\tR\x04mime\"\xa9\x02\n" +
 	"\x15ImportSessionsRequest\x12\x1b\n" +
 	"\tupload_id\x18\x01 \x01(\tR\buploadId\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\tR\x06format\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x12O\n" +
-	"\aoptions\x18\x05 \x03(\v25.opencode.transfer.ImportSessionsRequest.OptionsEntryR\aoptions\x1a:\n" +
+	"\aoptions\x18\x05 \x03(\v25.opencode.transfer.ImportSessionsRequest.OptionsEntryR\aoptions\x12\x16\n" +
+	"\x06verify\x18\x06 \x01(\bR\x06verify\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xda\x02\n" +
 	"\x16ImportSessionsResponse\x12\x1d\n" +
 	"\n" +
 	"done_bytes\x18\x01 \x01(\x04R\tdoneBytes\x12\x1f\n" +
@@ -528,19 +640,29 @@ const file_opencode_transfer_transfer_proto_rawDesc = "" +
 	"\bsessions\x18\x03 \x03(\v2\".opencode.transfer.ImportedSessionR\bsessions\x12<\n" +
 	"\bproblems\x18\x04 \x03(\v2 .opencode.transfer.ImportProblemR\bproblems\x12#\n" +
 	"\rsession_count\x18\x05 \x01(\x04R\fsessionCount\x12#\n" +
-	"\rproblem_count\x18\x06 \x01(\x04R\fproblemCount\"\x8c\x01\n" +
+	"\rproblem_count\x18\x06 \x01(\x04R\fproblemCount\x128\n" +
+	"\x18incomplete_session_count\x18\a \x01(\x04R\x16incompleteSessionCount\"\xac\x02\n" +
 	"\x0fImportedSession\x12\x1b\n" +
 	"\tsource_id\x18\x01 \x01(\tR\bsourceId\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12#\n" +
 	"\rmessage_count\x18\x03 \x01(\rR\fmessageCount\x12\x18\n" +
-	"\aexisted\x18\x04 \x01(\bR\aexisted\"\x90\x01\n" +
+	"\aexisted\x18\x04 \x01(\bR\aexisted\x12:\n" +
+	"\aoutcome\x18\x05 \x01(\x0e2 .opencode.transfer.ImportOutcomeR\aoutcome\x12.\n" +
+	"\x13added_message_count\x18\x06 \x01(\rR\x11addedMessageCount\x122\n" +
+	"\x15missing_message_count\x18\a \x01(\rR\x13missingMessageCount\"\x90\x01\n" +
 	"\rImportProblem\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05place\x18\x02 \x01(\tR\x05place\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12 \n" +
 	"\vexplanation\x18\x04 \x01(\tR\vexplanation\x12\x1b\n" +
-	"\tsource_id\x18\x05 \x01(\tR\bsourceId2\xe8\x01\n" +
+	"\tsource_id\x18\x05 \x01(\tR\bsourceId*\x9f\x01\n" +
+	"\rImportOutcome\x12\x1e\n" +
+	"\x1aIMPORT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16IMPORT_OUTCOME_CREATED\x10\x01\x12\x18\n" +
+	"\x14IMPORT_OUTCOME_ADDED\x10\x02\x12\x1c\n" +
+	"\x18IMPORT_OUTCOME_UNCHANGED\x10\x03\x12\x1a\n" +
+	"\x16IMPORT_OUTCOME_DIFFERS\x10\x042\xe8\x01\n" +
 	"\x0fTransferService\x12l\n" +
 	"\x0eExportSessions\x12(.opencode.transfer.ExportSessionsRequest\x1a).opencode.transfer.ExportSessionsResponse\"\x03\x90\x02\x010\x01\x12g\n" +
 	"\x0eImportSessions\x12(.opencode.transfer.ImportSessionsRequest\x1a).opencode.transfer.ImportSessionsResponse0\x01B\x8c\x01\n" +
@@ -558,29 +680,32 @@ func file_opencode_transfer_transfer_proto_rawDescGZIP() []byte {
 	return file_opencode_transfer_transfer_proto_rawDescData
 }
 
+var file_opencode_transfer_transfer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_opencode_transfer_transfer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_opencode_transfer_transfer_proto_goTypes = []any{
-	(*ExportSessionsRequest)(nil),  // 0: opencode.transfer.ExportSessionsRequest
-	(*ExportSessionsResponse)(nil), // 1: opencode.transfer.ExportSessionsResponse
-	(*ImportSessionsRequest)(nil),  // 2: opencode.transfer.ImportSessionsRequest
-	(*ImportSessionsResponse)(nil), // 3: opencode.transfer.ImportSessionsResponse
-	(*ImportedSession)(nil),        // 4: opencode.transfer.ImportedSession
-	(*ImportProblem)(nil),          // 5: opencode.transfer.ImportProblem
-	nil,                            // 6: opencode.transfer.ImportSessionsRequest.OptionsEntry
+	(ImportOutcome)(0),             // 0: opencode.transfer.ImportOutcome
+	(*ExportSessionsRequest)(nil),  // 1: opencode.transfer.ExportSessionsRequest
+	(*ExportSessionsResponse)(nil), // 2: opencode.transfer.ExportSessionsResponse
+	(*ImportSessionsRequest)(nil),  // 3: opencode.transfer.ImportSessionsRequest
+	(*ImportSessionsResponse)(nil), // 4: opencode.transfer.ImportSessionsResponse
+	(*ImportedSession)(nil),        // 5: opencode.transfer.ImportedSession
+	(*ImportProblem)(nil),          // 6: opencode.transfer.ImportProblem
+	nil,                            // 7: opencode.transfer.ImportSessionsRequest.OptionsEntry
 }
 var file_opencode_transfer_transfer_proto_depIdxs = []int32{
-	6, // 0: opencode.transfer.ImportSessionsRequest.options:type_name -> opencode.transfer.ImportSessionsRequest.OptionsEntry
-	4, // 1: opencode.transfer.ImportSessionsResponse.sessions:type_name -> opencode.transfer.ImportedSession
-	5, // 2: opencode.transfer.ImportSessionsResponse.problems:type_name -> opencode.transfer.ImportProblem
-	0, // 3: opencode.transfer.TransferService.ExportSessions:input_type -> opencode.transfer.ExportSessionsRequest
-	2, // 4: opencode.transfer.TransferService.ImportSessions:input_type -> opencode.transfer.ImportSessionsRequest
-	1, // 5: opencode.transfer.TransferService.ExportSessions:output_type -> opencode.transfer.ExportSessionsResponse
-	3, // 6: opencode.transfer.TransferService.ImportSessions:output_type -> opencode.transfer.ImportSessionsResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	7, // 0: opencode.transfer.ImportSessionsRequest.options:type_name -> opencode.transfer.ImportSessionsRequest.OptionsEntry
+	5, // 1: opencode.transfer.ImportSessionsResponse.sessions:type_name -> opencode.transfer.ImportedSession
+	6, // 2: opencode.transfer.ImportSessionsResponse.problems:type_name -> opencode.transfer.ImportProblem
+	0, // 3: opencode.transfer.ImportedSession.outcome:type_name -> opencode.transfer.ImportOutcome
+	1, // 4: opencode.transfer.TransferService.ExportSessions:input_type -> opencode.transfer.ExportSessionsRequest
+	3, // 5: opencode.transfer.TransferService.ImportSessions:input_type -> opencode.transfer.ImportSessionsRequest
+	2, // 6: opencode.transfer.TransferService.ExportSessions:output_type -> opencode.transfer.ExportSessionsResponse
+	4, // 7: opencode.transfer.TransferService.ImportSessions:output_type -> opencode.transfer.ImportSessionsResponse
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_opencode_transfer_transfer_proto_init() }
@@ -593,13 +718,14 @@ func file_opencode_transfer_transfer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_opencode_transfer_transfer_proto_rawDesc), len(file_opencode_transfer_transfer_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_opencode_transfer_transfer_proto_goTypes,
 		DependencyIndexes: file_opencode_transfer_transfer_proto_depIdxs,
+		EnumInfos:         file_opencode_transfer_transfer_proto_enumTypes,
 		MessageInfos:      file_opencode_transfer_transfer_proto_msgTypes,
 	}.Build()
 	File_opencode_transfer_transfer_proto = out.File

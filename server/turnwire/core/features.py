@@ -32,6 +32,7 @@ FEATURES: Mapping[str, str] = {
     "tools.server": "the server runs tools of MCP servers",
     "tools.session": "a session keeps tools of its client",
     "transfer": "`ExportSessions` writes archives of sessions, `ImportSessions` reads them",
+    "transfer.continue": "`ImportSessions` adds what came since, and compares an archive with what is here (`verify`)",
     "turns": "`GetTurn` and `ListTurns` show turns, also those whose events are no longer kept",
     "turns.start": "`StartTurn` answers a message that is stored already",
     "turns.watch": "`WatchTurn` streams the events of one turn",

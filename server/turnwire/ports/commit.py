@@ -37,6 +37,8 @@ class PutSession(Struct, frozen=True):
     """
 
     session: Session
+    joins: str = ""
+    """The session of the same tenant that an imported one is to join (`JoinSession`); "" for none."""
 
 
 class NoteFirstWords(Struct, frozen=True):
@@ -60,6 +62,21 @@ class PublishSession(Struct, frozen=True):
     """How many messages it has."""
     updated_at: datetime
     """When it has changed last; the commit's own time is that of its events."""
+
+
+class JoinSession(Struct, frozen=True):
+    """Puts all that a session has which was imported for it behind the conversation of the commit's session.
+
+    Its messages and turns name the commit's session already. The commit has a ConversationChanged for clients.
+    `ports.store.Store.commit` raises StorageError when messages are missing.
+    """
+
+    imported_id: str
+    """The session that was imported; it is gone afterwards, and nobody is told."""
+    messages: int
+    """How many messages it has."""
+    updated_at: datetime
+    """When the commit's session has changed last; the commit's own time is that of its events."""
 
 
 class MarkArchived(Struct, frozen=True):
@@ -246,6 +263,7 @@ Change = (
     PutSession
     | NoteFirstWords
     | PublishSession
+    | JoinSession
     | MarkArchived
     | RemoveSession
     | PutTurn

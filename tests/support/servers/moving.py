@@ -1,13 +1,17 @@
 """Exports and imports over the real store, without a listener: archives in, archives out."""
 
+import asyncio
 import contextlib
 import hashlib
 import itertools
-from collections.abc import AsyncIterator, Iterable
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.support.fakes.core import FakeProviders, ManualClock, PlainCodec
 from tests.support.fakes.opened_store import opened_store
@@ -25,6 +29,7 @@ from turnwire.domain.principal import Principal, Role
 from turnwire.feed.memory.live_feed import LiveFeed
 from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.interop.turnwire_lines.writing import LinesWriter
+from turnwire.ports.commit import Commit
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.store import SqliteStore
@@ -122,3 +127,37 @@ def lines(records: Iterable[Record], *, include_files: bool = True) -> bytes:
 async def until_clean(store: SqliteStore) -> None:
     """Waits until nothing is left of sessions that were removed."""
     await store.removals()
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a commit hold two changes at most."""
+    monkeypatch.setattr("turnwire.core.use_cases.moving.reading.PART_CHANGES", 2)
+
+
+async def dies_at(here: Moving, commits: int, work: Coroutine[Any, Any, Any], copy: Path) -> bool:
+    """Runs some work until the store has taken a number of commits, and copies the database as kill -9 leaves it.
+
+    Returns False when the work was done before.
+    """
+    real, left, dead = here.store.commit, itertools.count(commits, -1), asyncio.Event()
+
+    def commit(unit: Commit) -> asyncio.Future[Any]:
+        if next(left) > 0:
+            return real(unit)  # type: ignore[no-any-return]
+        dead.set()
+        return asyncio.get_running_loop().create_future()
+
+    here.store.commit = commit
+    task, death = asyncio.ensure_future(work), asyncio.ensure_future(dead.wait())
+    await asyncio.wait((task, death), return_when=asyncio.FIRST_COMPLETED)
+    here.store.commit = real
+    if task.done():
+        death.cancel()
+        await task
+        return False
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{here.path}{suffix}", copy)
+    task.cancel()
+    await asyncio.wait((task,))
+    return True

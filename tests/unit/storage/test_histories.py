@@ -10,6 +10,7 @@ from turnwire.ports.commit import (
     Change,
     Commit,
     HideMessages,
+    JoinSession,
     PublishSession,
     PutDraft,
     PutMessage,
@@ -53,16 +54,8 @@ def test_what_a_commit_changes(change: Change, changed: list[str], is_rewritten:
 
 def test_each_kind_of_change_was_thought_of() -> None:
     """A new one has all messages read again for each commit that has it, until it is known to leave them alone."""
-    may_change = {
-        PutMessage,
-        PutDraft,
-        RemoveMessage,
-        HideMessages,
-        ShowMessages,
-        SelectPath,
-        PublishSession,
-        RemoveSession,
-    }
+    states = {PublishSession, JoinSession, RemoveSession}
+    may_change = {PutMessage, PutDraft, RemoveMessage, HideMessages, ShowMessages, SelectPath, *states}
     assert set(get_args(commit.Change)) == {*get_args(histories.NO_MESSAGE), *may_change}
 
 

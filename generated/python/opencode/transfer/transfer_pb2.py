@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n opencode/transfer/transfer.proto\x12\x11opencode.transfer\"z\n\x15\x45xportSessionsRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x15\n\rinclude_files\x18\x03 \x01(\x08\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x15\n\rprefix_sha256\x18\x05 \x01(\t\"4\n\x16\x45xportSessionsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04mime\x18\x02 \x01(\t\"\xd7\x01\n\x15ImportSessionsRequest\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x46\n\x07options\x18\x05 \x03(\x0b\x32\x35.opencode.transfer.ImportSessionsRequest.OptionsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd9\x01\n\x16ImportSessionsResponse\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x34\n\x08sessions\x18\x03 \x03(\x0b\x32\".opencode.transfer.ImportedSession\x12\x32\n\x08problems\x18\x04 \x03(\x0b\x32 .opencode.transfer.ImportProblem\x12\x15\n\rsession_count\x18\x05 \x01(\x04\x12\x15\n\rproblem_count\x18\x06 \x01(\x04\"`\n\x0fImportedSession\x12\x11\n\tsource_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x15\n\rmessage_count\x18\x03 \x01(\r\x12\x0f\n\x07\x65xisted\x18\x04 \x01(\x08\"d\n\rImportProblem\x12\x0c\n\x04line\x18\x01 \x01(\x04\x12\r\n\x05place\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x04 \x01(\t\x12\x11\n\tsource_id\x18\x05 \x01(\t2\xe8\x01\n\x0fTransferService\x12l\n\x0e\x45xportSessions\x12(.opencode.transfer.ExportSessionsRequest\x1a).opencode.transfer.ExportSessionsResponse\"\x03\x90\x02\x01\x30\x01\x12g\n\x0eImportSessions\x12(.opencode.transfer.ImportSessionsRequest\x1a).opencode.transfer.ImportSessionsResponse0\x01\x42\x8e\x01\n$io.github.turnwire.opencode.transferB\rTransferProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n opencode/transfer/transfer.proto\x12\x11opencode.transfer\"z\n\x15\x45xportSessionsRequest\x12\x13\n\x0bsession_ids\x18\x01 \x03(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x15\n\rinclude_files\x18\x03 \x01(\x08\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x15\n\rprefix_sha256\x18\x05 \x01(\t\"4\n\x16\x45xportSessionsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04mime\x18\x02 \x01(\t\"\xe7\x01\n\x15ImportSessionsRequest\x12\x11\n\tupload_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x46\n\x07options\x18\x05 \x03(\x0b\x32\x35.opencode.transfer.ImportSessionsRequest.OptionsEntry\x12\x0e\n\x06verify\x18\x06 \x01(\x08\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfb\x01\n\x16ImportSessionsResponse\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x34\n\x08sessions\x18\x03 \x03(\x0b\x32\".opencode.transfer.ImportedSession\x12\x32\n\x08problems\x18\x04 \x03(\x0b\x32 .opencode.transfer.ImportProblem\x12\x15\n\rsession_count\x18\x05 \x01(\x04\x12\x15\n\rproblem_count\x18\x06 \x01(\x04\x12 \n\x18incomplete_session_count\x18\x07 \x01(\x04\"\xcf\x01\n\x0fImportedSession\x12\x11\n\tsource_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x15\n\rmessage_count\x18\x03 \x01(\r\x12\x0f\n\x07\x65xisted\x18\x04 \x01(\x08\x12\x31\n\x07outcome\x18\x05 \x01(\x0e\x32 .opencode.transfer.ImportOutcome\x12\x1b\n\x13\x61\x64\x64\x65\x64_message_count\x18\x06 \x01(\r\x12\x1d\n\x15missing_message_count\x18\x07 \x01(\r\"d\n\rImportProblem\x12\x0c\n\x04line\x18\x01 \x01(\x04\x12\r\n\x05place\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x04 \x01(\t\x12\x11\n\tsource_id\x18\x05 \x01(\t*\x9f\x01\n\rImportOutcome\x12\x1e\n\x1aIMPORT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16IMPORT_OUTCOME_CREATED\x10\x01\x12\x18\n\x14IMPORT_OUTCOME_ADDED\x10\x02\x12\x1c\n\x18IMPORT_OUTCOME_UNCHANGED\x10\x03\x12\x1a\n\x16IMPORT_OUTCOME_DIFFERS\x10\x04\x32\xe8\x01\n\x0fTransferService\x12l\n\x0e\x45xportSessions\x12(.opencode.transfer.ExportSessionsRequest\x1a).opencode.transfer.ExportSessionsResponse\"\x03\x90\x02\x01\x30\x01\x12g\n\x0eImportSessions\x12(.opencode.transfer.ImportSessionsRequest\x1a).opencode.transfer.ImportSessionsResponse0\x01\x42\x8e\x01\n$io.github.turnwire.opencode.transferB\rTransferProtoP\x01Z;github.com/turnwire/turnwire/generated/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,20 +36,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IMPORTSESSIONSREQUEST_OPTIONSENTRY']._serialized_options = b'8\001'
   _globals['_TRANSFERSERVICE'].methods_by_name['ExportSessions']._loaded_options = None
   _globals['_TRANSFERSERVICE'].methods_by_name['ExportSessions']._serialized_options = b'\220\002\001'
+  _globals['_IMPORTOUTCOME']._serialized_start=1034
+  _globals['_IMPORTOUTCOME']._serialized_end=1193
   _globals['_EXPORTSESSIONSREQUEST']._serialized_start=55
   _globals['_EXPORTSESSIONSREQUEST']._serialized_end=177
   _globals['_EXPORTSESSIONSRESPONSE']._serialized_start=179
   _globals['_EXPORTSESSIONSRESPONSE']._serialized_end=231
   _globals['_IMPORTSESSIONSREQUEST']._serialized_start=234
-  _globals['_IMPORTSESSIONSREQUEST']._serialized_end=449
-  _globals['_IMPORTSESSIONSREQUEST_OPTIONSENTRY']._serialized_start=403
-  _globals['_IMPORTSESSIONSREQUEST_OPTIONSENTRY']._serialized_end=449
-  _globals['_IMPORTSESSIONSRESPONSE']._serialized_start=452
-  _globals['_IMPORTSESSIONSRESPONSE']._serialized_end=669
-  _globals['_IMPORTEDSESSION']._serialized_start=671
-  _globals['_IMPORTEDSESSION']._serialized_end=767
-  _globals['_IMPORTPROBLEM']._serialized_start=769
-  _globals['_IMPORTPROBLEM']._serialized_end=869
-  _globals['_TRANSFERSERVICE']._serialized_start=872
-  _globals['_TRANSFERSERVICE']._serialized_end=1104
+  _globals['_IMPORTSESSIONSREQUEST']._serialized_end=465
+  _globals['_IMPORTSESSIONSREQUEST_OPTIONSENTRY']._serialized_start=419
+  _globals['_IMPORTSESSIONSREQUEST_OPTIONSENTRY']._serialized_end=465
+  _globals['_IMPORTSESSIONSRESPONSE']._serialized_start=468
+  _globals['_IMPORTSESSIONSRESPONSE']._serialized_end=719
+  _globals['_IMPORTEDSESSION']._serialized_start=722
+  _globals['_IMPORTEDSESSION']._serialized_end=929
+  _globals['_IMPORTPROBLEM']._serialized_start=931
+  _globals['_IMPORTPROBLEM']._serialized_end=1031
+  _globals['_TRANSFERSERVICE']._serialized_start=1196
+  _globals['_TRANSFERSERVICE']._serialized_end=1428
 # @@protoc_insertion_point(module_scope)

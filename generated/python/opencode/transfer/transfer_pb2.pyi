@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +18,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ImportOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ImportOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImportOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IMPORT_OUTCOME_UNSPECIFIED: _ImportOutcome.ValueType  # 0
+    """Not given."""
+    IMPORT_OUTCOME_CREATED: _ImportOutcome.ValueType  # 1
+    """It was not here and is now, or would be."""
+    IMPORT_OUTCOME_ADDED: _ImportOutcome.ValueType  # 2
+    """It was here and got what came since, or would get it."""
+    IMPORT_OUTCOME_UNCHANGED: _ImportOutcome.ValueType  # 3
+    """It is here as the archive has it."""
+    IMPORT_OUTCOME_DIFFERS: _ImportOutcome.ValueType  # 4
+    """It was continued here, or has a message that is not as in the archive. Nothing was stored for it."""
+
+class ImportOutcome(_ImportOutcome, metaclass=_ImportOutcomeEnumTypeWrapper):
+    """Names what became of a session of an archive. Values may be added."""
+
+IMPORT_OUTCOME_UNSPECIFIED: ImportOutcome.ValueType  # 0
+"""Not given."""
+IMPORT_OUTCOME_CREATED: ImportOutcome.ValueType  # 1
+"""It was not here and is now, or would be."""
+IMPORT_OUTCOME_ADDED: ImportOutcome.ValueType  # 2
+"""It was here and got what came since, or would get it."""
+IMPORT_OUTCOME_UNCHANGED: ImportOutcome.ValueType  # 3
+"""It is here as the archive has it."""
+IMPORT_OUTCOME_DIFFERS: ImportOutcome.ValueType  # 4
+"""It was continued here, or has a message that is not as in the archive. Nothing was stored for it."""
+Global___ImportOutcome: _TypeAlias = ImportOutcome  # noqa: Y015
 
 @_typing.final
 class ExportSessionsRequest(_message.Message):
@@ -121,15 +154,20 @@ class ImportSessionsRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    VERIFY_FIELD_NUMBER: _builtins.int
     upload_id: _builtins.str
     """The upload with the archive; complete. Required."""
     format: _builtins.str
     """Name of the archive's format. "": "turnwire"."""
     dry_run: _builtins.bool
-    """True checks the archive and tells what an import would store, and stores nothing. The upload stays."""
+    """True checks the archive and tells what an import would do, and stores nothing. The upload stays."""
     request_id: _builtins.str
     """Name of the request, at most 128 characters. The same name joins the import that runs, or gets the outcome of one that
     has ended, as long as the server remembers it: those of the last 16 imports, not beyond a restart. "": no name.
+    """
+    verify: _builtins.bool
+    """True compares the archive with what is here, and stores nothing. As dry_run, but each session of which something is not
+    here is a problem, too: its reason is MISSING, its place the first such message.
     """
     @_builtins.property
     def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -143,10 +181,11 @@ class ImportSessionsRequest(_message.Message):
         dry_run: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        verify: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "format", b"format", "options", b"options", "request_id", b"request_id", "upload_id", b"upload_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "format", b"format", "options", b"options", "request_id", b"request_id", "upload_id", b"upload_id", "verify", b"verify"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -164,6 +203,7 @@ class ImportSessionsResponse(_message.Message):
     PROBLEMS_FIELD_NUMBER: _builtins.int
     SESSION_COUNT_FIELD_NUMBER: _builtins.int
     PROBLEM_COUNT_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_SESSION_COUNT_FIELD_NUMBER: _builtins.int
     done_bytes: _builtins.int
     """How much of the work is done, in bytes of the archive; equal to total_bytes at the end."""
     total_bytes: _builtins.int
@@ -172,6 +212,11 @@ class ImportSessionsResponse(_message.Message):
     """How many sessions are finished, those that are not listed included."""
     problem_count: _builtins.int
     """How many problems there are, those that are not listed included."""
+    incomplete_session_count: _builtins.int
+    """How many sessions are not here as the archive has them, those that are not listed included: because of dry_run or
+    verify, or because they differ. One that has more than the archive is here. 0 at the end of an import that has brought
+    everything, and of a verification that has found everything.
+    """
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportedSession]:
         """Sessions that are finished since the answer before; at most 200 in an answer, and 5000 of an import."""
@@ -189,10 +234,11 @@ class ImportSessionsResponse(_message.Message):
         problems: _abc.Iterable[Global___ImportProblem] | None = ...,
         session_count: _builtins.int = ...,
         problem_count: _builtins.int = ...,
+        incomplete_session_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_bytes", b"done_bytes", "problem_count", b"problem_count", "problems", b"problems", "session_count", b"session_count", "sessions", b"sessions", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_bytes", b"done_bytes", "incomplete_session_count", b"incomplete_session_count", "problem_count", b"problem_count", "problems", b"problems", "session_count", b"session_count", "sessions", b"sessions", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -208,6 +254,9 @@ class ImportedSession(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     EXISTED_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    ADDED_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    MISSING_MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
     source_id: _builtins.str
     """Its id in the archive."""
     session_id: _builtins.str
@@ -217,7 +266,15 @@ class ImportedSession(_message.Message):
     message_count: _builtins.int
     """How many messages it has, hidden ones included."""
     existed: _builtins.bool
-    """True when it was there already: nothing was stored."""
+    """True when it was there already, also when something was added to it."""
+    outcome: Global___ImportOutcome.ValueType
+    """What became of it."""
+    added_message_count: _builtins.int
+    """How many of the messages the import has stored, or would store."""
+    missing_message_count: _builtins.int
+    """How many of the messages are not here and are not stored, because the session differs: those from the first one on
+    that is otherwise here. 0 when the session was continued here and has all that the archive has.
+    """
     def __init__(
         self,
         *,
@@ -225,10 +282,13 @@ class ImportedSession(_message.Message):
         session_id: _builtins.str = ...,
         message_count: _builtins.int = ...,
         existed: _builtins.bool = ...,
+        outcome: Global___ImportOutcome.ValueType = ...,
+        added_message_count: _builtins.int = ...,
+        missing_message_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "message_count", b"message_count", "session_id", b"session_id", "source_id", b"source_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_message_count", b"added_message_count", "existed", b"existed", "message_count", b"message_count", "missing_message_count", b"missing_message_count", "outcome", b"outcome", "session_id", b"session_id", "source_id", b"source_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -237,7 +297,8 @@ Global___ImportedSession: _TypeAlias = ImportedSession  # noqa: Y015
 @_typing.final
 class ImportProblem(_message.Message):
     """Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
-    the session was left out, and the same import may bring it.
+    nothing of the session was stored, and the same import may bring it; or DIFFERS: then nothing of it was stored; or
+    MISSING, which a verification tells.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

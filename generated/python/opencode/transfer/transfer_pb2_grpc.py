@@ -68,8 +68,11 @@ class TransferServiceServicer:
 
     def ImportSessions(self, request, context):
         """Stores the sessions of an archive that was uploaded, and tells of it until it has ended. The whole archive is checked
-        before anything of it is stored. Then each session is stored whole or not at all; one that is there already is
-        skipped. The import goes on when its caller is gone. When it has brought everything, the upload is removed. Errors:
+        before anything of it is stored. Then each session is stored whole or not at all. One that is there already, because
+        an import has made it or the archive came from here, gets what came since, whole or not at all, and keeps its settings;
+        the same archive again changes nothing. When it was continued here, or a message is not as in the archive, nothing is
+        stored for it. The import goes on when its caller is gone. When it has brought everything, the upload is removed.
+        Errors:
         INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format, options or request_id (INVALID_REQUEST,
         REQUEST_ID_REUSED); INVALID_ARGUMENT (ARCHIVE_INVALID): nothing was stored; RESOURCE_EXHAUSTED (STORAGE_FULL): what is
         stored stays; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another

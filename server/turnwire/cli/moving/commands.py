@@ -29,7 +29,12 @@ def _migrate_pynchy(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The SQLite file of pynchy.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and write nothing.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Prove that types were added as the rules say, and nothing else changed.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Prove that types were added as the rules say, and nothing else changed; with --import, that the"
+            " server has all.",
+        ),
     ] = False,
     reclassify: Annotated[
         bool, typer.Option("--reclassify", help="Give notices and traces the type that fits them instead of user.")
@@ -120,14 +125,18 @@ def _import(
         typer.Option("--format", help="chatgpt, claude, ikigai, openai or opencode. Default: Turnwire's own format."),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and tell, and store nothing.")] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare with what the server has, and store nothing."),
+    ] = False,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="What the format wants to know; may be repeated.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Store the sessions of an archive on a running server; see docs/archive.md.
+    """Store the sessions of an archive on a running server, or what came since it was imported; see docs/archive.md.
 
-    Exit code 0: done; 1: it failed, or a quota left a session out; 2: wrong options or no such file.
+    Exit code 0: done; 1: it failed, or the server lacks something of the archive; 2: wrong options or no such file.
     """
     from turnwire.cli.moving.importing import Wanted, run_import
 
@@ -136,5 +145,5 @@ def _import(
         raise typer.BadParameter("must be of the form NAME=VALUE", param_hint="--option")
     options = {name: value for name, _, value in given}
     source = None if file == "-" else Path(file)
-    wanted = Wanted(source=source, format=format_name, options=options, dry_run=dry_run)
+    wanted = Wanted(source=source, format=format_name, options=options, dry_run=dry_run, verify=verify)
     raise typer.Exit(run_import(connection, wanted, as_json=as_json))

@@ -11,11 +11,17 @@ from uuid import uuid4
 
 import grpc
 from google.protobuf.json_format import MessageToDict
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from opencode.file.upload_pb2 import CreateUploadRequest, DeleteUploadRequest, WriteUploadRequest
 from opencode.file.upload_pb2_grpc import UploadServiceStub
-from opencode.transfer.transfer_pb2 import ImportedSession, ImportProblem, ImportSessionsRequest
+from opencode.transfer.transfer_pb2 import (
+    IMPORT_OUTCOME_ADDED,
+    IMPORT_OUTCOME_DIFFERS,
+    ImportedSession,
+    ImportProblem,
+    ImportSessionsRequest,
+)
 from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
 from turnwire.cli.connection import Connection, ConnectionProblem, describe
 from turnwire.cli.operator.output import one_line, print_error, print_json, print_line
@@ -48,6 +54,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
     format: str = ""
     options: Mapping[str, str] = {}
     dry_run: bool = False
+    verify: bool = False
+    """Whether to compare the archive with what is on the server, and store nothing."""
+    verify_after: bool = False
+    """Whether to compare it once it is imported."""
 
 
 class _Told(Struct):
@@ -57,6 +67,8 @@ class _Told(Struct):
     problems: list[ImportProblem] = []
     session_count: int = 0
     problem_count: int = 0
+    incomplete_count: int = 0
+    verification: "_Told | None" = None
 
 
 def run_import(
@@ -77,13 +89,16 @@ def run_import(
         facts: What JSON tells of that archive beside the import; none for the import alone.
 
     Returns:
-        The exit code: 0; 1 when it failed or left a session out; 2 for wrong options or a file that cannot be
-        read; 130 when it was interrupted.
+        The exit code: 0; 1 when it failed, or the server has not all that the archive has, unless this is a dry run; 2
+        for wrong options or a file that cannot be read; 130 when it was interrupted.
     """
     try:
         opened = contextlib.nullcontext(archive) if archive is not None else _opened(wanted.source)
         with opened as file, connection.open() as channel, progress_bar() as bar:
             told = _imported(channel, file, wanted, bar)
+            if wanted.verify_after:
+                file.seek(0)
+                told.verification = _imported(channel, file, structs.replace(wanted, verify=True), bar)
     except ConnectionProblem as problem:
         print_error(str(problem))
         return 2
@@ -101,7 +116,12 @@ def run_import(
         print_json({**facts, "import": shown} if facts else shown)
     else:
         _print(told, wanted)
-    return 1 if any(problem.reason in _LEFT_OUT for problem in told.problems) else 0
+    lacks_some = not wanted.dry_run and max(told.incomplete_count, _incomplete(told.verification)) > 0
+    return 1 if lacks_some or any(problem.reason in _LEFT_OUT for problem in told.problems) else 0
+
+
+def _incomplete(told: _Told | None) -> int:
+    return told.incomplete_count if told else 0
 
 
 def _explained(problem: str, wanted: Wanted) -> str:
@@ -154,11 +174,12 @@ def _import(transfer: TransferServiceStub, upload_id: str, wanted: Wanted, bar: 
     request = ImportSessionsRequest(
         upload_id=upload_id,
         format=wanted.format,
-        dry_run=wanted.dry_run,
+        dry_run=wanted.dry_run or wanted.verify,  # an older server knows only this
+        verify=wanted.verify,
         options=wanted.options,
         request_id=uuid4().hex,
     )
-    bar.begin("checking" if wanted.dry_run else "importing")
+    bar.begin("comparing" if wanted.verify else "checking" if wanted.dry_run else "importing")
 
     def listen() -> _Told:
         told = _Told()
@@ -166,7 +187,10 @@ def _import(transfer: TransferServiceStub, upload_id: str, wanted: Wanted, bar: 
             told.sessions += answer.sessions
             told.problems += answer.problems
             told.session_count, told.problem_count = answer.session_count, answer.problem_count
+            told.incomplete_count = answer.incomplete_session_count
             bar.show(answer.done_bytes, answer.total_bytes or 1)
+        if wanted.verify:  # an older server compares nothing
+            told.incomplete_count += sum(not session.outcome for session in told.sessions)
         return told
 
     return _again_while_unavailable(listen)
@@ -210,22 +234,53 @@ def _as_json(told: _Told, wanted: Wanted) -> dict[str, object]:
         "dry_run": wanted.dry_run,
         "session_count": told.session_count,
         "problem_count": told.problem_count,
+        "incomplete_session_count": told.incomplete_count,
         "sessions": [shown(session) for session in told.sessions],
         "problems": [shown(problem) for problem in told.problems],
+        **({"verification": _as_json(told.verification, wanted)} if told.verification else {}),
     }
 
 
 def _print(told: _Told, wanted: Wanted) -> None:
+    _print_problems(told)
+    if wanted.verify:
+        _print_verification(told)
+        return
+    existed = sum(session.existed for session in told.sessions)
+    done = "would be imported" if wanted.dry_run else "imported"
+    new = told.session_count - existed
+    there = f"{existed} {'was' if existed == 1 else 'were'} there already"
+    print_line(f"{_sessions(new)} {done}, {there}")
+    grown = [session for session in told.sessions if session.outcome == IMPORT_OUTCOME_ADDED]
+    if grown:
+        got = "would get" if wanted.dry_run else "got"
+        print_line(f"{len(grown)} of them {got} {sum(one.added_message_count for one in grown)} new messages")
+    if other := sum(session.outcome == IMPORT_OUTCOME_DIFFERS for session in told.sessions):
+        verb, them = ("differs", "it") if other == 1 else ("differ", "them")
+        print_line(f"{other} of them {verb}, continued or changed since the import: nothing was stored for {them}")
+    renamed = sum(session.session_id not in {"", session.source_id} for session in told.sessions if not session.existed)
+    if renamed and wanted.format in {"", _OWN}:
+        print_line(f"{renamed} with other ids than in the archive, which are taken here")
+    if told.verification is not None:
+        _print_problems(told.verification)
+        _print_verification(told.verification)
+
+
+def _print_verification(told: _Told) -> None:
+    count = told.session_count
+    if told.incomplete_count:
+        print_line(f"the server lacks something of {told.incomplete_count} of {_sessions(count)}", "red")
+    else:
+        print_line(f"verified: the server has all messages of {_sessions(count)}", "green")
+
+
+def _sessions(count: int) -> str:
+    return f"{count} {'session' if count == 1 else 'sessions'}"
+
+
+def _print_problems(told: _Told) -> None:
     for problem in told.problems:
         words = [problem.reason, f"line {problem.line}" if problem.line else "", problem.source_id, problem.place]
         print_line(one_line(f"{' '.join(filter(None, words))}: {problem.explanation}"))
     if told.problem_count > len(told.problems):
         print_line(f"and {told.problem_count - len(told.problems)} more problems")
-    existed = sum(session.existed for session in told.sessions)
-    done = "would be imported" if wanted.dry_run else "imported"
-    new = told.session_count - existed
-    there = f"{existed} {'was' if existed == 1 else 'were'} there already"
-    print_line(f"{new} {'session' if new == 1 else 'sessions'} {done}, {there}")
-    renamed = sum(session.session_id not in {"", session.source_id} for session in told.sessions if not session.existed)
-    if renamed and wanted.format in {"", _OWN}:
-        print_line(f"{renamed} with other ids than in the archive, which are taken here")

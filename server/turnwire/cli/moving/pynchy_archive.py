@@ -135,7 +135,7 @@ def import_archive(path: Path, wishes: ArchiveWishes, connection: Connection, *,
         if not done.is_right:
             return 1
         file.seek(0)
-        wanted = Wanted(source=path, dry_run=dry_run)
+        wanted = Wanted(source=path, dry_run=dry_run, verify_after=wishes.verify and not dry_run)
         return run_import(connection, wanted, as_json=as_json, archive=file, facts=facts)
 
 

@@ -52,6 +52,10 @@ class ArchivableStore(Protocol):
         """Returns the tenant's sessions that have one of these ids."""
         ...
 
+    async def stored_files(self, hashes: Sequence[str]) -> frozenset[str]:
+        """Returns those of some digests of which the tenant has the bytes. Does not read these."""
+        ...
+
     async def is_taken(self, names: SessionNames) -> bool:
         """Returns whether something else has one of these ids, whatever tenant has it.
 

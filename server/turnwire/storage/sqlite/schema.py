@@ -21,6 +21,8 @@ CREATE TABLE sessions (
     -- importing: it is being stored in parts. deleting: its rows are being removed in steps. Both exist for no reader;
     -- see storage/sqlite/states.py and removal.py
     state            TEXT NOT NULL DEFAULT 'live' CHECK (state IN ('importing', 'live', 'deleting')),
+    -- the session that an importing one is to join, or NULL
+    joins            INTEGER,
     body             TEXT NOT NULL CHECK (json_valid(body)),
     -- of the first message that had any: the title while the body has none
     first_words      TEXT NOT NULL DEFAULT '',

@@ -6,12 +6,14 @@ from contextlib import closing
 import msgspec
 
 from turnwire.domain.errors import IdTaken, StorageError
-from turnwire.ports.commit import PublishSession, SessionState
+from turnwire.ports.commit import JoinSession, PublishSession, SessionState
 from turnwire.ports.moving.sessions import SessionNames
 from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
+from turnwire.storage.sqlite.reading.rows import session_row
 from turnwire.storage.sqlite.searching.index import take_out
+from turnwire.storage.sqlite.tree import put_behind
 from turnwire.storage.sqlite.writing.messages import files_of, remove_unused
-from turnwire.storage.sqlite.writing.unit import Unit
+from turnwire.storage.sqlite.writing.unit import SessionRow, Unit
 
 STEP_ROWS = 100
 """Rows of a session that one step removes, with all that belongs to a message: some milliseconds of work."""
@@ -19,29 +21,39 @@ STEP_BYTES = 512 * 1024
 """Of the messages that one step removes, whose words the index is told; each may bring files, too."""
 
 
-def begin(db: sqlite3.Connection, row: int, tenant: str, session_id: str) -> tuple[int, int]:
-    """Lets a new row be that of an imported session. Where one of its id was deleted, its sequences go on.
+def begin(db: sqlite3.Connection, row: SessionRow, session_id: str, joins: str) -> SessionRow:
+    """Lets a new session be an imported one. Where one of its id was deleted, its sequences go on.
 
-    Returns:
-        The sequence of the last event of the deleted session, 0 when there was none, and the bytes of what is left of
-        it.
+    Args:
+        db: The writing connection.
+        row: The row, just inserted.
+        session_id: Its id.
+        joins: The session of the tenant that it is to join; "" for none.
 
     Raises:
-        IdTaken: it was another tenant's, and an event of it is left.
+        IdTaken: an event is left of another tenant's session that had the id.
     """
     last, kept_bytes, owner = db.execute(
         "SELECT coalesce(max(sequence), 0), coalesce(sum(length(facts)), 0), coalesce(max(nullif(tenant, ?)), '')"
         " FROM events WHERE session_id = ?",
-        (tenant, session_id),
+        (row.tenant, session_id),
     ).fetchone()
     if owner:
         raise IdTaken.of("session", session_id)
+    target = session_row(db, row.tenant, joins) if joins else None
+    pruned_through = max(last - 1, 0)
     db.execute(
-        "UPDATE sessions SET state = ?, head_sequence = ?, pruned_through = ?, stored_bytes = stored_bytes + ?"
-        " WHERE id = ?",
-        (SessionState.IMPORTING, last, max(last - 1, 0), kept_bytes, row),
+        "UPDATE sessions SET state = ?, joins = ?, head_sequence = ?, pruned_through = ?,"
+        " stored_bytes = stored_bytes + ? WHERE id = ?",
+        (SessionState.IMPORTING, target, last, pruned_through, kept_bytes, row.id),
     )
-    return int(last), int(kept_bytes)
+    return row._replace(
+        head_sequence=last,
+        pruned_through=pruned_through,
+        stored_bytes=row.stored_bytes + kept_bytes,
+        state=SessionState.IMPORTING,
+        joins=target,
+    )
 
 
 def publish(unit: Unit, change: PublishSession) -> None:
@@ -50,15 +62,54 @@ def publish(unit: Unit, change: PublishSession) -> None:
     Raises:
         StorageError: it is not imported, or messages are missing.
     """
-    db, row = unit.db, unit.session.id
-    (found,) = db.execute("SELECT count(*) FROM messages WHERE session = ?", (row,)).fetchone()
-    if unit.state is not SessionState.IMPORTING or found != change.messages:
-        raise StorageError(f"session {unit.session_id} is not all there", {"id": unit.session_id})
+    if unit.state is not SessionState.IMPORTING:
+        raise _not_whole(unit.session_id)
+    _check_count(unit.db, unit.session.id, unit.session_id, change.messages)
     unit.state = SessionState.LIVE
-    db.execute("UPDATE sessions SET state = ? WHERE id = ?", (unit.state, row))
+    unit.db.execute("UPDATE sessions SET state = ? WHERE id = ?", (unit.state, unit.session.id))
+    unit.file_bytes -= _let_files_go(unit.db, unit.session.id)
+
+
+def join(unit: Unit, change: JoinSession) -> None:
+    """Puts what was imported for the session of a commit behind its conversation. Costs some microseconds a message.
+
+    Raises:
+        StorageError: nothing was imported for it under the id, or messages are missing.
+    """
+    db, target = unit.db, unit.session.id
+    found = db.execute(
+        "SELECT id, stored_bytes - length(CAST(body AS BLOB)), branched_at FROM sessions"
+        " WHERE session_id = ? AND joins = ? AND state = 'importing'",
+        (change.imported_id, target),
+    ).fetchone()
+    if found is None:
+        raise _not_whole(change.imported_id)
+    imported, moved_bytes, branched_at = found
+    _check_count(db, imported, change.imported_id, change.messages)
+    put_behind(db, imported, target)
+    db.execute("UPDATE turns SET session = ? WHERE session = ?", (target, imported))
+    if branched_at:
+        db.execute("UPDATE sessions SET branched_at = max(branched_at, 1) WHERE id = ?", (target,))
+        unit.is_branched = True
+    unit.added_bytes += moved_bytes
+    unit.file_bytes -= _let_files_go(db, imported)
+    db.execute("DELETE FROM sessions WHERE id = ?", (imported,))
+
+
+def _check_count(db: sqlite3.Connection, row: int, session_id: str, messages: int) -> None:
+    if db.execute("SELECT count(*) FROM messages WHERE session = ?", (row,)).fetchone() != (messages,):
+        raise _not_whole(session_id)
+
+
+def _not_whole(session_id: str) -> StorageError:
+    return StorageError(f"session {session_id} is not all there", {"id": session_id})
+
+
+def _let_files_go(db: sqlite3.Connection, row: int) -> int:
+    """Keeps of the files of an imported session those that its messages name. Returns the bytes of the others."""
     came_early = [file for (file,) in db.execute("SELECT file FROM imported_files WHERE session = ?", (row,))]
     db.execute("DELETE FROM imported_files WHERE session = ?", (row,))
-    unit.file_bytes -= remove_unused(db, came_early)
+    return remove_unused(db, came_early)
 
 
 def remove(unit: Unit) -> None:
@@ -114,7 +165,7 @@ def _first_of(db: sqlite3.Connection, query: str, session: int, count: int) -> t
 def _remove_messages(unit: Unit, rows: list[int]) -> None:
     among = ",".join(map(str, rows))
     files = files_of(unit.db, f"message IN ({among})")
-    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.id, rows)
+    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.found_in, rows)
     unit.db.execute(f"DELETE FROM messages WHERE id IN ({among})")
     unit.file_bytes -= remove_unused(unit.db, files)
 

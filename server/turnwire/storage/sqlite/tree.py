@@ -97,6 +97,20 @@ SELECT id FROM under
 """All messages off the path behind a message."""
 
 
+def put_behind(db: sqlite3.Connection, source: int, target: int) -> None:
+    """Puts the messages of a session behind those of another one. What is off the path says itself what it follows."""
+    (place,) = db.execute(
+        "SELECT coalesce(max(place), 0) FROM messages WHERE session = ? AND queued = 0", (target,)
+    ).fetchone()
+    tip = f"SELECT message_id FROM messages WHERE {ON_PATH} ORDER BY place DESC LIMIT 1"
+    (previous,) = db.execute(tip, {"session": target}).fetchone() or ("",)
+    db.execute(
+        "UPDATE messages SET session = ?, place = place + ?, previous = CASE"
+        " WHEN previous = '' AND (on_path = 1 OR taken_back <> ?) THEN ? ELSE previous END WHERE session = ?",
+        (target, place, NOT_TAKEN_BACK, previous, source),
+    )
+
+
 def take_back(db: sqlite3.Connection, session: int, first_message_id: str, sequence: int) -> Rewound:
     """Takes a message and all behind it back; "" all of the conversation, and what could begin it instead.
 

@@ -9,7 +9,7 @@ from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
 from turnwire.core.use_cases.moving.imports import ImportRequest, Imports
-from turnwire.core.use_cases.moving.progress import ImportStatus
+from turnwire.core.use_cases.moving.progress import ImportOutcome, ImportStatus
 from turnwire.domain.principal import Principal
 
 MAX_SESSIONS = 1000
@@ -17,6 +17,13 @@ MAX_SESSIONS = 1000
 
 MAX_OPTIONS = 16
 """Of one import."""
+
+OUTCOMES = {
+    ImportOutcome.CREATED: pb.IMPORT_OUTCOME_CREATED,
+    ImportOutcome.ADDED: pb.IMPORT_OUTCOME_ADDED,
+    ImportOutcome.UNCHANGED: pb.IMPORT_OUTCOME_UNCHANGED,
+    ImportOutcome.DIFFERS: pb.IMPORT_OUTCOME_DIFFERS,
+}
 
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
 
@@ -63,6 +70,7 @@ def import_request(request: pb.ImportSessionsRequest) -> ImportRequest:
         upload_id=request.upload_id,
         format=request.format,
         dry_run=request.dry_run,
+        verify=request.verify,
         options=dict(request.options),
         request_id=checks.at_most("request_id", request.request_id, 128),
         fingerprint=fingerprint("import_sessions", request),
@@ -78,7 +86,13 @@ def import_answer(status: ImportStatus) -> pb.ImportSessionsResponse:
         total_bytes=status.total_bytes,
         sessions=[
             pb.ImportedSession(
-                source_id=one.source_id, session_id=one.session_id, message_count=one.message_count, existed=one.existed
+                source_id=one.source_id,
+                session_id=one.session_id,
+                message_count=one.message_count,
+                existed=one.existed,
+                outcome=OUTCOMES[one.outcome],
+                added_message_count=one.added_messages,
+                missing_message_count=one.missing_messages,
             )
             for one in status.sessions
         ],
@@ -94,6 +108,7 @@ def import_answer(status: ImportStatus) -> pb.ImportSessionsResponse:
         ],
         session_count=status.session_count,
         problem_count=status.problem_count,
+        incomplete_session_count=status.incomplete_count,
     )
 
 

@@ -37,6 +37,7 @@ class ImportRequest(NamedRequest, frozen=True, kw_only=True):
     upload_id: str
     format: str = ""
     dry_run: bool = False
+    verify: bool = False
     options: Mapping[str, str] = {}
 
 
@@ -111,7 +112,11 @@ class Imports:
             return known
         self._check_room(principal.tenant, request.upload_id)
         plan = ImportPlan(
-            principal=principal, format_name=request.format or OWN, options=request.options, dry_run=request.dry_run
+            principal=principal,
+            format_name=request.format or OWN,
+            options=request.options,
+            stores_nothing=request.dry_run or request.verify,
+            verifies=request.verify,
         )
         progress = ImportProgress()
         progress.total_bytes = upload.received_bytes
@@ -149,7 +154,7 @@ class Imports:
             uploads, tenant = self._environment.store.uploads, plan.principal.tenant
             async with spooled(uploads, tenant, upload_id, folder) as archive:
                 await run.carry_out(archive.files[0])
-            if not plan.dry_run and not progress.refused_sessions:
+            if not plan.stores_nothing and not progress.refused_sessions:
                 with contextlib.suppress(UploadNotFound):
                     await asyncio.shield(uploads.remove(tenant, upload_id))
         except asyncio.CancelledError:

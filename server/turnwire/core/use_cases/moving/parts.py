@@ -3,19 +3,28 @@
 import asyncio
 from asyncio import Future
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
 
 from turnwire.core.environment import Environment
+from turnwire.core.use_cases.moving.identities import Identities
 from turnwire.core.work import Work
+from turnwire.domain.archive.records import ArchivedFile, ArchivedMessage, ArchivedTurn, ImportProblem, Record
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.titles import first_words
 from turnwire.ports.commit import (
     Change,
     Commit,
     Committed,
+    JoinSession,
+    NoteFirstWords,
     PublishSession,
     PutFile,
     PutMessage,
     PutSession,
+    PutTurn,
     RemoveSession,
     SessionState,
 )
@@ -30,10 +39,16 @@ PART_WEIGHT = 256
 class SessionInParts:
     """One session while it is stored in parts. Used by one task; nobody sees the session until it is published."""
 
-    def __init__(self, environment: Environment, session: Session) -> None:
-        """Takes the session as it is to be."""
+    def __init__(self, environment: Environment, session: Session, *, joins: bool = False) -> None:
+        """Args:
+        environment: The ports.
+        session: The session as it is to be.
+        joins: Whether the session is there, and what is put is to join it.
+        """
         self._environment = environment
         self._session = session
+        self._id = environment.new_id("ses") if joins else session.session_id
+        self._joins = session.session_id if joins else ""
         self._is_begun = False
         self._storing: Future[Committed] | None = None  # the last part; the one before it is durable
 
@@ -45,7 +60,8 @@ class SessionInParts:
             StorageError: this or an earlier part could not be stored.
         """
         await self.stored()
-        first = () if self._is_begun else (PutSession(self._session),)
+        own = msgspec.structs.replace(self._session, session_id=self._id, revision=1)
+        first = () if self._is_begun else (PutSession(own, self._joins),)
         self._is_begun = True
         self._storing = self._commit(Work((*first, *changes)))
         self._storing.add_done_callback(_retrieve)
@@ -69,6 +85,26 @@ class SessionInParts:
         publishing.add_done_callback(self._give_up_unless_published)
         return publishing
 
+    def join(self, messages: int, work: Work, updated_at: datetime) -> "Future[Committed]":
+        """Puts it all behind the conversation of the session that it joins, with further work in the same commit.
+
+        Args:
+            messages: How many messages were put.
+            work: For instance its events.
+            updated_at: When the session has changed last.
+
+        Returns:
+            The store's own future, which nobody may cancel.
+        """
+        joining = self._environment.commit(
+            self._session.tenant,
+            self._session.session_id,
+            work + Work((JoinSession(self._id, messages, updated_at),)),
+            self._environment.clock(),
+        )
+        joining.add_done_callback(self._give_up_unless_published)
+        return joining
+
     async def give_up(self) -> None:
         """Removes what was stored. The store does so at its next start too, so failing here is no harm."""
         if self._is_begun:
@@ -87,7 +123,7 @@ class SessionInParts:
         return self._environment.store.commit(
             Commit(
                 tenant=self._session.tenant,
-                session_id=self._session.session_id,
+                session_id=self._id,
                 state=SessionState.IMPORTING,
                 at=self._environment.clock(),
                 changes=work.changes,
@@ -100,6 +136,31 @@ def _retrieve(storing: "Future[Committed]") -> None:
     """Takes the error of a part, so that asyncio does not log it when nobody waits for the part any more."""
     if not storing.cancelled():
         storing.exception()
+
+
+def changes_of(batch: list[Record | ImportProblem], identities: Identities, available: set[str]) -> list[Change]:
+    """Returns what stores some records of an archive; adds their files to those that are available."""
+    changes = list[Change]()
+    for one in batch:
+        match one:
+            case ArchivedFile(sha256, content):
+                available.add(sha256)
+                changes.append(PutFile(sha256, content))
+            case ArchivedTurn(turn):
+                changes.append(PutTurn(identities.turn(turn)))
+            case ArchivedMessage(message, hidden, branch):
+                renamed = identities.message(message, available)
+                off_path = identities.branch(branch)
+                taken_back = hidden and off_path is None
+                changes.append(PutMessage(renamed, is_hidden=taken_back, branch=off_path))
+    return changes
+
+
+def first_words_in(changes: Iterable[Change]) -> NoteFirstWords | None:
+    """Returns what notes the first words that messages have; None when none of them has any."""
+    messages = (one.message for one in changes if isinstance(one, PutMessage))
+    noted = (NoteFirstWords(message.message_id, first_words(message)) for message in messages)
+    return next((one for one in noted if one.first_words), None)
 
 
 def parts_of(changes: Iterable[Change]) -> Iterator[list[Change]]:

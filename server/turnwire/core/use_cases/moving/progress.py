@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from enum import Enum
 
 from msgspec import Struct
 
@@ -17,6 +18,20 @@ ANSWER_PROBLEMS = 100
 MAX_TEXT_CHARACTERS = 500
 """Of one text that the progress of an import shows."""
 
+
+class ImportOutcome(Enum):
+    """What became of a session of an archive."""
+
+    CREATED = "created"
+    """It was not here and is now, or would be."""
+    ADDED = "added"
+    """It was here and got what came since, or would get it."""
+    UNCHANGED = "unchanged"
+    """It is here as the archive has it."""
+    DIFFERS = "differs"
+    """It was continued here, or has a message that is not as in the archive. Nothing was stored for it."""
+
+
 PAUSE_SECONDS = 0.25
 """Between two answers while nothing ends."""
 
@@ -28,8 +43,16 @@ class ImportedSession(Struct, frozen=True, kw_only=True):
     session_id: str
     """"" in a dry run for one that is not there yet."""
     message_count: int
-    existed: bool = False
-    """An earlier import has brought it, or the archive came from here: nothing was stored."""
+    outcome: ImportOutcome = ImportOutcome.CREATED
+    added_messages: int = 0
+    """How many of the messages were stored, or would be."""
+    missing_messages: int = 0
+    """How many are not here and are not stored, because the session differs."""
+
+    @property
+    def existed(self) -> bool:
+        """Whether an earlier import has brought it, or the archive came from here."""
+        return self.outcome is not ImportOutcome.CREATED
 
 
 class ImportStatus(Struct, frozen=True, kw_only=True):
@@ -42,6 +65,8 @@ class ImportStatus(Struct, frozen=True, kw_only=True):
     session_count: int
     """All so far, those that existed included."""
     problem_count: int
+    incomplete_count: int
+    """How many sessions are not here as the archive has them."""
 
 
 class ImportProgress:
@@ -53,6 +78,8 @@ class ImportProgress:
         self.session_count = self.problem_count = 0
         self.refused_sessions = 0
         """Sessions that a quota left out: the same import may bring them later."""
+        self.incomplete_count = 0
+        """Sessions that are not here as the archive has them."""
         self._sessions: list[ImportedSession] = []
         self._problems: list[ImportProblem] = []
         self._error: Exception | None = None
@@ -107,6 +134,7 @@ class ImportProgress:
                 problems=tuple(self._problems[problems : problems + ANSWER_PROBLEMS]),
                 session_count=self.session_count,
                 problem_count=self.problem_count,
+                incomplete_count=self.incomplete_count,
             )
             yield status
             sessions += len(status.sessions)

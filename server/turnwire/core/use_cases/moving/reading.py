@@ -27,6 +27,11 @@ class Reading:
         self.last = list[Item]()
         """The batch that was read last."""
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last batch has ended its session."""
+        return bool(self.last) and isinstance(self.last[-1], SessionEnd)
+
     async def next(self) -> list[Item]:
         """Returns the next items; [] at the end of the archive."""
         self.last = await asyncio.to_thread(self._next)
@@ -62,6 +67,14 @@ class Reading:
         if not self._source.closed:
             self.position = self._source.tell()
         return self.position - before
+
+
+async def end_of(reading: Reading) -> int:
+    """Reads to the end of a session. Returns how many messages it has."""
+    while not reading.is_at_end:
+        await reading.next()
+    end = reading.last[-1]
+    return end.messages if isinstance(end, SessionEnd) else 0
 
 
 def _weight(item: Item) -> int:

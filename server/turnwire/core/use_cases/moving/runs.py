@@ -15,30 +15,31 @@ from msgspec import Struct
 from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory
 from turnwire.core.quotas.reservations import Reservation, Reservations
+from turnwire.core.use_cases.moving.continuing import Continued, Continuing
 from turnwire.core.use_cases.moving.identities import Identities, Source
-from turnwire.core.use_cases.moving.parts import SessionInParts
-from turnwire.core.use_cases.moving.progress import ImportedSession, ImportProgress
-from turnwire.core.use_cases.moving.reading import Item, Reading
+from turnwire.core.use_cases.moving.parts import SessionInParts, changes_of, first_words_in
+from turnwire.core.use_cases.moving.progress import ImportedSession, ImportOutcome, ImportProgress
+from turnwire.core.use_cases.moving.reading import Item, Reading, end_of
 from turnwire.core.use_cases.moving.validation import Validation
 from turnwire.core.work import Work
 from turnwire.domain.archive.records import (
-    ArchivedFile,
-    ArchivedMessage,
     ArchivedSession,
-    ArchivedTurn,
     ImportProblem,
     SessionEnd,
 )
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
 from turnwire.domain.conversation.sessions import Session, begun
-from turnwire.domain.conversation.titles import first_words
 from turnwire.domain.errors import IdTaken, QuotaExceeded, SessionNotFound
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Change, NewEvent, NoteFirstWords, PutFile, PutMessage, PutTurn
+from turnwire.ports.commit import NewEvent
 from turnwire.ports.moving.archives import ArchiveReader
 
 NOT_STORED = "NOT_STORED"
-"""Why a session was left out: it was deleted at once."""
+"""Why a session was left out: it was deleted at once, or something has an id of what came since."""
+DIFFERS = "DIFFERS"
+"""Why nothing of a session was stored: it was continued here, or changed here or in its source."""
+MISSING = "MISSING"
+"""What a verification has found: the session, or its end, is not here."""
 
 
 class ImportPlan(Struct, frozen=True, kw_only=True):
@@ -47,7 +48,10 @@ class ImportPlan(Struct, frozen=True, kw_only=True):
     principal: Principal
     format_name: str
     options: Mapping[str, str]
-    dry_run: bool
+    stores_nothing: bool
+    """Whether to tell alone what an import would do."""
+    verifies: bool
+    """Whether what is not here is a problem."""
 
 
 class ImportRun:
@@ -105,7 +109,7 @@ class ImportRun:
         return validation.sizes
 
     async def _bring(self, reading: Reading, number: int, first: list[Item], stored_bytes: int) -> None:
-        """Imports the session that begins in a batch, unless it is there.
+        """Imports the session that begins in a batch, or what came since it was imported.
 
         Args:
             reading: Is behind the batch.
@@ -114,46 +118,75 @@ class ImportRun:
             stored_bytes: What the session takes.
         """
         await self._environment.store.removals()  # else ids of an attempt that failed would seem to be taken
+        self._show(reading)
         session = next(one.session for one in first if isinstance(one, ArchivedSession))
         plan = self._plan
         source = Source(plan.principal.tenant, plan.format_name, session.session_id, self._reader.keeps_ids)
         known = source.imported_as(self._key, await self._store.known_sessions(source.possible_ids(self._key)))
+        session_id, done = known.session_id if known else "", None
         try:
-            if known or plan.dry_run:
-                session_id, messages = known.session_id if known else "", await self._skip(reading, first)
-            else:
-                session_id, messages = await self._store_new(source, reading, number, first, stored_bytes)
+            if known is not None:
+                done = await self._go_on(known, reading, first)
+            elif not plan.stores_nothing:
+                session_id = await self._store_new(source, reading, number, first, stored_bytes)
         except QuotaExceeded as error:
             self._leave_out(session, error.reason, error.message)
-            await self._skip(reading, first)
-        except SessionNotFound as error:  # it is deleted again
+        except (IdTaken, SessionNotFound) as error:  # of what came since, or it is deleted again
             self._leave_out(session, NOT_STORED, f"{error.message}; the same import may bring it")
         else:
-            self._progress.add_session(
-                ImportedSession(
-                    source_id=session.session_id[:500],
-                    session_id=session_id,
-                    message_count=messages,
-                    existed=known is not None,
-                )
-            )
+            messages = await end_of(reading)
+            done = done or Continued(outcome=ImportOutcome.CREATED, messages=messages, added=messages)
+            self._tell(session, session_id, done)
+        await end_of(reading)
+        self._show(reading)
 
     def _leave_out(self, session: Session, reason: str, explanation: str) -> None:
         self._progress.refused_sessions += 1
-        self._progress.add_problem(ImportProblem(reason=reason, explanation=explanation, source_id=session.session_id))
+        self._progress.incomplete_count += 1
+        self._add_problem(session, reason, explanation)
 
-    async def _skip(self, reading: Reading, batch: list[Item]) -> int:
-        """Reads to the end of a session. Returns how many messages it has."""
-        self._show(reading)
-        while not isinstance(batch[-1], SessionEnd):
-            batch = await reading.next()
-            self._show(reading)
-        return batch[-1].messages
+    def _tell(self, session: Session, session_id: str, done: Continued) -> None:
+        """Notes what became of a session."""
+        lacks_some = self._plan.stores_nothing and done.outcome in {ImportOutcome.CREATED, ImportOutcome.ADDED}
+        self._progress.incomplete_count += lacks_some or done.missing > 0
+        if done.missing:
+            text = f"the session is not as it was imported: {done.missing} messages from here on are not stored"
+            self._add_problem(session, DIFFERS, text, done.place)
+        elif lacks_some and self._plan.verifies:
+            is_new = done.outcome is ImportOutcome.CREATED
+            text = "the session is not here" if is_new else f"{done.added} messages from here on are not here"
+            self._add_problem(session, MISSING, text, done.place)
+        self._progress.add_session(
+            ImportedSession(
+                source_id=session.session_id[:500],
+                session_id=session_id,
+                message_count=done.messages,
+                outcome=done.outcome,
+                added_messages=done.added,
+                missing_messages=done.missing,
+            )
+        )
+
+    def _add_problem(self, session: Session, reason: str, explanation: str, place: str = "") -> None:
+        self._progress.add_problem(
+            ImportProblem(reason=reason, explanation=explanation, place=place, source_id=session.session_id)
+        )
+
+    async def _go_on(self, known: Identities, reading: Reading, first: list[Item]) -> Continued:
+        """Adds what came since to a session that is here. Raises what `Continuing.carry_out` raises."""
+        continuing = Continuing(
+            self._environment,
+            self._reservations,
+            known,
+            self._plan.principal.tenant,
+            stores_nothing=self._plan.stores_nothing,
+        )
+        return await continuing.carry_out(reading, first)
 
     async def _store_new(
         self, source: Source, reading: Reading, number: int, first: list[Item], stored_bytes: int
-    ) -> tuple[str, int]:
-        """Stores a session whole. Returns its id, and how many messages it has.
+    ) -> str:
+        """Stores a session whole. Returns its id.
 
         Raises:
             QuotaExceeded: nothing more of it was read.
@@ -163,18 +196,18 @@ class ImportRun:
         with self._reservations.reserve(tenant, copied_bytes=stored_bytes, is_new_session=True) as reserved:
             for identities in source.candidates(self._key, self._environment.new_id):
                 try:
-                    messages = await self._store_as(identities, reading, first, reserved)
+                    await self._store_as(identities, reading, first, reserved)
                 except IdTaken:
                     if reading.last is not first:
                         first = await reading.again(number)
                     continue
                 break
-        return (await self._store.session(identities.session_id)).session_id, messages
+        return (await self._store.session(identities.session_id)).session_id
 
     async def _store_as(
         self, identities: Identities, reading: Reading, batch: list[Item], reserved: Reservation
-    ) -> int:
-        """Stores a session under some ids. Returns how many messages it has.
+    ) -> None:
+        """Stores a session under some ids.
 
         Raises:
             IdTaken: something else has one of the ids. Nothing of the session stays.
@@ -186,25 +219,24 @@ class ImportRun:
             while True:
                 if await self._store.is_taken(await asyncio.to_thread(identities.names, batch)):
                     raise IdTaken.of("session", session.session_id)
-                changes = await asyncio.to_thread(_changes_of, batch, identities, available)
-                if not words and (noted := await asyncio.to_thread(_first_words, changes)):
+                changes = await asyncio.to_thread(changes_of, batch, identities, available)
+                if not words and (noted := await asyncio.to_thread(first_words_in, changes)):
                     words = noted.first_words
                     changes.append(noted)
                 await in_parts.put(changes)
                 self._show(reading)
-                if isinstance(batch[-1], SessionEnd):
+                if reading.is_at_end:
                     break
                 batch = await reading.next()
             await in_parts.stored()
             changed = ConversationChanged(ConversationChange.IMPORTED, None, reread=True)
             events = (NewEvent(SessionCreated(SessionView(begun(session, words)))), NewEvent(changed))
-            storing = in_parts.publish(batch[-1].messages, Work((), events))
+            storing = in_parts.publish(await end_of(reading), Work((), events))
             reserved.until(storing)
             await asyncio.shield(storing)
         except BaseException:
             await in_parts.give_up()
             raise
-        return batch[-1].messages
 
     def _show(self, reading: Reading) -> None:
         done = (self._progress.total_bytes + reading.position) // 2
@@ -220,27 +252,3 @@ class ImportRun:
         settings = self._environment.settings
         roots = settings.roots(self._plan.principal.tenant)
         return directory.startswith("/") and is_allowed_directory(directory, roots, settings.written_roots)
-
-
-def _changes_of(batch: list[Item], identities: Identities, available: set[str]) -> list[Change]:
-    changes = list[Change]()
-    for one in batch:
-        match one:
-            case ArchivedFile(sha256, content):
-                available.add(sha256)
-                changes.append(PutFile(sha256, content))
-            case ArchivedTurn(turn):
-                changes.append(PutTurn(identities.turn(turn)))
-            case ArchivedMessage(message, hidden, branch):
-                renamed = identities.message(message, available)
-                off_path = identities.branch(branch)
-                taken_back = hidden and off_path is None
-                changes.append(PutMessage(renamed, is_hidden=taken_back, branch=off_path))
-    return changes
-
-
-def _first_words(changes: list[Change]) -> NoteFirstWords | None:
-    """Returns what notes the first words that messages have; None when none of them has any."""
-    messages = (one.message for one in changes if isinstance(one, PutMessage))
-    noted = (NoteFirstWords(message.message_id, first_words(message)) for message in messages)
-    return next((one for one in noted if one.first_words), None)

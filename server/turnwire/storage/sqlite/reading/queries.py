@@ -275,6 +275,12 @@ def files(db: sqlite3.Connection, tenant: str, hashes: Iterable[str]) -> dict[st
     return dict(row for row in found if row)
 
 
+def stored_files(db: sqlite3.Connection, tenant: str, hashes: Iterable[str]) -> frozenset[str]:
+    """Returns which files there are; see `TenantStore.stored_files`."""
+    query = "SELECT 1 FROM files WHERE tenant = ? AND sha256 = ?"
+    return frozenset(sha256 for sha256 in hashes if db.execute(query, (tenant, sha256)).fetchone())
+
+
 def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:
     """Returns the row of the turn in a page token. The row itself would show how many turns the server has."""
     row = db.execute("SELECT id FROM turns WHERE turn_id = ? AND session = ?", (turn_id, session_row)).fetchone()

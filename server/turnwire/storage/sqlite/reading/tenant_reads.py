@@ -121,6 +121,10 @@ class TenantReads:
         """Returns those of some sessions that there are."""
         return await run(self._reads.connection, queries.known_sessions, self._tenant, session_ids)
 
+    async def stored_files(self, hashes: Sequence[str]) -> frozenset[str]:
+        """Returns which files there are."""
+        return await run(self._reads.connection, queries.stored_files, self._tenant, hashes)
+
     async def is_taken(self, names: SessionNames) -> bool:
         """Returns whether an id is taken."""
         return await run(self._reads.connection, is_taken, self._tenant, names)

@@ -215,8 +215,8 @@ def renew_some(db: sqlite3.Connection) -> bool:
 
 def _add_stored(db: sqlite3.Connection, message_row: int) -> Iterable[IndexChange]:
     """Enters a stored message; see `add_message`. One that cannot be read is left out; `turnwire doctor` finds it."""
-    query = "SELECT tenant, session FROM messages JOIN sessions ON sessions.id = session WHERE messages.id = ?"
-    tenant, session = db.execute(query, (message_row,)).fetchone()
+    found_in = "SELECT tenant, coalesce(joins, session) FROM messages JOIN sessions ON sessions.id = session"
+    tenant, session = db.execute(f"{found_in} WHERE messages.id = ?", (message_row,)).fetchone()
     try:
         [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=OUTLINE)
     except ValueError:

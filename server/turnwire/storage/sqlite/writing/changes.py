@@ -15,6 +15,7 @@ from turnwire.ports.commit import (
     Committed,
     FileChange,
     HideMessages,
+    JoinSession,
     MarkArchived,
     NoteFirstWords,
     OrderQueue,
@@ -158,7 +159,7 @@ class CommitWriter:
                 put_turn(unit, change)
             case PutSession() | NoteFirstWords():
                 _change_session(unit, change)
-            case PublishSession() | RemoveSession():
+            case PublishSession() | JoinSession() | RemoveSession():
                 _change_state(unit, change)
             case RemoveMessage(message_id):
                 remove_message(unit, message_id)
@@ -195,7 +196,7 @@ class CommitWriter:
 
 def _session_row(db: sqlite3.Connection, commit: Commit) -> SessionRow:
     numbers = "head_sequence, pruned_through, stored_bytes, branched_at, archived_at_us"
-    columns = f"id, tenant, {numbers}, state, first_words"
+    columns = f"id, tenant, {numbers}, state, first_words, joins"
     row = db.execute(f"SELECT {columns} FROM sessions WHERE session_id = ?", (commit.session_id,)).fetchone()
     new = next((one for one in commit.changes if _is_new(one)), None)
     if new is not None and row is not None:  # whoever has it
@@ -238,13 +239,7 @@ def _begun(db: sqlite3.Connection, commit: Commit, new: Change | None) -> Sessio
     )
     if commit.state is SessionState.LIVE:
         return new_row
-    last, kept_bytes = states.begin(db, row_id, tenant, commit.session_id)
-    return new_row._replace(
-        head_sequence=last,
-        pruned_through=max(last - 1, 0),
-        stored_bytes=new_row.stored_bytes + kept_bytes,
-        state=SessionState.IMPORTING,
-    )
+    return states.begin(db, new_row, commit.session_id, new.joins)
 
 
 def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
@@ -256,9 +251,11 @@ def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
         raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})
 
 
-def _change_state(unit: Unit, change: PublishSession | RemoveSession) -> None:
+def _change_state(unit: Unit, change: PublishSession | JoinSession | RemoveSession) -> None:
     if isinstance(change, PublishSession):
         states.publish(unit, change)
+    elif isinstance(change, JoinSession):
+        states.join(unit, change)
     else:
         states.remove(unit)
 
@@ -274,7 +271,8 @@ def _store_file(unit: Unit, change: FileChange) -> None:
 
 def _updated_at(commit: Commit) -> datetime:
     """Returns when the session has changed last: an imported one may have done so before it came."""
-    return next((one.updated_at for one in commit.changes if isinstance(one, PublishSession)), commit.at)
+    said = (one.updated_at for one in commit.changes if isinstance(one, PublishSession | JoinSession))
+    return next(said, commit.at)
 
 
 def _record_request(unit: Unit, change: RecordRequest) -> None:

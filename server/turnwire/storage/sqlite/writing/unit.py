@@ -27,7 +27,14 @@ class SessionRow(NamedTuple):
     archived_at_us: int = 0
     state: str = SessionState.LIVE
     first_words: str = ""
+    joins: int | None = None
+    """The row of the session that an imported one is to join."""
     is_new: bool = False
+
+    @property
+    def found_in(self) -> int:
+        """The row of the session in which a search finds its messages."""
+        return self.joins or self.id
 
     @property
     def counted(self) -> tuple[int, int]:

@@ -25,6 +25,63 @@ fileprivate struct _GeneratedWithProtocGenSwiftVersion: SwiftProtobuf.ProtobufAP
   typealias Version = _2
 }
 
+/// Names what became of a session of an archive. Values may be added.
+public enum Opencode_Transfer_ImportOutcome: SwiftProtobuf.Enum, Swift.CaseIterable {
+  public typealias RawValue = Int
+
+  /// Not given.
+  case unspecified // = 0
+
+  /// It was not here and is now, or would be.
+  case created // = 1
+
+  /// It was here and got what came since, or would get it.
+  case added // = 2
+
+  /// It is here as the archive has it.
+  case unchanged // = 3
+
+  /// It was continued here, or has a message that is not as in the archive. Nothing was stored for it.
+  case differs // = 4
+  case UNRECOGNIZED(Int)
+
+  public init() {
+    self = .unspecified
+  }
+
+  public init?(rawValue: Int) {
+    switch rawValue {
+    case 0: self = .unspecified
+    case 1: self = .created
+    case 2: self = .added
+    case 3: self = .unchanged
+    case 4: self = .differs
+    default: self = .UNRECOGNIZED(rawValue)
+    }
+  }
+
+  public var rawValue: Int {
+    switch self {
+    case .unspecified: return 0
+    case .created: return 1
+    case .added: return 2
+    case .unchanged: return 3
+    case .differs: return 4
+    case .UNRECOGNIZED(let i): return i
+    }
+  }
+
+  // The compiler won't synthesize support with the UNRECOGNIZED case.
+  public static let allCases: [Opencode_Transfer_ImportOutcome] = [
+    .unspecified,
+    .created,
+    .added,
+    .unchanged,
+    .differs,
+  ]
+
+}
+
 /// Asks for an archive.
 public struct Opencode_Transfer_ExportSessionsRequest: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -83,7 +140,7 @@ public struct Opencode_Transfer_ImportSessionsRequest: Sendable {
   /// Name of the archive's format. "": "turnwire".
   public var format: String = String()
 
-  /// True checks the archive and tells what an import would store, and stores nothing. The upload stays.
+  /// True checks the archive and tells what an import would do, and stores nothing. The upload stays.
   public var dryRun: Bool = false
 
   /// Name of the request, at most 128 characters. The same name joins the import that runs, or gets the outcome of one that
@@ -92,6 +149,10 @@ public struct Opencode_Transfer_ImportSessionsRequest: Sendable {
 
   /// What the caller says about the archive, as its format describes it. Other names are refused.
   public var options: Dictionary<String,String> = [:]
+
+  /// True compares the archive with what is here, and stores nothing. As dry_run, but each session of which something is not
+  /// here is a problem, too: its reason is MISSING, its place the first such message.
+  public var verify: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -122,6 +183,11 @@ public struct Opencode_Transfer_ImportSessionsResponse: Sendable {
   /// How many problems there are, those that are not listed included.
   public var problemCount: UInt64 = 0
 
+  /// How many sessions are not here as the archive has them, those that are not listed included: because of dry_run or
+  /// verify, or because they differ. One that has more than the archive is here. 0 at the end of an import that has brought
+  /// everything, and of a verification that has found everything.
+  public var incompleteSessionCount: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -143,8 +209,18 @@ public struct Opencode_Transfer_ImportedSession: Sendable {
   /// How many messages it has, hidden ones included.
   public var messageCount: UInt32 = 0
 
-  /// True when it was there already: nothing was stored.
+  /// True when it was there already, also when something was added to it.
   public var existed: Bool = false
+
+  /// What became of it.
+  public var outcome: Opencode_Transfer_ImportOutcome = .unspecified
+
+  /// How many of the messages the import has stored, or would store.
+  public var addedMessageCount: UInt32 = 0
+
+  /// How many of the messages are not here and are not stored, because the session differs: those from the first one on
+  /// that is otherwise here. 0 when the session was continued here and has all that the archive has.
+  public var missingMessageCount: UInt32 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -152,7 +228,8 @@ public struct Opencode_Transfer_ImportedSession: Sendable {
 }
 
 /// Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
-/// the session was left out, and the same import may bring it.
+/// nothing of the session was stored, and the same import may bring it; or DIFFERS: then nothing of it was stored; or
+/// MISSING, which a verification tells.
 public struct Opencode_Transfer_ImportProblem: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -182,6 +259,10 @@ public struct Opencode_Transfer_ImportProblem: Sendable {
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
 
 fileprivate let _protobuf_package = "opencode.transfer"
+
+extension Opencode_Transfer_ImportOutcome: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0IMPORT_OUTCOME_UNSPECIFIED\0\u{1}IMPORT_OUTCOME_CREATED\0\u{1}IMPORT_OUTCOME_ADDED\0\u{1}IMPORT_OUTCOME_UNCHANGED\0\u{1}IMPORT_OUTCOME_DIFFERS\0")
+}
 
 extension Opencode_Transfer_ExportSessionsRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ExportSessionsRequest"
@@ -270,7 +351,7 @@ extension Opencode_Transfer_ExportSessionsResponse: SwiftProtobuf.Message, Swift
 
 extension Opencode_Transfer_ImportSessionsRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ImportSessionsRequest"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}upload_id\0\u{1}format\0\u{3}dry_run\0\u{3}request_id\0\u{1}options\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}upload_id\0\u{1}format\0\u{3}dry_run\0\u{3}request_id\0\u{1}options\0\u{1}verify\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -283,6 +364,7 @@ extension Opencode_Transfer_ImportSessionsRequest: SwiftProtobuf.Message, SwiftP
       case 3: try { try decoder.decodeSingularBoolField(value: &self.dryRun) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.requestID) }()
       case 5: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufString>.self, value: &self.options) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.verify) }()
       default: break
       }
     }
@@ -304,6 +386,9 @@ extension Opencode_Transfer_ImportSessionsRequest: SwiftProtobuf.Message, SwiftP
     if !self.options.isEmpty {
       try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufString>.self, value: self.options, fieldNumber: 5)
     }
+    if self.verify != false {
+      try visitor.visitSingularBoolField(value: self.verify, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -313,6 +398,7 @@ extension Opencode_Transfer_ImportSessionsRequest: SwiftProtobuf.Message, SwiftP
     if lhs.dryRun != rhs.dryRun {return false}
     if lhs.requestID != rhs.requestID {return false}
     if lhs.options != rhs.options {return false}
+    if lhs.verify != rhs.verify {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -320,7 +406,7 @@ extension Opencode_Transfer_ImportSessionsRequest: SwiftProtobuf.Message, SwiftP
 
 extension Opencode_Transfer_ImportSessionsResponse: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ImportSessionsResponse"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}done_bytes\0\u{3}total_bytes\0\u{1}sessions\0\u{1}problems\0\u{3}session_count\0\u{3}problem_count\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}done_bytes\0\u{3}total_bytes\0\u{1}sessions\0\u{1}problems\0\u{3}session_count\0\u{3}problem_count\0\u{3}incomplete_session_count\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -334,6 +420,7 @@ extension Opencode_Transfer_ImportSessionsResponse: SwiftProtobuf.Message, Swift
       case 4: try { try decoder.decodeRepeatedMessageField(value: &self.problems) }()
       case 5: try { try decoder.decodeSingularUInt64Field(value: &self.sessionCount) }()
       case 6: try { try decoder.decodeSingularUInt64Field(value: &self.problemCount) }()
+      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.incompleteSessionCount) }()
       default: break
       }
     }
@@ -358,6 +445,9 @@ extension Opencode_Transfer_ImportSessionsResponse: SwiftProtobuf.Message, Swift
     if self.problemCount != 0 {
       try visitor.visitSingularUInt64Field(value: self.problemCount, fieldNumber: 6)
     }
+    if self.incompleteSessionCount != 0 {
+      try visitor.visitSingularUInt64Field(value: self.incompleteSessionCount, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -368,6 +458,7 @@ extension Opencode_Transfer_ImportSessionsResponse: SwiftProtobuf.Message, Swift
     if lhs.problems != rhs.problems {return false}
     if lhs.sessionCount != rhs.sessionCount {return false}
     if lhs.problemCount != rhs.problemCount {return false}
+    if lhs.incompleteSessionCount != rhs.incompleteSessionCount {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -375,7 +466,7 @@ extension Opencode_Transfer_ImportSessionsResponse: SwiftProtobuf.Message, Swift
 
 extension Opencode_Transfer_ImportedSession: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ImportedSession"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}source_id\0\u{3}session_id\0\u{3}message_count\0\u{1}existed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}source_id\0\u{3}session_id\0\u{3}message_count\0\u{1}existed\0\u{1}outcome\0\u{3}added_message_count\0\u{3}missing_message_count\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -387,6 +478,9 @@ extension Opencode_Transfer_ImportedSession: SwiftProtobuf.Message, SwiftProtobu
       case 2: try { try decoder.decodeSingularStringField(value: &self.sessionID) }()
       case 3: try { try decoder.decodeSingularUInt32Field(value: &self.messageCount) }()
       case 4: try { try decoder.decodeSingularBoolField(value: &self.existed) }()
+      case 5: try { try decoder.decodeSingularEnumField(value: &self.outcome) }()
+      case 6: try { try decoder.decodeSingularUInt32Field(value: &self.addedMessageCount) }()
+      case 7: try { try decoder.decodeSingularUInt32Field(value: &self.missingMessageCount) }()
       default: break
       }
     }
@@ -405,6 +499,15 @@ extension Opencode_Transfer_ImportedSession: SwiftProtobuf.Message, SwiftProtobu
     if self.existed != false {
       try visitor.visitSingularBoolField(value: self.existed, fieldNumber: 4)
     }
+    if self.outcome != .unspecified {
+      try visitor.visitSingularEnumField(value: self.outcome, fieldNumber: 5)
+    }
+    if self.addedMessageCount != 0 {
+      try visitor.visitSingularUInt32Field(value: self.addedMessageCount, fieldNumber: 6)
+    }
+    if self.missingMessageCount != 0 {
+      try visitor.visitSingularUInt32Field(value: self.missingMessageCount, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -413,6 +516,9 @@ extension Opencode_Transfer_ImportedSession: SwiftProtobuf.Message, SwiftProtobu
     if lhs.sessionID != rhs.sessionID {return false}
     if lhs.messageCount != rhs.messageCount {return false}
     if lhs.existed != rhs.existed {return false}
+    if lhs.outcome != rhs.outcome {return false}
+    if lhs.addedMessageCount != rhs.addedMessageCount {return false}
+    if lhs.missingMessageCount != rhs.missingMessageCount {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -4,15 +4,15 @@
 
 // Transfer: whole sessions out of a server, and into it.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file opencode/transfer/transfer.proto.
  */
 export const file_opencode_transfer_transfer: GenFile = /*@__PURE__*/
-  fileDesc("CiBvcGVuY29kZS90cmFuc2Zlci90cmFuc2Zlci5wcm90bxIRb3BlbmNvZGUudHJhbnNmZXIiegoVRXhwb3J0U2Vzc2lvbnNSZXF1ZXN0EhMKC3Nlc3Npb25faWRzGAEgAygJEg4KBmZvcm1hdBgCIAEoCRIVCg1pbmNsdWRlX2ZpbGVzGAMgASgIEg4KBm9mZnNldBgEIAEoBBIVCg1wcmVmaXhfc2hhMjU2GAUgASgJIjQKFkV4cG9ydFNlc3Npb25zUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIMCgRtaW1lGAIgASgJItcBChVJbXBvcnRTZXNzaW9uc1JlcXVlc3QSEQoJdXBsb2FkX2lkGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIPCgdkcnlfcnVuGAMgASgIEhIKCnJlcXVlc3RfaWQYBCABKAkSRgoHb3B0aW9ucxgFIAMoCzI1Lm9wZW5jb2RlLnRyYW5zZmVyLkltcG9ydFNlc3Npb25zUmVxdWVzdC5PcHRpb25zRW50cnkaLgoMT3B0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEi2QEKFkltcG9ydFNlc3Npb25zUmVzcG9uc2USEgoKZG9uZV9ieXRlcxgBIAEoBBITCgt0b3RhbF9ieXRlcxgCIAEoBBI0CghzZXNzaW9ucxgDIAMoCzIiLm9wZW5jb2RlLnRyYW5zZmVyLkltcG9ydGVkU2Vzc2lvbhIyCghwcm9ibGVtcxgEIAMoCzIgLm9wZW5jb2RlLnRyYW5zZmVyLkltcG9ydFByb2JsZW0SFQoNc2Vzc2lvbl9jb3VudBgFIAEoBBIVCg1wcm9ibGVtX2NvdW50GAYgASgEImAKD0ltcG9ydGVkU2Vzc2lvbhIRCglzb3VyY2VfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIVCg1tZXNzYWdlX2NvdW50GAMgASgNEg8KB2V4aXN0ZWQYBCABKAgiZAoNSW1wb3J0UHJvYmxlbRIMCgRsaW5lGAEgASgEEg0KBXBsYWNlGAIgASgJEg4KBnJlYXNvbhgDIAEoCRITCgtleHBsYW5hdGlvbhgEIAEoCRIRCglzb3VyY2VfaWQYBSABKAky6AEKD1RyYW5zZmVyU2VydmljZRJsCg5FeHBvcnRTZXNzaW9ucxIoLm9wZW5jb2RlLnRyYW5zZmVyLkV4cG9ydFNlc3Npb25zUmVxdWVzdBopLm9wZW5jb2RlLnRyYW5zZmVyLkV4cG9ydFNlc3Npb25zUmVzcG9uc2UiA5ACATABEmcKDkltcG9ydFNlc3Npb25zEigub3BlbmNvZGUudHJhbnNmZXIuSW1wb3J0U2Vzc2lvbnNSZXF1ZXN0Gikub3BlbmNvZGUudHJhbnNmZXIuSW1wb3J0U2Vzc2lvbnNSZXNwb25zZTABQo4BCiRpby5naXRodWIudHVybndpcmUub3BlbmNvZGUudHJhbnNmZXJCDVRyYW5zZmVyUHJvdG9QAVo7Z2l0aHViLmNvbS90dXJud2lyZS90dXJud2lyZS9nZW5lcmF0ZWQvZ28vb3BlbmNvZGU7b3BlbmNvZGWiAgNUV1KqAhFUdXJud2lyZS5PcGVuY29kZWIGcHJvdG8z");
+  fileDesc("CiBvcGVuY29kZS90cmFuc2Zlci90cmFuc2Zlci5wcm90bxIRb3BlbmNvZGUudHJhbnNmZXIiegoVRXhwb3J0U2Vzc2lvbnNSZXF1ZXN0EhMKC3Nlc3Npb25faWRzGAEgAygJEg4KBmZvcm1hdBgCIAEoCRIVCg1pbmNsdWRlX2ZpbGVzGAMgASgIEg4KBm9mZnNldBgEIAEoBBIVCg1wcmVmaXhfc2hhMjU2GAUgASgJIjQKFkV4cG9ydFNlc3Npb25zUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIMCgRtaW1lGAIgASgJIucBChVJbXBvcnRTZXNzaW9uc1JlcXVlc3QSEQoJdXBsb2FkX2lkGAEgASgJEg4KBmZvcm1hdBgCIAEoCRIPCgdkcnlfcnVuGAMgASgIEhIKCnJlcXVlc3RfaWQYBCABKAkSRgoHb3B0aW9ucxgFIAMoCzI1Lm9wZW5jb2RlLnRyYW5zZmVyLkltcG9ydFNlc3Npb25zUmVxdWVzdC5PcHRpb25zRW50cnkSDgoGdmVyaWZ5GAYgASgIGi4KDE9wdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIvsBChZJbXBvcnRTZXNzaW9uc1Jlc3BvbnNlEhIKCmRvbmVfYnl0ZXMYASABKAQSEwoLdG90YWxfYnl0ZXMYAiABKAQSNAoIc2Vzc2lvbnMYAyADKAsyIi5vcGVuY29kZS50cmFuc2Zlci5JbXBvcnRlZFNlc3Npb24SMgoIcHJvYmxlbXMYBCADKAsyIC5vcGVuY29kZS50cmFuc2Zlci5JbXBvcnRQcm9ibGVtEhUKDXNlc3Npb25fY291bnQYBSABKAQSFQoNcHJvYmxlbV9jb3VudBgGIAEoBBIgChhpbmNvbXBsZXRlX3Nlc3Npb25fY291bnQYByABKAQizwEKD0ltcG9ydGVkU2Vzc2lvbhIRCglzb3VyY2VfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIVCg1tZXNzYWdlX2NvdW50GAMgASgNEg8KB2V4aXN0ZWQYBCABKAgSMQoHb3V0Y29tZRgFIAEoDjIgLm9wZW5jb2RlLnRyYW5zZmVyLkltcG9ydE91dGNvbWUSGwoTYWRkZWRfbWVzc2FnZV9jb3VudBgGIAEoDRIdChVtaXNzaW5nX21lc3NhZ2VfY291bnQYByABKA0iZAoNSW1wb3J0UHJvYmxlbRIMCgRsaW5lGAEgASgEEg0KBXBsYWNlGAIgASgJEg4KBnJlYXNvbhgDIAEoCRITCgtleHBsYW5hdGlvbhgEIAEoCRIRCglzb3VyY2VfaWQYBSABKAkqnwEKDUltcG9ydE91dGNvbWUSHgoaSU1QT1JUX09VVENPTUVfVU5TUEVDSUZJRUQQABIaChZJTVBPUlRfT1VUQ09NRV9DUkVBVEVEEAESGAoUSU1QT1JUX09VVENPTUVfQURERUQQAhIcChhJTVBPUlRfT1VUQ09NRV9VTkNIQU5HRUQQAxIaChZJTVBPUlRfT1VUQ09NRV9ESUZGRVJTEAQy6AEKD1RyYW5zZmVyU2VydmljZRJsCg5FeHBvcnRTZXNzaW9ucxIoLm9wZW5jb2RlLnRyYW5zZmVyLkV4cG9ydFNlc3Npb25zUmVxdWVzdBopLm9wZW5jb2RlLnRyYW5zZmVyLkV4cG9ydFNlc3Npb25zUmVzcG9uc2UiA5ACATABEmcKDkltcG9ydFNlc3Npb25zEigub3BlbmNvZGUudHJhbnNmZXIuSW1wb3J0U2Vzc2lvbnNSZXF1ZXN0Gikub3BlbmNvZGUudHJhbnNmZXIuSW1wb3J0U2Vzc2lvbnNSZXNwb25zZTABQo4BCiRpby5naXRodWIudHVybndpcmUub3BlbmNvZGUudHJhbnNmZXJCDVRyYW5zZmVyUHJvdG9QAVo7Z2l0aHViLmNvbS90dXJud2lyZS90dXJud2lyZS9nZW5lcmF0ZWQvZ28vb3BlbmNvZGU7b3BlbmNvZGWiAgNUV1KqAhFUdXJud2lyZS5PcGVuY29kZWIGcHJvdG8z");
 
 /**
  * Asks for an archive.
@@ -115,7 +115,7 @@ export type ImportSessionsRequest = Message<"opencode.transfer.ImportSessionsReq
   format: string;
 
   /**
-   * True checks the archive and tells what an import would store, and stores nothing. The upload stays.
+   * True checks the archive and tells what an import would do, and stores nothing. The upload stays.
    *
    * @generated from field: bool dry_run = 3;
    */
@@ -135,6 +135,14 @@ export type ImportSessionsRequest = Message<"opencode.transfer.ImportSessionsReq
    * @generated from field: map<string, string> options = 5;
    */
   options: { [key: string]: string };
+
+  /**
+   * True compares the archive with what is here, and stores nothing. As dry_run, but each session of which something is not
+   * here is a problem, too: its reason is MISSING, its place the first such message.
+   *
+   * @generated from field: bool verify = 6;
+   */
+  verify: boolean;
 };
 
 /**
@@ -191,6 +199,15 @@ export type ImportSessionsResponse = Message<"opencode.transfer.ImportSessionsRe
    * @generated from field: uint64 problem_count = 6;
    */
   problemCount: bigint;
+
+  /**
+   * How many sessions are not here as the archive has them, those that are not listed included: because of dry_run or
+   * verify, or because they differ. One that has more than the archive is here. 0 at the end of an import that has brought
+   * everything, and of a verification that has found everything.
+   *
+   * @generated from field: uint64 incomplete_session_count = 7;
+   */
+  incompleteSessionCount: bigint;
 };
 
 /**
@@ -229,11 +246,33 @@ export type ImportedSession = Message<"opencode.transfer.ImportedSession"> & {
   messageCount: number;
 
   /**
-   * True when it was there already: nothing was stored.
+   * True when it was there already, also when something was added to it.
    *
    * @generated from field: bool existed = 4;
    */
   existed: boolean;
+
+  /**
+   * What became of it.
+   *
+   * @generated from field: opencode.transfer.ImportOutcome outcome = 5;
+   */
+  outcome: ImportOutcome;
+
+  /**
+   * How many of the messages the import has stored, or would store.
+   *
+   * @generated from field: uint32 added_message_count = 6;
+   */
+  addedMessageCount: number;
+
+  /**
+   * How many of the messages are not here and are not stored, because the session differs: those from the first one on
+   * that is otherwise here. 0 when the session was continued here and has all that the archive has.
+   *
+   * @generated from field: uint32 missing_message_count = 7;
+   */
+  missingMessageCount: number;
 };
 
 /**
@@ -245,7 +284,8 @@ export const ImportedSessionSchema: GenMessage<ImportedSession> = /*@__PURE__*/
 
 /**
  * Describes what could not be carried over. The rest of the session was, unless reason is QUOTA_EXCEEDED or NOT_STORED: then
- * the session was left out, and the same import may bring it.
+ * nothing of the session was stored, and the same import may bring it; or DIFFERS: then nothing of it was stored; or
+ * MISSING, which a verification tells.
  *
  * @generated from message opencode.transfer.ImportProblem
  */
@@ -295,6 +335,54 @@ export const ImportProblemSchema: GenMessage<ImportProblem> = /*@__PURE__*/
   messageDesc(file_opencode_transfer_transfer, 5);
 
 /**
+ * Names what became of a session of an archive. Values may be added.
+ *
+ * @generated from enum opencode.transfer.ImportOutcome
+ */
+export enum ImportOutcome {
+  /**
+   * Not given.
+   *
+   * @generated from enum value: IMPORT_OUTCOME_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It was not here and is now, or would be.
+   *
+   * @generated from enum value: IMPORT_OUTCOME_CREATED = 1;
+   */
+  CREATED = 1,
+
+  /**
+   * It was here and got what came since, or would get it.
+   *
+   * @generated from enum value: IMPORT_OUTCOME_ADDED = 2;
+   */
+  ADDED = 2,
+
+  /**
+   * It is here as the archive has it.
+   *
+   * @generated from enum value: IMPORT_OUTCOME_UNCHANGED = 3;
+   */
+  UNCHANGED = 3,
+
+  /**
+   * It was continued here, or has a message that is not as in the archive. Nothing was stored for it.
+   *
+   * @generated from enum value: IMPORT_OUTCOME_DIFFERS = 4;
+   */
+  DIFFERS = 4,
+}
+
+/**
+ * Describes the enum opencode.transfer.ImportOutcome.
+ */
+export const ImportOutcomeSchema: GenEnum<ImportOutcome> = /*@__PURE__*/
+  enumDesc(file_opencode_transfer_transfer, 0);
+
+/**
  * Writes sessions of the caller's tenant into an archive, and stores those of an archive. The archive of an import is an
  * upload (opencode.file.UploadService).
  *
@@ -319,8 +407,11 @@ export const TransferService: GenService<{
   },
   /**
    * Stores the sessions of an archive that was uploaded, and tells of it until it has ended. The whole archive is checked
-   * before anything of it is stored. Then each session is stored whole or not at all; one that is there already is
-   * skipped. The import goes on when its caller is gone. When it has brought everything, the upload is removed. Errors:
+   * before anything of it is stored. Then each session is stored whole or not at all. One that is there already, because
+   * an import has made it or the archive came from here, gets what came since, whole or not at all, and keeps its settings;
+   * the same archive again changes nothing. When it was continued here, or a message is not as in the archive, nothing is
+   * stored for it. The import goes on when its caller is gone. When it has brought everything, the upload is removed.
+   * Errors:
    * INVALID_ARGUMENT on upload_id (also of an upload that is not complete), format, options or request_id (INVALID_REQUEST,
    * REQUEST_ID_REUSED); INVALID_ARGUMENT (ARCHIVE_INVALID): nothing was stored; RESOURCE_EXHAUSTED (STORAGE_FULL): what is
    * stored stays; NOT_FOUND (UPLOAD_NOT_FOUND); FAILED_PRECONDITION (IMPORT_RUNNING) while another

@@ -116,8 +116,9 @@ class Schedule(Struct, frozen=True):
 
     @property
     def entries(self) -> tuple[QueueEntry, ...]:
-        """The messages that wait, as clients see them."""
-        return tuple(one.entry for one in self.waiting)
+        """The messages that wait, as clients see them: without the one whose turn is being begun."""
+        first = 1 if isinstance(self.phase, Between) else 0
+        return tuple(one.entry for one in self.waiting[first:])
 
     def find(self, message_id: str) -> Waiting:
         """Returns a waiting message. Raises MessageNotWaiting."""

@@ -244,7 +244,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_FAILED_SUMMARIES": "requests go out as they are",
             "KEPT_SETTINGS_BYTES": "it is read again when it is needed",
         },
-        "core.context.speakers": {"MAX_SPEAKER_CHARACTERS": CUT},
+        "core.conversation.speakers": {"MAX_SPEAKER_CHARACTERS": CUT},
         "core.context.compaction_plan": {"MAX_SUMMARY_TOKENS": "the summary ends"},
         "core.context.transcript": {"MAX_ARGUMENT_CHARS": CUT, "MAX_RESULT_CHARS": CUT, "MAX_FILE_CHARS": CUT},
     },
@@ -385,15 +385,14 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.spans": {"MAX_TEXT_CHARS": CUT, "MAX_ATTRIBUTE_BYTES": LEFT_OUT},
     },
     "Memory": {
-        "core.keeping": {"MAX_KEPT_BYTES": NOT_KEPT, "IDLE_SECONDS": DROPPED},
-        "core.answer.preparing": {"_MAX_WRITERS": FORGOTTEN},
-        "core.quotas.rates": {"MAX_BUCKETS": FORGOTTEN},
-        "storage.histories": {
-            "MAX_CONVERSATION_BYTES": "`ANSWER_TOO_LARGE`",
-            "MAX_KEPT_BYTES": NOT_KEPT,
+        "core.conversation.conversations": {
+            "MAX_BYTES": NOT_KEPT,
             "IDLE_SECONDS": DROPPED,
-            "_MAX_CHANGED": "the whole conversation is read again",
+            "MAX_WRITERS": FORGOTTEN,
+            "MAX_ROUNDS": "it is used, and not kept",
         },
+        "core.quotas.rates": {"MAX_BUCKETS": FORGOTTEN},
+        "domain.conversation.sizes": {"MAX_CONVERSATION_BYTES": "`ANSWER_TOO_LARGE`"},
         "storage.cache": {"MAX_SESSIONS": NOT_KEPT},
         "storage.sqlite.reading.displays": {"MAX_KEPT_BYTES": FORGOTTEN},
         "feed.memory.live_feed": {
@@ -425,7 +424,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_CALLERS_BYTES": "older ones are left out",
         },
         "domain.pages": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
-        "storage.sqlite.histories.reading": {"_MAX_ROUNDS": "it is read in one piece"},
         "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},
     },
     "Uploads and files": {

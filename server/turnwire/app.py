@@ -215,7 +215,7 @@ class Server:
             observer=observer,
             tracer=tracer,
         )
-        self.overload.caches += (store.forget_kept, environment.kept.clear)
+        self.overload.caches += (environment.conversations.clear,)
         turns = self._turns = Turns(environment)
         self._rates = rates = RequestRates(environment.settings)
         use_cases = _use_cases(environment, turns, rates=rates, codec=codec, config=config)

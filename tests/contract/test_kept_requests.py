@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import make_message, make_turn
+from tests.support.fakes.following import Following
 from tests.support.models.wire_requests import BUILDERS, MISTRAL, mostly_with, normal_run
 from tests.support.oracles.histories import FILES, MODELS, PROVIDERS, histories
-from turnwire.core.context.assembly import assemble
-from turnwire.core.context.kept.draft_memory import DraftMemory
-from turnwire.core.context.prefix import prefix_changed, prefix_of, sent_context
+from turnwire.core.conversation.assembly import assemble
+from turnwire.core.conversation.prefix import prefix_changed, prefix_of, sent_context
 from turnwire.core.token_estimate import correction, estimate_tokens
 from turnwire.domain.conversation.messages import (
     Compaction,
@@ -168,39 +168,36 @@ def summarised(history: tuple[Message, ...], through: int, turn: Turn) -> tuple[
 @normal_run
 def test_a_kept_draft_says_what_a_fresh_one_does(data: st.DataObject) -> None:
     """What is sent and left out, digests, estimates, corrections, and whose reasoning stands on changed ground."""
-    memory = DraftMemory()
+    memory = Following()
     turn = make_turn(model=ModelRef("p", MODELS[0]))
     for drawn in data.draw(pasts("anthropic", "p", MODELS[0])):
         history = drawn
         if drawn and data.draw(st.integers(0, 3)) == 0:
             history = summarised(drawn, data.draw(st.integers(0, len(drawn) - 1)), turn)
         system = data.draw(st.sampled_from(("", "be brief")))
-        known = memory.assembly.assemble(history, turn, system, TOOLS)
-        memory.measures.follow(known.request)
+        known = memory.assemble(history, turn, system, TOOLS)
         fresh = assemble(history, turn, system, TOOLS)
         prefix = prefix_of(fresh.request)
         assert known == fresh
-        assert memory.measures.prefix() == prefix
-        assert memory.measures.changed() == prefix_changed(fresh.request, prefix)
-        assert memory.measures.tokens(known.request) == estimate_tokens(fresh.request)
+        assert memory.assembly.prefix() == prefix
+        assert memory.assembly.changed() == prefix_changed(fresh.request, prefix)
+        assert memory.assembly.tokens(known.request) == estimate_tokens(fresh.request)
         sent = sent_context(prefix, history, turn.model)
-        assert sent_context(prefix, history, turn.model, memory.assembly.known) == sent
-        assert memory.assembly.known.correction(turn.model) == correction(history, turn.model)
+        assert sent_context(prefix, history, turn.model, memory.assembly.landmarks) == sent
+        assert memory.assembly.landmarks.correction(history, turn.model) == correction(history, turn.model)
 
 
 def test_a_kept_draft_keeps_the_digests_of_answers() -> None:
     """An answer that records the digest of its request stands on the same ground while nothing before it changes."""
-    turn, memory = make_turn(model=ModelRef("p", "m")), DraftMemory()
+    turn, memory = make_turn(model=ModelRef("p", "m")), Following()
     history: tuple[Message, ...] = (make_message("u1", "one"),)
     for number in range(3):
-        request = memory.assembly.assemble(history, turn, "", ()).request
-        memory.measures.follow(request)
-        assert memory.measures.changed() == frozenset()
+        memory.assemble(history, turn, "", ())
+        assert memory.assembly.changed() == frozenset()
         sent = SentContext(
-            system_hash="", tools_hash="", prefix_hash=memory.measures.prefix().hash_of(len(history)), message_count=1
+            system_hash="", tools_hash="", prefix_hash=memory.assembly.prefix().hash_of(len(history)), message_count=1
         )
         answer = make_message(f"a{number}", "so", type=MessageType.ASSISTANT, sent_context=sent)
         history = (*history, answer, make_message(f"u{number + 2}", "and"))
-    request = memory.assembly.assemble((make_message("u1", "other"), *history[1:]), turn, "", ()).request
-    memory.measures.follow(request)
-    assert memory.measures.changed() == {"a0", "a1", "a2"}
+    memory.assemble((make_message("u1", "other"), *history[1:]), turn, "", ())
+    assert memory.assembly.changed() == {"a0", "a1", "a2"}

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, make_turn
+from tests.support.fakes.following import Following
 from tests.support.models.wire_requests import BUILDERS, violations
-from turnwire.core.context.assembly import Assembled, assemble
-from turnwire.core.context.kept.draft_memory import DraftMemory
-from turnwire.core.context.prefix import HISTORY_CHANGED, prefix_changed, prefix_of, sent_context
 from turnwire.core.context.transcript import transcript
+from turnwire.core.conversation.assembly import Assembled, assemble
+from turnwire.core.conversation.prefix import HISTORY_CHANGED, prefix_changed, prefix_of, sent_context
 from turnwire.domain.conversation.messages import (
     Compaction,
     File,
@@ -119,22 +119,21 @@ def test_a_message_that_begins_with_a_file_begins_with_the_name(dialect: str) ->
 @pytest.mark.parametrize("dialect", BUILDERS)
 def test_a_second_sender_changes_the_prefix_once(dialect: str) -> None:
     """Reasoning that was sealed before is left out where it is bound to the prefix; what comes later goes back."""
-    memory = DraftMemory()
+    memory = Following()
 
     def draft(history: tuple[Message, ...]) -> tuple[ProviderRequest, Message]:
         """Returns a request, and the answer to it; both as a fresh one makes them."""
-        request = memory.assembly.assemble(history, TURN, "", ()).request
-        memory.measures.follow(request)
-        request = msgspec.structs.replace(request, prefix_changed=memory.measures.changed())
+        request = memory.assemble(history, TURN, "", ()).request
+        request = msgspec.structs.replace(request, prefix_changed=memory.assembly.changed())
         fresh = assemble(history, TURN, "", ()).request
         prefix = prefix_of(fresh)
         assert request == msgspec.structs.replace(fresh, prefix_changed=prefix_changed(fresh, prefix))
-        assert memory.measures.prefix() == prefix
+        assert memory.assembly.prefix() == prefix
         assert violations(dialect, BUILDERS[dialect](request, "p").body, request) == []
         state = json.dumps({"api": "anthropic", "model": MODEL.model_id, "signature": "c2ln"})
         parts = (make_part(0, Reasoning("hm"), provider_state=state), make_part(1, Text("so")))
         run = ModelRun(provider_id="p", model_requested=MODEL.model_id)
-        context = sent_context(prefix, history, MODEL, memory.assembly.known)
+        context = sent_context(prefix, history, MODEL, memory.assembly.landmarks)
         return request, make_answer(f"a{len(history)}", *parts, model_run=run, sent_context=context)
 
     _, first = draft((ANNA,))
@@ -150,7 +149,7 @@ def test_a_second_sender_changes_the_prefix_once(dialect: str) -> None:
     assert fourth.sent_context.break_reason == ""  # type: ignore[union-attr]
     request, _ = draft(alone)  # Ben's message was taken back
     assert request.prefix_changed == frozenset()
-    off = memory.assembly.assemble(joined, TURN, "", (), False).request
+    off = memory.assemble(joined, TURN, "", (), names_senders=False).request
     assert [message.parts for message in off.messages] == [message.parts for message in joined]
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from turnwire.core.conversation.conversations import Conversations
 from turnwire.core.detached import DetachedTasks
-from turnwire.core.keeping import KeptSessions
 from turnwire.core.reads import ReadBudget
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
@@ -43,12 +43,16 @@ class Environment:
     observer: Observer = NoObserver()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
     schemas: SchemaChecks = field(default_factory=SchemaChecks)
-    kept: KeptSessions = field(default_factory=KeptSessions)
     detached: DetachedTasks = field(default_factory=DetachedTasks)
     """Requests whose callers may be gone."""
     open_questions: OpenQuestions = field(default_factory=OpenQuestions)
     open_permissions: OpenPermissions = field(default_factory=OpenPermissions)
     """Both are of the turns that run, and shared by them."""
+    conversations: Conversations = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begins to follow the conversations of the store."""
+        self.conversations = Conversations(self.store)
 
     @cached_property
     def prompts(self) -> FairSemaphore:

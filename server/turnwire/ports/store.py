@@ -113,6 +113,9 @@ class FileIdentity(Struct, frozen=True):
 Watched = Callable[[str, str], bool]
 """Returns whether a session, by tenant and id, or all sessions of the tenant are watched. Called from any thread."""
 
+Follower = Callable[[Commit, Committed], None]
+"""Called on the event loop with each commit that became durable, in their order. Must not raise."""
+
 Publisher = Callable[[Sequence[StoredEvent]], None]
 """Called on the event loop with the events of commits that became durable, in commit order. Must not raise."""
 
@@ -169,7 +172,7 @@ class TenantStore(ArchivableStore, Protocol):
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns all messages of the conversation in order, without queued ones, as of one moment.
 
-        Those that are the same as in an earlier call are mostly the same objects. Raises ConversationTooLarge.
+        Raises ConversationTooLarge.
         """
         ...
 
@@ -358,6 +361,10 @@ class Store(Protocol):
             IdTaken: something that the commit creates has an id of something else.
             StaleVersion: the session's settings were changed since they were read.
         """
+        ...
+
+    def follow(self, follower: Follower) -> None:
+        """Has every further commit that becomes durable told, before it is published and before its future is done."""
         ...
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from turnwire.domain.conversation.sessions import Session
 from turnwire.ports.commit import Commit, NoteFirstWords, PutSession, RemoveSession
-from turnwire.storage.histories import HistoryCache
 
 MAX_SESSIONS = 4096
 """Sessions in use at the same time on a busy server; each takes about a kilobyte."""
@@ -20,8 +19,6 @@ class SessionCache:
 
     def __init__(self) -> None:
         """Starts empty."""
-        self.histories = HistoryCache()
-        """Their conversations."""
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._changes = 0
 
@@ -45,8 +42,7 @@ class SessionCache:
                 self._sessions.popitem(last=False)
 
     def forget_changed(self, commits: Sequence[Commit]) -> None:
-        """Forgets the sessions whose settings these commits changed, and notes what they did to conversations."""
-        self.histories.note_changed(commits)
+        """Forgets the sessions whose settings these commits changed."""
         for commit in commits:
             if any(isinstance(change, PutSession | NoteFirstWords | RemoveSession) for change in commit.changes):
                 self._changes += 1

@@ -4,8 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
 
 from tests.support.fakes.core import FakeStore, FakeWriter
+from tests.support.fakes.domain_values import adding
 from turnwire.domain.conversation.messages import FinishReason, Message
 from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
@@ -46,6 +50,17 @@ class KeepingStore(FakeStore):
                 kept[change.message.message_id] = change.message
         self.conversation = tuple(kept.values())
         return super().commit(commit)
+
+    def _committed(self, commit: Commit) -> Committed:
+        ids = [message.message_id for message in self.conversation]
+        changed = {change.message.message_id for change in commit.changes if isinstance(change, PutMessage)}
+        previous = {one: before for before, one in pairwise(ids) if one in changed}
+        return msgspec.structs.replace(super()._committed(commit), previous_message_ids=previous)
+
+    def add(self, *messages: Message) -> None:
+        """Commits messages that come at the end."""
+        for message in messages:
+            self.commit(adding(message))
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
         """Returns those that are there."""

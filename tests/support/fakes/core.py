@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.permissions import PermissionChoice
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, ToolCallNotFound, TurnNotFound
 from turnwire.domain.money import Usage
@@ -42,7 +44,6 @@ from turnwire.ports.tools import (
     ToolResumption,
     ToolSource,
 )
-from turnwire.storage.histories import message_bytes
 
 
 class ManualClock:
@@ -106,6 +107,7 @@ class FakeStore:
     accounted: Account = field(default_factory=Account)
     uploads: Any = None
     """What the test gives, such as `tests.support.fakes.uploads.FakeUploads`."""
+    followers: list[Callable[[Commit, Committed], None]] = field(default_factory=list)
     on_read: Callable[[], None] = lambda: None
     """Called at the end of each read of the log: what happens meanwhile."""
 
@@ -125,8 +127,27 @@ class FakeStore:
         self.commits.append(commit)
         self.futures.append(future)
         if self.automatic:
-            future.set_result(Committed(0, len(self.commits)))
+            committed = self._committed(commit)
+            self._tell(commit, committed)
+            future.set_result(committed)
+        else:
+            future.add_done_callback(partial(self._tell_done, commit))
         return future
+
+    def follow(self, follower: Callable[[Commit, Committed], None]) -> None:
+        """Has the commits told that are stored."""
+        self.followers.append(follower)
+
+    def _committed(self, commit: Commit) -> Committed:
+        return Committed(0, len(self.commits))
+
+    def _tell(self, commit: Commit, committed: Committed) -> None:
+        for follower in self.followers:
+            follower(commit, committed)
+
+    def _tell_done(self, commit: Commit, future: asyncio.Future[Committed]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._tell(commit, future.result())
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns a remembered request."""

@@ -21,8 +21,10 @@ from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
 from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
 from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
 from opencode.usage.usage_pb2_grpc import UsageServiceStub
+from tests.support.oracles.live_conversations import check_conversations
 from turnwire.app import Server, create_server
 from turnwire.config import load_config
+from turnwire.domain.errors import StorageError
 
 
 class Client:
@@ -62,6 +64,8 @@ async def running_server(
 ) -> AsyncIterator[Server]:
     """Runs a server that is started in a folder, with the database `turnwire.db` there.
 
+    At the end, the conversations that it has in memory are compared with those that are stored.
+
     Args:
         folder: Where configuration and database live; an existing database is opened.
         toml: Configuration, without `server.listen` and `storage.path`.
@@ -76,3 +80,6 @@ async def running_server(
         config = msgspec.structs.replace(config, log=msgspec.structs.replace(config.log, stuck_loop_seconds=0))
     async with create_server(config, environ or {}) as server:
         yield server
+        if server._environment is not None and server.failure is None:
+            with contextlib.suppress(StorageError):  # where a test has made the disk fail
+                await check_conversations(server._environment.conversations, server._environment.store)

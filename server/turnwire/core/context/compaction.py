@@ -15,10 +15,10 @@ import structlog
 from msgspec import Struct
 
 from turnwire.core.computing import compute
-from turnwire.core.context.assembly import standing_summary
 from turnwire.core.context.compaction_plan import Allowance, Cut, allowance, choose_cut
 from turnwire.core.context.draft import Draft
 from turnwire.core.context.summaries import Summariser
+from turnwire.core.conversation.landmarks import standing_summary
 from turnwire.core.ending.host_messages import note
 from turnwire.core.ending.spending import spent_by_call
 from turnwire.core.environment import Environment

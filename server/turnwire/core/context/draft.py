@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.computing import compute
-from turnwire.core.context.kept.draft_memory import DraftMemory
-from turnwire.core.context.prefix import Prefix, sent_context
+from turnwire.core.conversation.assembly import Assembly
+from turnwire.core.conversation.prefix import Prefix, sent_context
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
 from turnwire.core.token_estimate import apply_correction, message_tokens
@@ -60,28 +60,32 @@ class Draft(Struct, frozen=True, kw_only=True):
 
     def with_history(self, history: Sequence[Message]) -> "Draft":
         """Returns the draft for the same turn and tools with other messages."""
-        return _draft(
-            DraftMemory(), tuple(history), self.turn, self.system, self.toolbox, names_senders=self.names_senders
-        )
+        turn, toolbox, names_senders = self.turn, self.toolbox, self.names_senders
+        return _draft(Assembly(), tuple(history), turn, self.system, toolbox, same=0, names_senders=names_senders)
 
 
-async def draft_request(environment: Environment, turn: Turn, history: Sequence[Message], toolbox: Toolbox) -> Draft:
+async def draft_request(
+    environment: Environment, turn: Turn, toolbox: Toolbox, further: tuple[Message, ...] = ()
+) -> Draft:
     """Returns the next request of a turn. Costs what is new since the session's last one. Safe to cancel.
 
     Args:
         environment: Ports and settings.
         turn: The turn.
-        history: The session's messages in order, without queued ones.
-        toolbox: The tools; open them before the history is read, for that may take seconds.
+        toolbox: The tools; open them before, for that may take seconds.
+        further: Messages behind those of the conversation.
+
+    Raises:
+        SessionNotFound, ConversationTooLarge, StorageError: the conversation could not be read.
     """
-    settings = environment.settings
-    async with environment.kept.use(turn.session_id) as kept:
-        memory = kept.take(DraftMemory)
-        names_senders = settings.agent(turn.agent).sender_names
-        system = _system_prompt(settings, turn)
-        work = partial(_draft, memory, tuple(history), turn, system, toolbox, names_senders=names_senders)
-        draft = await compute(work, memory.assembly.unknown(history))
-        kept.put(memory)
+    settings, conversations = environment.settings, environment.conversations
+    async with conversations.use(turn.tenant, turn.session_id) as conversation:
+        history = (*await conversations.read(conversation, turn.tenant, turn.session_id), *further)
+        assembly, same = conversation.take_assembly()
+        system, names_senders = _system_prompt(settings, turn), settings.agent(turn.agent).sender_names
+        work = partial(_draft, assembly, history, turn, system, toolbox, same=same, names_senders=names_senders)
+        draft = await compute(work, assembly.new_messages(history, same))
+        conversation.put_assembly(assembly)
         return draft
 
 
@@ -90,32 +94,32 @@ def _system_prompt(settings: CoreSettings, turn: Turn) -> str:
 
 
 def _draft(
-    memory: DraftMemory,
+    assembly: Assembly,
     history: tuple[Message, ...],
     turn: Turn,
     system: str,
     toolbox: Toolbox,
     *,
+    same: int,
     names_senders: bool,
 ) -> Draft:
-    assembled = memory.assembly.assemble(history, turn, system, toolbox.definitions, names_senders)
-    memory.measures.follow(assembled.request)
-    factor = memory.assembly.known.correction(turn.model)
-    prefix, tokens = memory.measures.prefix(), memory.measures.tokens(assembled.request)
+    assembled = assembly.assemble(history, same, turn, system, toolbox.definitions, names_senders=names_senders)
+    factor = assembly.landmarks.correction(history, turn.model)
+    prefix, tokens = assembly.prefix(), assembly.tokens(assembled.request)
     return Draft(
         history=history,
         turn=turn,
         system=system,
         toolbox=toolbox,
         names_senders=names_senders,
-        request=msgspec.structs.replace(assembled.request, prefix_changed=memory.measures.changed()),
+        request=msgspec.structs.replace(assembled.request, prefix_changed=assembly.changed()),
         repairs=assembled.repairs,
         prefix=prefix,
         sent=msgspec.structs.replace(
-            sent_context(prefix, history, turn.model, memory.assembly.known),
+            sent_context(prefix, history, turn.model, assembly.landmarks),
             estimated_tokens=apply_correction(tokens, factor),
             uncorrected_tokens=tokens,
         ),
         correction=factor,
-        size_bytes=memory.measures.size_bytes(assembled.request),
+        size_bytes=assembly.body_bytes(assembled.request),
     )

@@ -126,18 +126,20 @@ class StepRequests:
         """Returns the draft, which has a place. While it waits for one, nothing of the conversation is kept here."""
         environment, session_id = self._environment, self._turn.session_id
         kept = None if self.is_outline else await self._read()  # may take seconds, so it has no place yet
-        conversations, prompt_bytes = environment.store.of(self._turn.tenant), 0
+        tenant, prompt_bytes = self._turn.tenant, 0
         while True:
+            size = environment.conversations.bytes_of(tenant, session_id)
+            if size is None:
+                size = await environment.store.of(tenant).history_bytes(session_id)
             # a conversation may be larger than its prompt, when a summary replaces most of it
-            needed = self._left_out_bytes + await conversations.history_bytes(session_id)
+            needed = self._left_out_bytes + size
             await self.place.take(max(min(needed, self.place.max_bytes), prompt_bytes))
             turn, toolbox = kept or await self._read()
-            history = await conversations.history(session_id)
-            draft = await draft_request(environment, turn, history, toolbox)
+            draft = await draft_request(environment, turn, toolbox)
             if self.place.fits(draft.size_bytes):
                 return draft
             prompt_bytes = draft.size_bytes
-            del turn, toolbox, history, draft
+            del turn, toolbox, draft
 
     async def _read(self) -> tuple[Turn, Toolbox]:
         """Returns the whole turn and its tools."""

@@ -94,10 +94,8 @@ class ContextExplainer:
         toolbox = await open_toolbox(
             turn.tools, environment.settings, turn.agent, environment.tools, environment.schemas
         )
-        history = await environment.store.of(turn.tenant).history(turn.session_id)
-        if contents.contents:
-            history = (*history, self._message(turn, contents))
-        draft = await draft_request(environment, turn, history, toolbox)
+        further = (self._message(turn, contents),) if contents.contents else ()
+        draft = await draft_request(environment, turn, toolbox, further)
         plan = await plan_before_step(environment, draft)
         unsaved = {file.reference.sha256: await self._content(principal, file) for file in contents.files}
         provider = await environment.providers.get(model.provider_id)

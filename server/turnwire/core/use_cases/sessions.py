@@ -226,7 +226,6 @@ class Sessions:
             await self.before_removal(session_id)
             work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
             await self._environment.commit(tenant, session_id, work, self._environment.clock())
-            self._environment.kept.forget(session_id)
         finally:
             self._turns.accept_messages(session_id)
 

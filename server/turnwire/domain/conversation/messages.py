@@ -4,7 +4,7 @@ A message is a header (`Message`) and ordered parts. Both are immutable; a chang
 `Part.content` determines the kind of a part. New types may be added, so readers skip types that they do not know.
 
 The garbage collector need not look at them (`gc=False`), as values never refer to each other in a circle. Memory has
-tens of thousands of them (`core/keeping.py`), and a full collection would hold the event loop 40 ms for each 10,000.
+tens of thousands of them (`core/conversation/`), and a full collection would hold the event loop 40 ms for each 10,000.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,37 @@
-"""About how much memory messages take."""
+"""About how much memory messages take, told without writing them."""
 
 from itertools import chain
 
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Message, ToolUse
 from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.errors import ConversationTooLarge
 from turnwire.domain.text import memory_bytes
+
+MAX_CONVERSATION_BYTES = 256 * 2**20
+"""In memory, of one conversation that is read for a request to a model or for a copy: more than twice what the largest
+context windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
+
+BARE_BYTES = 800
+"""What a message takes without its texts."""
 
 _MARKUP_BYTES = 200
 """Around a message."""
+
+
+def message_bytes(message: Message) -> int:
+    """Returns about how much memory a message takes."""
+    size = BARE_BYTES
+    for part in message.parts:
+        call = part.content if isinstance(part.content, ToolUse) else None
+        texts = (call.input_json, call.output, call.error) if call else (getattr(part.content, "text", ""),)
+        size += sum(map(memory_bytes, (*texts, part.provider_state)))
+    return size
+
+
+def check_conversation(size_bytes: int) -> None:
+    """Raises ConversationTooLarge when a conversation of so many bytes is not to be read."""
+    if size_bytes > MAX_CONVERSATION_BYTES:
+        raise ConversationTooLarge(size_bytes, MAX_CONVERSATION_BYTES)
 
 
 def body_bytes(message: Message) -> int:

@@ -1,1 +1,1 @@
-"""Computing again only what is new, from where it began to differ."""
+"""Room and shares of what is scarce, given in an order that is fair."""

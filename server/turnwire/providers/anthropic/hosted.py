@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from turnwire.domain.incremental.growing import Growing, Mark
 from turnwire.providers.anthropic.wire import Block
+from turnwire.providers.request.growing import Growing, Mark
 
 
 class Half(NamedTuple):

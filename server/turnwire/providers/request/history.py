@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.incremental.growing import Growing, Mark, common_length
 from turnwire.ports.provider import PreparedRequest, ProviderRequest, Unwritten
 from turnwire.providers.request.encoding import encoded
+from turnwire.providers.request.growing import Growing, Mark, common_length
 from turnwire.providers.request.reader import RequestReader
 
 

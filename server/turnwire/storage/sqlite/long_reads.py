@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from turnwire.storage.sqlite.reading.rows import session_row
 
-LONG_MESSAGES = 500
-"""A conversation of more messages is long: reading it takes more than a few milliseconds."""
+LONG_MESSAGES = 128
+"""A conversation of more messages is long: reading it takes more than a few milliseconds, and hundreds may be read at
+the same moment."""
 
-LONG_BYTES = 2 * 2**20
+LONG_BYTES = 2**19
 """So is one with more bytes, all that is stored of it together."""
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, RemoveSession
 from turnwire.ports.store import (
     FileIdentity,
+    Follower,
     Moment,
     Publisher,
     Standing,
@@ -174,6 +175,10 @@ class SqliteStore:
             storing.add_done_callback(lambda _: self._housekeeping.wake())
         return storing
 
+    def follow(self, follower: Follower) -> None:
+        """Has every further commit told."""
+        self._writer.followers.append(follower)
+
     def of(self, tenant: str) -> TenantReads:
         """Returns the reads of what a tenant has."""
         return TenantReads(self._reads, tenant)
@@ -193,10 +198,6 @@ class SqliteStore:
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns the remembered answer to a request."""
         return await run(self._reading, queries.request, principal, request_id)
-
-    def forget_kept(self) -> None:
-        """Drops the conversations in memory that nobody uses."""
-        self._reads.cache.histories.clear()
 
     @property
     def token_key(self) -> bytes:

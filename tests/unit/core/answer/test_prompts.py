@@ -290,4 +290,4 @@ async def test_long_texts_count_in_what_is_kept_of_a_session() -> None:
     """Also when no provider was asked, so that nothing was written of them: else sessions are kept without a bound."""
     environment = _environment(_Reading())
     await StepRequests(environment, make_turn()).next()
-    assert len(LONG) < environment.kept.size_bytes < 1.1 * len(LONG)
+    assert len(LONG) < environment.conversations.size_bytes < 1.1 * len(LONG)

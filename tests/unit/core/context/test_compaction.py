@@ -68,7 +68,7 @@ async def test_the_next_summary_covers_the_one_before() -> None:
     """It is part of what is summarised, and stands no more."""
     world = World(says(f"what was {WORDS}"), says("all of it"))
     await world.requests.next()
-    world.store.conversation += (
+    world.store.add(
         make_answer("a3", f"three {WORDS}", turn_id="trn_1"),
         make_message("u4", f"fourth {WORDS}", turn_id="t4"),
         make_answer("a4", f"four {WORDS}", turn_id="t4"),

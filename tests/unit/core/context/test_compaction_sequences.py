@@ -35,7 +35,7 @@ class Talk:
 
     def add(self, message: Message) -> None:
         """Puts a message at the end."""
-        self.store.conversation = (*self.store.conversation, message)
+        self.store.add(message)
 
     def step(self, name: str, turn_id: str) -> Message:
         """Draws how a step ended: failed without a word, or with a call, sometimes behind sealed reasoning."""

@@ -9,6 +9,7 @@ import msgspec
 from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.domain.conversation.permissions import PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sizes import BARE_BYTES, check_conversation, message_bytes
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import (
     MessageNotFound,
@@ -22,7 +23,6 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
-from turnwire.storage.histories import BARE_BYTES, check_conversation, message_bytes
 from turnwire.storage.sqlite.message_rows import HEADER, MESSAGE_BYTES, OUTLINE, OUTLINE_BYTES
 from turnwire.storage.sqlite.reading.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
@@ -111,15 +111,13 @@ def history(db: sqlite3.Connection, tenant: str, session_id: str) -> tuple[Messa
     return tuple(found)
 
 
-def history_bytes(db: sqlite3.Connection, tenant: str, session_id: str, message_ids: Sequence[str] = ()) -> int:
-    """Returns about how much memory a conversation takes, or some of its messages; see `TenantStore.history_bytes`."""
-    # the plus keeps SQLite from looking at all messages of the session for a few
-    some = f"message_id IN ({','.join('?' * len(message_ids))}) AND +session = ?" if message_ids else "session = ?"
+def history_bytes(db: sqlite3.Connection, tenant: str, session_id: str) -> int:
+    """Returns about how much memory a conversation takes; see `TenantStore.history_bytes`."""
     query = (
         f"SELECT count(*) * {BARE_BYTES} + total({MESSAGE_BYTES}) FROM messages"
-        f" WHERE {some} AND on_path = 1 AND queued = 0"
+        " WHERE session = ? AND on_path = 1 AND queued = 0"
     )
-    (size,) = db.execute(query, (*message_ids, session_row(db, tenant, session_id))).fetchone()
+    (size,) = db.execute(query, (session_row(db, tenant, session_id),)).fetchone()
     return int(size)
 
 

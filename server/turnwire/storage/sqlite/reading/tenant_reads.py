@@ -39,7 +39,6 @@ from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.answering import callers, questions
 from turnwire.storage.sqlite.connection import run
-from turnwire.storage.sqlite.histories.reading import Conversations
 from turnwire.storage.sqlite.listing.pages import session_page
 from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
 from turnwire.storage.sqlite.log import replay
@@ -157,16 +156,11 @@ class TenantReads:
 
     async def history(self, session_id: str) -> tuple[Message, ...]:
         """Returns the conversation."""
-        return await self._conversations().history(self._tenant, session_id)
+        return await self._by_length(queries.history, session_id)
 
     async def history_bytes(self, session_id: str) -> int:
         """Returns about how much memory the conversation takes."""
-        size = await self._conversations().kept_bytes(self._tenant, session_id)
-        return await self._by_length(queries.history_bytes, session_id) if size is None else size
-
-    def _conversations(self) -> Conversations:
-        reads = self._reads
-        return Conversations(reads.connection, reads.long, reads.writer, reads.cache.histories)
+        return await self._by_length(queries.history_bytes, session_id)
 
     async def conversation(self, session_id: str) -> Conversation:
         """Returns a session with its whole conversation."""

@@ -21,7 +21,7 @@ import structlog
 
 from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
 from turnwire.ports.commit import Commit, Committed, PutMessage
-from turnwire.ports.store import Publisher, StoredEvent
+from turnwire.ports.store import Follower, Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
@@ -122,6 +122,8 @@ class GroupWriter:
         """The writing connection."""
         self._changes = changes
         self._publish = publish
+        self.followers: list[Follower] = []
+        """Told of each commit that is durable, before its events are published."""
         self._observer = observer
         self._waiting = deque[Waiting]()
         self._wake = asyncio.Event()
@@ -261,6 +263,10 @@ class GroupWriter:
         self._tell_loss()
         self._sessions.forget_changed([unit for unit, *_ in batch if isinstance(unit, Commit)])
         self._accounts.add(deltas)
+        for (unit, *_), outcome in zip(batch, outcomes, strict=True):
+            if isinstance(unit, Commit) and isinstance(outcome, Committed):
+                for follower in self.followers:
+                    follower(unit, outcome)
         if stored:
             self._publish(stored)
             self.published_position = stored[-1].event.position

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.context.kept.known_history import KnownHistory
+from turnwire.core.conversation.landmarks import Landmarks
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
@@ -92,7 +92,7 @@ def follows_change(message: Message, prefix: Prefix, link: str) -> bool:
 
 
 def sent_context(
-    prefix: Prefix, history: Sequence[Message], model: ModelRef, known: KnownHistory | None = None
+    prefix: Prefix, history: Sequence[Message], model: ModelRef, landmarks: Landmarks | None = None
 ) -> SentContext:
     """Returns what is recorded about a request, without its size in tokens.
 
@@ -100,24 +100,23 @@ def sent_context(
         prefix: The request's digests.
         history: The messages it was made from, in order.
         model: The model that is asked.
-        known: What is known of the history; None looks at all of it.
+        landmarks: Those of the history; None looks for them in all of it.
     """
-    if known is None:
-        known = KnownHistory()
-        known.follow(history)
+    if landmarks is None:
+        landmarks = Landmarks.of(history)
     count = len(prefix.links) - 1
     return SentContext(
         system_hash=prefix.system_hash,
         tools_hash=prefix.tools_hash,
         prefix_hash=prefix.hash_of(count),
         message_count=count,
-        break_reason=_break_reason(prefix, history, model, known),
+        break_reason=_break_reason(prefix, history, model, landmarks),
     )
 
 
-def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef, known: KnownHistory) -> str:
+def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef, landmarks: Landmarks) -> str:
     """Returns why the request does not extend that of the newest earlier step; "" when it does or there is none."""
-    index = known.newest_answer()
+    index = landmarks.newest_answer()
     if index is None:
         return ""
     former, sent = history[index], history[index].sent_context
@@ -133,7 +132,7 @@ def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef, k
     count = sent.message_count
     if count < len(prefix.links) and prefix.hash_of(count) == sent.prefix_hash:
         return ""
-    summary_at = known.standing_summary()
+    summary_at = landmarks.standing_summary(history)
     return CONTEXT_COMPACTED if summary_at is not None and summary_at > index else HISTORY_CHANGED
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.fakes.domain_values import make_message
-from turnwire.core.context.speakers import MAX_SPEAKER_CHARACTERS, Speakers, sent_name
+from turnwire.core.conversation.speakers import MAX_SPEAKER_CHARACTERS, Speakers, sent_name
 from turnwire.domain.conversation.messages import MessageType
 
 
@@ -11,8 +11,8 @@ def names(*given: tuple[str, str]) -> list[str]:
     """Returns the names of these senders, each given with a name to show."""
     speakers = Speakers()
     messages = [make_message(f"u{at}", "hi", sender=id_, sender_name=name) for at, (id_, name) in enumerate(given)]
-    for message in messages:
-        speakers.add(message)
+    for at, message in enumerate(messages):
+        speakers.add(at, message)
     return list(map(speakers.name_of, messages))
 
 
@@ -83,14 +83,14 @@ def test_senders_are_told_apart_by_what_the_client_calls_them(given: list[tuple[
     """A new name to show makes no new sender, and a message without a sender is nobody's."""
     speakers = Speakers()
     for at, (sender, name) in enumerate(given):
-        speakers.add(make_message(f"u{at}", "hi", sender=sender, sender_name=name))
+        speakers.add(at, make_message(f"u{at}", "hi", sender=sender, sender_name=name))
     assert speakers.are_several is several
 
 
 def test_only_messages_of_users_have_senders() -> None:
     """A bot that writes for the host, or an answer, makes no second speaker."""
     speakers = Speakers()
-    speakers.add(make_message("u1", "hi", sender="u1"))
-    for kind in set(MessageType) - {MessageType.USER}:
-        speakers.add(make_message("x", "hi", sender="bot", type=kind))
+    speakers.add(0, make_message("u1", "hi", sender="u1"))
+    for at, kind in enumerate(set(MessageType) - {MessageType.USER}, 1):
+        speakers.add(at, make_message("x", "hi", sender="bot", type=kind))
     assert not speakers.are_several

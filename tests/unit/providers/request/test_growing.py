@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwire.domain.incremental.growing import Growing, common_length
+from turnwire.providers.request.growing import Growing, common_length
 
 
 def test_going_back_forgets_what_was_added() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_part, make_turn
-from turnwire.core.context.assembly import assemble
-from turnwire.core.context.prefix import (
+from turnwire.core.conversation.assembly import assemble
+from turnwire.core.conversation.prefix import (
     Prefix,
     prefix_changed,
     prefix_of,

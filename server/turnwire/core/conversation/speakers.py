@@ -7,7 +7,6 @@ words.
 
 import re
 import unicodedata
-from typing import Any
 
 from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.domain.text import UNSEEN, folded
@@ -50,31 +49,39 @@ class Speakers:
     """The senders of a conversation's user messages, in the order in which they appear.
 
     What it knows of a message depends on that message and those before it alone, so it stays while the conversation
-    grows.
+    grows. Each message is added once.
     """
 
     def __init__(self) -> None:
         """Starts with none."""
+        self._places: list[int] = []
+        """Of the messages that brought a new name."""
         self._senders: dict[tuple[str, str], None] = {}
         self._names: dict[tuple[str, str], str] = {}
         """By what the client gave as sender and its name."""
         self._owners: dict[str, tuple[str, str]] = {}
         """Whose a name is, by its folded form."""
-        self.grown: tuple[dict[Any, Any], ...] = (self._senders, self._names, self._owners)
-        """All that grows."""
 
     @property
     def are_several(self) -> bool:
         """Whether more than one sender is known. A message without a sender is nobody's."""
         return len(self._senders) > 1
 
-    def add(self, message: Message) -> None:
-        """Takes the next message."""
-        if message.type is not MessageType.USER or message.compaction is not None:
+    def knows(self, message: Message) -> bool:
+        """Returns whether a message brings no new name."""
+        is_said = message.type is MessageType.USER and message.compaction is None
+        return not is_said or (message.sender, message.sender_name) in self._names
+
+    def are_of(self, length: int) -> bool:
+        """Returns whether all that is known comes from the first messages."""
+        return not self._places or self._places[-1] < length
+
+    def add(self, at: int, message: Message) -> None:
+        """Takes the next message and its place."""
+        if self.knows(message):
             return
+        self._places.append(at)
         given = (message.sender, message.sender_name)
-        if given in self._names:
-            return
         name = sent_name(message.sender_name) or sent_name(message.sender)
         sender = (message.sender, "" if message.sender else message.sender_name)
         if any(sender):

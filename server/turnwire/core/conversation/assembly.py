@@ -4,13 +4,23 @@ Stored messages never change. What must not be sent is left out here, and a repa
 are never sent. Summarised messages are left out too; their summary replaces them.
 """
 
-import sys
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.context.kept.known_history import KnownHistory
+from turnwire.core.conversation.landmarks import Landmarks, last_covered
+from turnwire.core.conversation.prefix import (
+    NO_MESSAGES,
+    Prefix,
+    follows_change,
+    message_form,
+    next_link,
+    system_digest,
+    tools_digest,
+)
+from turnwire.core.conversation.speakers import Speakers
+from turnwire.core.token_estimate import message_tokens, overhead_tokens
 from turnwire.domain.conversation.messages import (
     Message,
     MessageStatus,
@@ -24,18 +34,14 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.conversation.sizes import body_bytes
 from turnwire.domain.conversation.turns import ToolDefinition, Turn
-from turnwire.domain.incremental.growing import Growing, Mark, common_length
 from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
+from turnwire.domain.text import memory_bytes
 from turnwire.ports.provider import ProviderRequest
 
-_MESSAGE_BYTES = 1050
-"""What is kept of a message, with marks and digests."""
-
-_SHORT_BYTES = 1024
-"""Of a message: shorter texts are not counted, for the store mostly has the same objects, and a writer of requests
-counts the JSON that it made of them. Longer ones are: the store may have dropped them."""
+_MESSAGE_BYTES = 700
+"""What is kept of a message, with its measures; it shares its texts with the conversation."""
 
 SUMMARY_TAG = "conversation_summary"
 
@@ -64,60 +70,92 @@ def assemble(
         tools: What the model may call; None for the client's tools alone.
         names_senders: Whether user messages say who wrote them, when there is more than one sender.
     """
-    return Assembly().assemble(history, turn, system, tools, names_senders)
+    return Assembly().assemble(history, 0, turn, system, tools, names_senders=names_senders)
+
+
+class _Before(Struct, frozen=True, gc=False):
+    """How much of everything there was before a message of the conversation."""
+
+    pinned: int
+    rest: int
+    repairs: int
+    named_bytes: int
+
+
+class Measured(Struct, frozen=True, gc=False):
+    """What is known of the first messages of a request."""
+
+    link: str
+    """Their digest, see `Prefix.links`."""
+    tokens: int
+    """The estimate for them."""
+    body_bytes: int
+    """About what they take in a body."""
 
 
 class Assembly:
-    """What of a session's conversation is sent, kept from one request to the next.
+    """What of a session's conversation is sent, and its measures, from one request to the next.
 
-    `_marks[n]` is the state before message n of the history.
+    Whoever uses it says how many messages are the same as before; it is cut off behind them, and goes on from there.
+    `_before` has an entry for each message of the conversation, `_measured` one for each message of the request, and
+    one before them. Made anew from the whole conversation it says the same.
     """
 
     def __init__(self) -> None:
         """Starts with no message."""
-        self.known = KnownHistory()
-        """What is known of the newest history."""
+        self.landmarks = Landmarks()
+        """Those of the newest conversation."""
+        self._speakers = Speakers()
         self._summary: Message | None = None
         self._covered: dict[str, bool] = {}
         self._stand_in: Message | None = None
         """The summary as it is sent."""
         self._is_naming = False
         """Whether the kept messages have the names of their senders."""
-        self._taken: list[Message] = []
+        self._before: list[_Before] = []
         self._pinned: list[Message] = []
+        """Covered messages that are sent word for word nevertheless."""
         self._rest: list[Message] = []
         self._repairs: list[Repair] = []
-        self._long_bytes: list[int] = [0]
-        """Element n: the long texts of the first n messages."""
-        self._state = Growing((self._taken, self._pinned, self._rest, self._repairs, self._long_bytes))
-        self._marks: list[Mark] = []
+        self._named_bytes = 0
+        """The texts that were written anew with a name before them."""
+        self._measured = [Measured(NO_MESSAGES, 0, 0)]
+        self._hashes = ("", "")
+        """Of the system prompt and the tools with which `_changed` was found."""
+        self._changed: dict[str, int] = {}
+        """The answers that other content precedes now, with their places in the request."""
+
+    def new_messages(self, history: Sequence[Message], same: int) -> Sequence[Message]:
+        """Returns which messages of a conversation `assemble` looks at for longer than a moment.
+
+        All of them when there may be another summary or another speaker, which change what is sent of all.
+        """
+        new = history[min(same, len(self._before)) :]
+        is_usual = all(message.compaction is None and self._speakers.knows(message) for message in new)
+        return new if is_usual else history
 
     def assemble(
         self,
         history: Sequence[Message],
+        same: int,
         turn: Turn,
         system: str,
         tools: tuple[ToolDefinition, ...] | None,
+        *,
         names_senders: bool = True,
     ) -> Assembled:
-        """Returns what `assemble` does. A history that begins with the same messages costs what is new in it."""
-        self.known.follow(history)
-        kept = common_length(self._taken, history)
-        summary_at = self.known.standing_summary()
-        summary = None if summary_at is None else history[summary_at]
-        if summary is not self._summary or (summary_at is not None and kept <= summary_at):
-            kept, self._summary, self._covered, self._stand_in = 0, None, {}, None
-        is_naming = names_senders and self.known.speakers.are_several
-        if is_naming is not self._is_naming:
-            # also the first sender's messages: a model that reads one name only cannot tell whose the others are
-            kept, self._is_naming = 0, is_naming
-        if kept < len(self._marks):
-            self._state.go_back(self._marks[kept])
-            del self._marks[kept:]
-        if summary is not None and self._summary is None:
-            self._begin_with(history, summary)
-        for message in history[kept:]:
-            self._marks.append(self._state.mark())
+        """Returns what `assemble` does, at the cost of what is new.
+
+        Args:
+            history: As for `assemble`.
+            same: How many of the first messages are the same as in the call before, the same objects.
+            turn: As for `assemble`, as the others.
+            system: See there.
+            tools: See there.
+            names_senders: See there.
+        """
+        same = self._look(history, same, names_senders)
+        for message in history[same:]:
             self._take(message)
         request = ProviderRequest(
             model_id=turn.model.model_id,
@@ -126,32 +164,90 @@ class Assembly:
             tools=turn.tools if tools is None else tools,
             options=turn.options,
         )
+        self._measure(request)
         return Assembled(request, tuple(self._repairs))
 
-    def unknown(self, history: Sequence[Message]) -> Sequence[Message]:
-        """Returns the messages of a history that were not assembled yet."""
-        return history[common_length(self._taken, history) :]
+    def prefix(self) -> Prefix:
+        """Returns the digests of the request that was assembled last."""
+        return Prefix(*self._hashes, tuple(measured.link for measured in self._measured))
+
+    def changed(self) -> frozenset[str]:
+        """Returns what `prefix_changed` does, of the request that was assembled last."""
+        return frozenset(self._changed)
+
+    def tokens(self, request: ProviderRequest) -> int:
+        """Returns the estimate for the request that was assembled last; see `estimate_tokens`."""
+        return overhead_tokens(request) + self._measured[-1].tokens
+
+    def body_bytes(self, request: ProviderRequest) -> int:
+        """Returns about how much memory the request that was assembled last takes on its way to a model."""
+        tools = sum(memory_bytes(tool.description) + memory_bytes(tool.input_schema_json) for tool in request.tools)
+        return memory_bytes(request.system) + tools + self._measured[-1].body_bytes
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes, with what was found out about the messages elsewhere."""
-        return _MESSAGE_BYTES * len(self._taken) + self._long_bytes[-1]
+        """About how much memory it takes, beside the messages of the conversation and their texts."""
+        return _MESSAGE_BYTES * len(self._before) + self._named_bytes
 
-    def _begin_with(self, history: Sequence[Message], summary: Message) -> None:
+    def _look(self, history: Sequence[Message], same: int, names_senders: bool) -> int:
+        """Finds out what all of the conversation decides. Returns from where messages are to be taken."""
+        same = min(same, len(self._before))
+        self.landmarks.cut(same)
+        first = same
+        if not self._speakers.are_of(same):
+            self._speakers, first = Speakers(), 0
+        for at in range(first, len(history)):
+            self._speakers.add(at, history[at])
+        for at in range(same, len(history)):
+            self.landmarks.add(at, history[at])
+        summary_at = self.landmarks.standing_summary(history)
+        summary = None if summary_at is None else history[summary_at]
+        is_naming = names_senders and self._speakers.are_several
+        if summary is not self._summary or (summary_at is not None and same <= summary_at):
+            same, self._summary, self._covered, self._stand_in = 0, None, {}, None
+        if is_naming is not self._is_naming:
+            # also the first sender's messages: a model that reads one name only cannot tell whose the others are
+            same, self._is_naming = 0, is_naming
+        self._cut(same)
+        if summary_at is not None and self._summary is None:
+            self._begin_with(history, summary_at)
+        return same
+
+    def _cut(self, same: int) -> None:
+        """Forgets all but the first messages of the conversation."""
+        if same == len(self._before):
+            return
+        before = self._before[same]
+        del self._before[same:], self._pinned[before.pinned :], self._rest[before.rest :]
+        del self._repairs[before.repairs :]
+        self._named_bytes = before.named_bytes
+        # what comes before the kept messages is there as a whole when any of them is
+        self._cut_measures(before.rest + (len(self._pinned) + (self._stand_in is not None)) if same else 0)
+
+    def _cut_measures(self, length: int) -> None:
+        """Forgets the measures of all but the first messages of the request."""
+        del self._measured[length + 1 :]
+        while self._changed and next(reversed(self._changed.values())) >= length:
+            self._changed.popitem()
+
+    def _begin_with(self, history: Sequence[Message], summary_at: int) -> None:
         """Finds what a summary covers; True for messages that are sent word for word nevertheless."""
-        if summary.compaction is None:
-            raise TypeError(f"{summary.message_id} is not a summary")
-        through = self.known.place_of(summary.compaction.through_message_id)
-        questions = _pinned_questions(history[: through + 1], summary)
-        covered = dict[str, bool]()
-        for message in history[: through + 1]:
-            covered[message.message_id] = message.type is MessageType.SYSTEM or message.message_id in questions
-        self._summary, self._covered = summary, covered
+        summary, through = history[summary_at], last_covered(history, summary_at)
+        if through is None:
+            raise TypeError(f"{summary.message_id} is not a summary of messages before it")
+        covered = history[: through + 1]
+        questions = _pinned_questions(covered, summary)
+        self._summary = summary
+        self._covered = {
+            message.message_id: message.type is MessageType.SYSTEM or message.message_id in questions
+            for message in covered
+        }
         self._stand_in = _stand_in(summary, questions=len(questions))
 
     def _take(self, message: Message) -> None:
-        self._taken.append(message)
-        long_bytes, first_repair = _long_bytes(message), len(self._repairs)
+        """Decides what of the next message is sent."""
+        first_repair = len(self._repairs)
+        self._before.append(_Before(len(self._pinned), len(self._rest), first_repair, self._named_bytes))
         if message.compaction is not None:
             if message is not self._summary:
                 self._repairs.append(_dropped(RepairReason.COMPACTED, message))
@@ -160,13 +256,12 @@ class Assembly:
         else:
             kept = _sendable(message, self._repairs)
             if kept is not None and self._is_naming and message.type is MessageType.USER:
-                name = f"{self.known.speakers.name_of(message)}:"
+                name = f"{self._speakers.name_of(message)}:"
                 kept = _begun_with(name, kept)
                 self._repairs.insert(first_repair, _named(name, message))  # before those of its parts
-                long_bytes += _long_bytes(kept)
+                self._named_bytes += body_bytes(kept)
             if kept is not None:
                 (self._pinned if message.message_id in self._covered else self._rest).append(kept)
-        self._long_bytes.append(self._long_bytes[-1] + long_bytes)
 
     def _messages(self) -> tuple[Message, ...]:
         """Returns what comes before the kept messages, and these: system messages, the summary, the open questions."""
@@ -176,18 +271,31 @@ class Assembly:
         questions = (message for message in self._pinned if message.type is not MessageType.SYSTEM)
         return (*systems, self._stand_in, *questions, *self._rest)
 
+    def _measure(self, request: ProviderRequest) -> None:
+        """Measures the messages of a request that are not measured yet."""
+        hashes = (system_digest(request.system), tools_digest(request.tools))
+        measured, count = self._measured, len(self._measured) - 1
+        if hashes != self._hashes:  # whether answers stand on changed ground depends on both
+            self._hashes = hashes
+            self._changed.clear()
+            self._note_changed(request.messages[:count], 0)
+        for message in request.messages[count:]:
+            link, last = next_link(measured[-1].link, message_form(message)), measured[-1]
+            tokens, size = last.tokens + message_tokens(message), last.body_bytes + body_bytes(message)
+            measured.append(Measured(link, tokens, size))
+        self._note_changed(request.messages[count:], count)
 
-def _long_bytes(message: Message) -> int:
-    """Returns what the texts of a message take in memory, beyond short ones."""
-    texts = (text for part in message.parts for text in (*texts_of(part), part.provider_state) if text)
-    return max(sum(map(sys.getsizeof, texts)) - _SHORT_BYTES, 0)
+    def _note_changed(self, messages: Sequence[Message], first: int) -> None:
+        """Notes which of some messages are answers that other content precedes now.
 
-
-def standing_summary(history: Sequence[Message]) -> int | None:
-    """Returns what `KnownHistory.standing_summary` does."""
-    known = KnownHistory()
-    known.follow(history)
-    return known.standing_summary()
+        Args:
+            messages: The messages, which are measured.
+            first: The place of the first one in the request.
+        """
+        prefix = Prefix(*self._hashes, ())
+        for at, message in enumerate(messages, first):
+            if follows_change(message, prefix, self._measured[at].link):
+                self._changed[message.message_id] = at
 
 
 def _pinned_questions(covered: Sequence[Message], summary: Message) -> frozenset[str]:

@@ -377,7 +377,7 @@ async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkey
             deaf.connect(_host_and_port(place))
             head = f"host: {place}\r\ncontent-type: application/proto\r\ncontent-length: {len(body)}\r\n\r\n"
             deaf.sendall(f"POST /opencode.message.MessageService/GetMessage HTTP/1.1\r\n{head}".encode() + body)
-            await until(lambda: server.overload.sending.bytes >= 12_000_000)
+            await until(lambda: server.overload.sending.bytes >= 1_000_000)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await client.messages.GetMessage(get)
             assert info(refused.value).metadata["limit"] == "limits.max_sending_bytes"

@@ -24,7 +24,7 @@ from turnwire.app import Server
 
 AGENTS = "/opencode.agent.AgentService/ListAgents"
 INFO = "/opencode.server.ServerService/GetServerInfo"
-CALLS = 200
+CALLS = 300
 
 
 def sent(server: Server, path: str, count: int) -> socket.socket:

@@ -115,7 +115,7 @@ class Limits(
     """Calls of gRPC that have come and have not begun. So many watchers can come back at once. With one more, the
     newest of the address and connection that has most of them is refused. Calls that come faster than the server takes
     them from gRPC end as CANCELLED."""
-    max_streams_per_connection: Count = 256
+    max_streams_per_connection: Count = 1_000
     """Calls at the same time on one connection of gRPC, open streams included. A client waits with further ones, or
     opens another connection."""
 

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from turnwire.domain.conversation.messages import MessageStatus
 from turnwire.domain.errors import AnswerTooLarge
@@ -130,12 +131,12 @@ def display(
 
 def _whole_display(db: sqlite3.Connection, forms: DisplayForms, session: int, page: Page) -> DisplayPage:
     """Returns all display forms, or the newest that fit."""
-    rows: list[_Row] = db.execute(
+    newest = (
         "SELECT id, version, queued, place FROM messages WHERE session = ? AND on_path = 1"
-        " ORDER BY queued DESC, place DESC",
-        (session,),
-    ).fetchall()
-    fit, left_out = _fitting(forms.frames(db, rows), page.max_bytes, refuses=True)
+        " ORDER BY queued DESC, place DESC"
+    )
+    with closing(db.execute(newest, (session,))) as rows:  # read no further than they fit
+        fit, left_out = _fitting(forms.frames(db, rows), page.max_bytes, refuses=True)
     frames = [frame for _, frame in fit]
     return DisplayPage(b"".join(frames if page.newest_first else frames[::-1]), "", left_out)
 

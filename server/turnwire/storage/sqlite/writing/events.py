@@ -29,6 +29,7 @@ from turnwire.storage.sqlite.log.facts import facts_of
 from turnwire.storage.sqlite.reading.rows import moment
 from turnwire.storage.sqlite.writing.archived import mark_told
 from turnwire.storage.sqlite.writing.queue import queue_changed
+from turnwire.storage.sqlite.writing.turns import note_end, note_start, write_turns
 from turnwire.storage.sqlite.writing.unit import Unit, microseconds
 
 EventRow = tuple[int, str, int, int, str, str, str, bytes, str]
@@ -61,15 +62,22 @@ def numbered_events(
     watched = bool(commit.events) and is_watched(unit.session.tenant, commit.session_id)
     stored, rows = list[StoredEvent](), list[EventRow]()
     at_us = microseconds(commit.at)
-    for number, new in enumerate((*_told(unit, commit), *mark_told(unit, commit))):
-        sequence = unit.session.head_sequence + 1 + number
+    told = (*_told(unit, commit), *mark_told(unit, commit))
+    first = unit.session.head_sequence + 1
+    for sequence, new in enumerate(told, first):
+        if isinstance(new.kind, TurnStarted):
+            note_start(unit, new.kind.turn.turn_id, sequence)
+        elif isinstance(new.kind, TurnEnded):
+            note_end(unit, new.kind.turn.turn_id, sequence)
+    write_turns(unit)
+    for sequence, new in enumerate(told, first):
         event = Event(
             session_id=commit.session_id,
             kind=_placed(unit, _numbered(unit, new.kind, sequence)),
             at=commit.at,
             turn_id=new.turn_id,
             sequence=sequence,
-            position=position + number,
+            position=position + sequence - first,
         )
         frame = codec.encode_event(event) if watched else None
         stored.append(StoredEvent(event, frame, unit.session.tenant))
@@ -114,15 +122,11 @@ def _is_same_path(unit: Unit, kind: ConversationChanged) -> bool:
 
 
 def _numbered(unit: Unit, kind: DurableKind, sequence: int) -> DurableKind:
-    """Returns what happened with the numbers that are only known here, and stores those."""
-    db = unit.db
+    """Returns what happened with the numbers that are only known here."""
     match kind:
         case TurnStarted(turn):
-            db.execute("UPDATE turns SET start_sequence = ? WHERE turn_id = ?", (sequence, turn.turn_id))
-            unit.turn_starts[turn.turn_id] = sequence
             return TurnStarted(msgspec.structs.replace(turn, start_sequence=sequence))
         case TurnEnded(turn):
-            db.execute("UPDATE turns SET end_sequence = ? WHERE turn_id = ?", (sequence, turn.turn_id))
             start = unit.turn_starts.get(turn.turn_id, 0)
             return TurnEnded(msgspec.structs.replace(turn, start_sequence=start, end_sequence=sequence))
         case SessionUpdated(view):

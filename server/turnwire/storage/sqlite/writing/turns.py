@@ -3,7 +3,7 @@
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import IdTaken
 from turnwire.ports.commit import PutTurn
-from turnwire.storage.sqlite.writing.unit import Unit, text
+from turnwire.storage.sqlite.writing.unit import TurnWrite, Unit, text
 
 _KEEPING_SETTINGS = """
 UPDATE turns SET ended = ?, body = json_patch(json_patch('{}', json_object(
@@ -13,8 +13,16 @@ UPDATE turns SET ended = ?, body = json_patch(json_patch('{}', json_object(
 """The inner patch leaves out what the stored turn does not have."""
 
 
+_INSERT = (
+    "INSERT INTO turns (ended, body, start_sequence, end_sequence, turn_id, session, first_sequence)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+
+_UPDATE = "UPDATE turns SET ended = ?, body = ?, start_sequence = ?, end_sequence = ? WHERE turn_id = ?"
+
+
 def put_turn(unit: Unit, change: PutTurn) -> None:
-    """Writes a turn, and counts its bytes.
+    """Takes a turn for `write_turns`, which its commit calls with the numbers of its events, and counts its bytes.
 
     It is looked up first: that costs less than a statement which inserts or updates and tells what was there before.
 
@@ -22,19 +30,45 @@ def put_turn(unit: Unit, change: PutTurn) -> None:
         IdTaken: the id is that of a turn of another session.
     """
     turn = change.turn.outline() if change.keeps_settings else change.turn
+    if turn.turn_id in unit.turns:
+        write_turns(unit)
     db, session, body = unit.db, unit.session.id, text(turn)
     new_size = len(body.encode())
     has_ended = turn.status is TurnStatus.ENDED
-    query = "SELECT session, start_sequence, length(CAST(body AS BLOB)) FROM turns WHERE turn_id = ?"
-    owner, start, size = db.execute(query, (turn.turn_id,)).fetchone() or (None, 0, 0)
-    if owner is None:
-        insert = "INSERT INTO turns (turn_id, session, ended, body, first_sequence) VALUES (?, ?, ?, ?, ?)"
-        db.execute(insert, (turn.turn_id, session, has_ended, body, unit.session.head_sequence + 1))
-    elif owner != session:
+    query = "SELECT session, start_sequence, end_sequence, length(CAST(body AS BLOB)) FROM turns WHERE turn_id = ?"
+    owner, start, end, size = db.execute(query, (turn.turn_id,)).fetchone() or (None, 0, 0, 0)
+    if owner is not None and owner != session:
         raise IdTaken.of("turn", turn.turn_id)
+    if owner is None:
+        key: tuple[object, ...] = (turn.turn_id, session, unit.session.head_sequence + 1)
+        unit.turns[turn.turn_id] = TurnWrite(_INSERT, (has_ended, body), start, end, key)
     elif change.keeps_settings:
         (new_size,) = db.execute(_KEEPING_SETTINGS, (has_ended, body, turn.turn_id)).fetchone()
     else:
-        db.execute("UPDATE turns SET ended = ?, body = ? WHERE turn_id = ?", (has_ended, body, turn.turn_id))
+        unit.turns[turn.turn_id] = TurnWrite(_UPDATE, (has_ended, body), start, end, (turn.turn_id,))
     unit.turn_starts[turn.turn_id] = start
     unit.added_bytes += new_size - size
+
+
+def note_start(unit: Unit, turn_id: str, sequence: int) -> None:
+    """Gives a turn the number of the event that starts it."""
+    unit.turn_starts[turn_id] = sequence
+    if (write := unit.turns.get(turn_id)) is not None:
+        unit.turns[turn_id] = write._replace(start_sequence=sequence)
+    else:
+        unit.db.execute("UPDATE turns SET start_sequence = ? WHERE turn_id = ?", (sequence, turn_id))
+
+
+def note_end(unit: Unit, turn_id: str, sequence: int) -> None:
+    """Gives a turn the number of the event that ends it."""
+    if (write := unit.turns.get(turn_id)) is not None:
+        unit.turns[turn_id] = write._replace(end_sequence=sequence)
+    else:
+        unit.db.execute("UPDATE turns SET end_sequence = ? WHERE turn_id = ?", (sequence, turn_id))
+
+
+def write_turns(unit: Unit) -> None:
+    """Writes the turns that were taken."""
+    for statement, values, start, end, key in unit.turns.values():
+        unit.db.execute(statement, (*values, start, end, *key))
+    unit.turns.clear()

@@ -42,6 +42,16 @@ class SessionRow(NamedTuple):
         return (1, self.stored_bytes) if self.state == SessionState.LIVE and not self.is_new else (0, 0)
 
 
+class TurnWrite(NamedTuple):
+    """A turn that is to be written; see `writing.turns`."""
+
+    statement: str
+    values: tuple[object, ...]
+    start_sequence: int
+    end_sequence: int
+    key: tuple[object, ...]
+
+
 @dataclass
 class Unit:
     """One commit inside the open transaction. Lives as long as it is applied, on the writer's thread."""
@@ -55,6 +65,8 @@ class Unit:
     """What the changes add to `sessions.stored_bytes`."""
     turn_starts: dict[str, int] = field(default_factory=dict)
     """The sequence at which each turn that was written has started, by its id; 0 while it has not."""
+    turns: dict[str, TurnWrite] = field(default_factory=dict)
+    """The turns that are to be written with the numbers of their events, by their ids."""
     file_bytes: int = 0
     """Of the files that were added, less those that were removed."""
     spent: list[tuple[date, Consumption]] = field(default_factory=list)

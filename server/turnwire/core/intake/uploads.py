@@ -3,13 +3,10 @@
 import asyncio
 import contextlib
 import errno
-import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO
-
-from msgspec import Struct
 
 from turnwire.domain.errors import InvalidRequest, StorageError, StorageFull
 from turnwire.ports.moving.uploads import Upload, UploadStore
@@ -39,19 +36,8 @@ async def complete_upload(
     return upload
 
 
-class SpooledUpload(Struct, frozen=True):
-    """A complete upload and its bytes."""
-
-    upload: Upload
-    files: tuple[BinaryIO, ...]
-    """Each has all bytes and a place of its own: can seek, at its beginning. Reads block: read on a thread. Open
-    until the context ends; may be closed before that."""
-
-
 @contextlib.asynccontextmanager
-async def spooled(
-    store: UploadStore, tenant: str, upload_id: str, folder: Path, *, readers: int = 1
-) -> AsyncIterator[SpooledUpload]:
+async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path) -> AsyncIterator[BinaryIO]:
     """Copies a complete upload, in pieces, into a file without a name, which is gone when the context or process ends.
 
     The upload stays: call `UploadStore.remove` when it is used up. Removing it does not change the file. Cancelling
@@ -62,7 +48,9 @@ async def spooled(
         tenant: Whose it is.
         upload_id: Its id.
         folder: Where the file is; its disk needs room for all bytes.
-        readers: How many files to return, which share the bytes.
+
+    Yields:
+        The file, which can seek, at its beginning. Reads block: read on a thread.
 
     Raises:
         UploadNotFound: the tenant has no such upload, or it was removed meanwhile.
@@ -70,33 +58,23 @@ async def spooled(
         StorageFull: no space is left in the folder.
         StorageError: the bytes cannot be read, or the file cannot be written.
     """
-    upload = await complete_upload(store, tenant, upload_id)
+    await complete_upload(store, tenant, upload_id)
     with disk_errors(folder):
-        files = await asyncio.to_thread(_created, folder, readers)
+        file = await asyncio.to_thread(_created, folder)
     try:
         async for piece in store.pieces(tenant, upload_id):
             with disk_errors(folder):
-                await asyncio.to_thread(files[0].write, piece)
+                await asyncio.to_thread(file.write, piece)
         with disk_errors(folder):
-            await asyncio.to_thread(files[0].seek, 0)  # writes what is buffered first
-        yield SpooledUpload(upload, files)
+            await asyncio.to_thread(file.seek, 0)  # writes what is buffered first
+        yield file
     finally:
-        for file in files:
-            with contextlib.suppress(OSError):  # closing tries again to write what is buffered
-                await asyncio.to_thread(file.close)
+        with contextlib.suppress(OSError):  # closing tries again to write what is buffered
+            await asyncio.to_thread(file.close)
 
 
-def _created(folder: Path, readers: int) -> tuple[BinaryIO, ...]:
-    """Returns a new file that is opened several times and has no name any more; the first can be written."""
-    descriptor, name = tempfile.mkstemp(prefix="turnwire-", dir=folder)
-    try:
-        with contextlib.ExitStack() as stack:
-            files: list[BinaryIO] = [stack.enter_context(os.fdopen(descriptor, "w+b"))]
-            files += [stack.enter_context(Path(name).open("rb")) for _ in range(1, readers)]
-            stack.pop_all()
-            return tuple(files)
-    finally:
-        Path(name).unlink()
+def _created(folder: Path) -> BinaryIO:
+    return tempfile.TemporaryFile(prefix="turnwire-", dir=folder)
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ class Imports:
             folder = self._environment.settings.spool_folder
             uploads, tenant = self._environment.store.uploads, plan.principal.tenant
             async with spooled(uploads, tenant, upload_id, folder) as archive:
-                await run.carry_out(archive.files[0])
+                await run.carry_out(archive)
             if not plan.stores_nothing and not progress.refused_sessions:
                 with contextlib.suppress(UploadNotFound):
                     await asyncio.shield(uploads.remove(tenant, upload_id))

@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import NOW, adding, creating, make_message, make_turn, removing
@@ -24,6 +25,7 @@ from turnwire.storage.sqlite.writing.writer import Other
 
 DAY = timedelta(days=1)
 START = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -42,6 +44,10 @@ class Clock:
     def __call__(self) -> datetime:
         """Returns the time."""
         return self.now
+
+    def at(self, commit: Commit) -> Commit:
+        """Returns a commit of now."""
+        return msgspec.structs.replace(commit, at=self.now)
 
 
 async def forget(opened: OpenedStore, work: Retention) -> int:
@@ -76,16 +82,16 @@ async def test_events_go_by_their_age(opened: OpenedStore) -> None:
     clock = Clock()
     work = Retention(10_000, 2 * DAY, clock)
     for session_id in ("ses_1", "ses_2"):
-        await opened.store.commit(creating(session_id))
-        await opened.store.commit(telling(session_id, 5))
+        await opened.store.commit(clock.at(creating(session_id)))
+        await opened.store.commit(clock.at(telling(session_id, 5)))
     await forget(opened, work)
     clock.now += DAY
-    await opened.store.commit(telling("ses_1", 3))
+    await opened.store.commit(clock.at(telling("ses_1", 3)))
     await forget(opened, work)
     clock.now += DAY
     await forget(opened, work)
     assert await kept(opened, "ses_1") == list(range(1, 10))
-    clock.now += timedelta(hours=2)  # the age is known to the hour
+    clock.now += SECOND
     await forget(opened, work)
     assert await kept(opened, "ses_1") == [7, 8, 9]
     assert await kept(opened, "ses_2") == []
@@ -102,18 +108,18 @@ async def test_what_a_turn_has_told_stays_until_it_ends(opened: OpenedStore) -> 
     clock = Clock()
     work = Retention(1, DAY, clock)
     turn = make_turn("trn_1", status=TurnStatus.RUNNING)
-    await opened.store.commit(creating())
-    await opened.store.commit(telling("ses_1", 2))
+    await opened.store.commit(clock.at(creating()))
+    await opened.store.commit(clock.at(telling("ses_1", 2)))
     started = (NewEvent(TurnStarted(turn), "trn_1"),)
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),), events=started))
-    await opened.store.commit(telling("ses_1", 300))
+    await opened.store.commit(clock.at(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),), events=started)))
+    await opened.store.commit(clock.at(telling("ses_1", 300)))
     await forget(opened, work)
     clock.now += 2 * DAY
     await forget(opened, work)
     assert (await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1")).earliest == 3
     assert (await kept(opened, "ses_1"))[0] == 4
     ended = make_turn("trn_1", status=TurnStatus.ENDED)
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(ended),)))
+    await opened.store.commit(clock.at(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(ended),))))
     for _ in range(5):  # a look at all of them drops a bounded number of each session
         await forget(opened, work)
     assert await kept(opened, "ses_1") == []
@@ -124,14 +130,14 @@ async def test_a_deleted_session_is_forgotten_at_last(opened: OpenedStore) -> No
     """A watch of all sessions from before then reads anew."""
     clock = Clock()
     work = Retention(10, DAY, clock)
-    await opened.store.commit(creating())
-    await opened.store.commit(removing())
+    await opened.store.commit(clock.at(creating()))
+    await opened.store.commit(clock.at(removing()))
     await forget(opened, work)
     last = (await opened.store.of(DEFAULT_TENANT).log_bounds()).head
     clock.now += 2 * DAY
     await forget(opened, work)
     assert await opened.store.of(DEFAULT_TENANT).log_bounds() == Bounds(last, last)
-    await opened.store.commit(creating("ses_2"))
+    await opened.store.commit(clock.at(creating("ses_2")))
     assert len((await opened.store.of(DEFAULT_TENANT).log_events(last, None)).frames) == 1
 
 
@@ -143,14 +149,14 @@ async def test_a_step_that_is_rolled_back_has_dropped_nothing(
     clock = Clock()
     work, store = Retention(10_000, DAY, clock), opened.store.of(DEFAULT_TENANT)
     for number in range(6):
-        await opened.store.commit(creating(f"ses_{number}"))
-        await opened.store.commit(telling(f"ses_{number}", 2))
+        await opened.store.commit(clock.at(creating(f"ses_{number}")))
+        await opened.store.commit(clock.at(telling(f"ses_{number}", 2)))
     await forget(opened, work)
     clock.now += 2 * DAY
     is_more = True
     while is_more:
         step = opened.store._writer.carry_out(Other(work.step, is_step=True))
-        fails = opened.store.commit(telling("ses_unknown"))
+        fails = opened.store.commit(clock.at(telling("ses_unknown")))
         is_more = await step
         with pytest.raises(SessionNotFound):
             await fails
@@ -169,16 +175,18 @@ async def test_positions_go_on_behind_those_that_were_dropped(tmp_path: Path) ->
     work, turn = Retention(10_000, DAY, clock), make_turn("trn_1", status=TurnStatus.RUNNING)
     async with opened_store(tmp_path) as opened:
         started = (NewEvent(TurnStarted(turn), "trn_1"),)
-        await opened.store.commit(creating())
-        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),), events=started))
-        await opened.store.commit(creating("ses_2"))
+        await opened.store.commit(clock.at(creating()))
+        await opened.store.commit(
+            clock.at(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),), events=started))
+        )
+        await opened.store.commit(clock.at(creating("ses_2")))
         await forget(opened, work)
         clock.now += 2 * DAY
         await forget(opened, work)
         assert (await kept(opened, "ses_1"), await kept(opened, "ses_2")) == ([2], [])
         assert (await opened.store.of(DEFAULT_TENANT).log_bounds()).head == 3
     async with opened_store(tmp_path) as opened:
-        await opened.store.commit(telling("ses_1"))
+        await opened.store.commit(clock.at(telling("ses_1")))
         assert opened.sequences() == [("ses_1", 3, 4)]
 
 
@@ -186,17 +194,17 @@ async def test_a_clock_that_was_wrong_for_a_while_drops_nothing_young(opened: Op
     """Events are kept from when the clock was behind, and go with their age when it was ahead."""
     clock = Clock()
     work = Retention(10_000, 30 * DAY, clock)
-    await opened.store.commit(creating())
+    await opened.store.commit(clock.at(creating()))
     await forget(opened, work)
     clock.now = START - 100 * DAY
-    await opened.store.commit(telling("ses_1", 3))
+    await opened.store.commit(clock.at(telling("ses_1", 3)))
     await forget(opened, work)
     clock.now = START + DAY
-    await opened.store.commit(telling("ses_1", 3))
+    await opened.store.commit(clock.at(telling("ses_1", 3)))
     await forget(opened, work)
     assert await kept(opened, "ses_1") == list(range(1, 8))
     clock.now = START + 29 * DAY
-    await opened.store.commit(telling("ses_1"))
+    await opened.store.commit(clock.at(telling("ses_1")))
     await forget(opened, work)
     assert len(await kept(opened, "ses_1")) == 8
     clock.now = START + 32 * DAY
@@ -208,7 +216,7 @@ async def test_a_lower_count_holds_for_idle_sessions(opened: OpenedStore) -> Non
     """A step drops few events, so that nobody feels it."""
     await opened.store.commit(creating())
     await opened.store.commit(telling("ses_1", 999))
-    work = Retention(100, 30 * DAY, Clock())
+    work = Retention(100, 90 * DAY, Clock())
     assert await forget(opened, work) > 900 / retention.MAX_PRUNED
     assert 901 - PRUNE_SLACK <= (await kept(opened, "ses_1"))[0] <= 901
     counted_as_stored(opened)
@@ -224,10 +232,12 @@ async def test_a_replay_gets_all_or_a_resync(opened: OpenedStore, seed: int, mon
     work = Retention(10_000, DAY, clock)
     store = opened.store.of(DEFAULT_TENANT)
     for number in range(3):
-        await opened.store.commit(creating(f"ses_{number}"))
+        await opened.store.commit(clock.at(creating(f"ses_{number}")))
     for number in range(12):
-        await opened.store.commit(telling(f"ses_{chance.randrange(3)}", chance.randint(1, 8)))
-        await opened.store.commit(adding(make_message(f"msg_{number}", "text", session_id=f"ses_{number % 3}")))
+        await opened.store.commit(clock.at(telling(f"ses_{chance.randrange(3)}", chance.randint(1, 8))))
+        await opened.store.commit(
+            clock.at(adding(make_message(f"msg_{number}", "text", session_id=f"ses_{number % 3}")))
+        )
         clock.now += timedelta(hours=1)
         await opened.store._writer.carry_out(Other(work.step))
     place = chance.randrange(5)
@@ -245,7 +255,7 @@ async def test_a_replay_gets_all_or_a_resync(opened: OpenedStore, seed: int, mon
         for _ in range(chance.randrange(4)):
             await opened.store._writer.carry_out(Other(work.step))
         if chance.random() < 0.3:
-            await opened.store.commit(telling("ses_0"))
+            await opened.store.commit(clock.at(telling("ses_0")))
     head = (await store.session_bounds("ses_0")).head
     assert seen == list(range(start + 1, head + 1))
     counted_as_stored(opened)

@@ -8,6 +8,7 @@ from pathlib import Path
 from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.message_pb2 import DisplayMessage, MessageList
+from tests.support.fakes.domain_values import NOW
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import StoredEvent
@@ -37,11 +38,11 @@ async def opened_store(
     codec: Codec = _CODEC,
     observer: Observer = NoObserver(),  # noqa: B008 - has no state
 ) -> AsyncIterator[OpenedStore]:
-    """Opens `folder/turnwire.db` and closes it afterwards."""
+    """Opens `folder/turnwire.db` and closes it afterwards. It forgets no event for its age."""
     path = folder / "turnwire.db"
     published: list[StoredEvent] = []
     settings = StorageSettings(path=path, retained_events_per_session=retained_events)
-    store = await SqliteStore.open(settings, codec, published.extend, observer=observer)
+    store = await SqliteStore.open(settings, codec, published.extend, observer=observer, clock=lambda: NOW)
     try:
         yield OpenedStore(store, path, published)
     finally:

@@ -224,19 +224,16 @@ CREATE UNIQUE INDEX events_in_order ON events (session_id, sequence);
 -- an index ends with the position, so this one has a tenant's events in their order
 CREATE INDEX events_of_tenants ON events (tenant);
 
--- token_key: seals the resume tokens of this database; see storage/sqlite/timelines.py. Made at the first start
+-- pruned_through: no event is left up to this position. newest_dropped: the newest one that was dropped by its age;
+-- older ones may be kept for a turn, and no position is given twice. token_key: seals the resume tokens of this
+-- database; see storage/sqlite/timelines.py. Made at the first start
 CREATE TABLE log_state (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
     pruned_through  INTEGER NOT NULL,
+    newest_dropped  INTEGER NOT NULL,
     token_key       BLOB NOT NULL
 ) STRICT;
-INSERT INTO log_state VALUES (1, 0, x'');
-
--- the newest position of the log at the beginning of an hour since 1970: events up to it are older
-CREATE TABLE log_hours (
-    hour      INTEGER PRIMARY KEY,
-    position  INTEGER NOT NULL
-) STRICT;
+INSERT INTO log_state VALUES (1, 0, 0, x'');
 
 -- one row for each start of the server; see storage/sqlite/timelines.py
 CREATE TABLE timelines (

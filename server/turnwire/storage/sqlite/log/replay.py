@@ -57,8 +57,7 @@ def session_bounds(db: sqlite3.Connection, tenant: str, session_id: str) -> Boun
 def log_bounds(db: sqlite3.Connection, tenant: str) -> Bounds:
     """Returns which positions are kept; see `TenantStore.log_bounds`."""
     newest = f"SELECT position {EVENTS_OF_TENANT} ORDER BY position DESC LIMIT 1"
-    hours = "SELECT max(position) FROM log_hours"  # what was dropped by its age is not behind them
-    query = f"SELECT pruned_through, coalesce(({newest}), 0), coalesce(({hours}), 0) FROM log_state"
+    query = f"SELECT pruned_through, coalesce(({newest}), 0), newest_dropped FROM log_state"
     row = db.execute(query, (tenant,)).fetchone()
     return Bounds(row[0], max(row))
 

@@ -1,26 +1,36 @@
 """Forgetting old events, in small steps between commits: by age and by count."""
 
 import sqlite3
-from datetime import datetime, timedelta
+from datetime import timedelta
+from itertools import takewhile
+from typing import NamedTuple
 
 from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
-from turnwire.storage.sqlite.writing.events import last_position
+from turnwire.storage.sqlite.writing.unit import microseconds
 
 STEP_EVENTS = 96
 """Of one step, which holds up commits for some milliseconds."""
 STEP_SESSIONS = 500
 """Looked at in one step."""
 
-_HOUR = timedelta(hours=1)
-
-_OLD_POSITION = (
-    "SELECT coalesce(max(position), 0) FROM log_hours WHERE hour <= ?1 AND position"
-    " < coalesce((SELECT min(position) FROM log_hours WHERE hour > ?1 AND hour <= ?2), 9223372036854775807)"
+_SOME = (
+    "SELECT position, session_id, sequence, at_us, sessions.id, pruned_through"
+    " FROM events LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?"
 )
-"""The newest position whose hour is old, and before which none of a younger hour was noted: the clock may have been
-behind for a while. Hours to come do not count: it was ahead."""
+
+
+class _Row(NamedTuple):
+    """An event with its session."""
+
+    position: int
+    session_id: str
+    sequence: int
+    at_us: int
+    session: int | None
+    """None when the session was deleted: the event tells that."""
+    pruned: int
 
 
 class Retention:
@@ -39,8 +49,8 @@ class Retention:
     ) -> None:
         """Args:
         count: How many of its newest events a session keeps.
-        age: How long events are kept; up to two hours longer, never shorter.
-        clock: The time now, which is noted; None is the real one.
+        age: How long events are kept, and a minute longer.
+        clock: The time now; None is the real one.
         patient: The time that tells what is old; None is the clock's, and the real one with patience.
         """
         self._count = count
@@ -48,18 +58,11 @@ class Retention:
         self._clock = clock or utc_now
         self._patient = patient or clock or PatientClock(utc_now, age)
         self._session = 0  # sessions up to this row were looked at for their count
-        self._position = 0  # events up to this position were looked at for their age
-        self._is_walking = False  # whether this look for old events goes on
-        self._boundary = 0  # events up to this position are too old
+        self._position = 0  # events up to this position were looked at for their age; 0 begins again
 
     def step(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
         """Carries out a step. Returns False when nothing is left to do for now."""
-        if self._drop_over_count(db, deltas):
-            return True
-        if not self._is_walking:  # begin again: what was kept for a turn may be free by now
-            self._position, self._is_walking = 0, True
-            self._boundary = self._old_position(db)
-        return self._drop_old(db, deltas)
+        return self._drop_over_count(db, deltas) or self._drop_old(db, deltas)
 
     def _drop_over_count(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
         """Looks through all sessions once: commits keep to the count, unless it was lowered."""
@@ -78,50 +81,55 @@ class Retention:
             self._session = row
         return bool(rows)
 
-    def _old_position(self, db: sqlite3.Connection) -> int:
-        """Notes where the log is now, and returns the position up to which events are too old."""
-        now, newest = self._clock(), last_position(db)
-        db.execute(
-            "INSERT INTO log_hours (hour, position) SELECT ?1, ?2"
-            " WHERE ?2 > coalesce((SELECT max(position) FROM log_hours), 0) ON CONFLICT (hour) DO NOTHING",
-            (_hour(now), newest),
-        )
-        # a position was noted some time in its hour: what is before it is older than the end of that hour
-        (last,) = db.execute(_OLD_POSITION, (_hour(self._patient() - self._age - _HOUR), _hour(now))).fetchone()
-        db.execute("DELETE FROM log_hours WHERE position < ?", (last,))
-        return int(last)
-
     def _drop_old(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
-        rows = db.execute(
-            "SELECT position, session_id, sequence, sessions.id, pruned_through"
-            " FROM events LEFT JOIN sessions USING (session_id)"
-            " WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
-            (self._position, self._boundary, STEP_EVENTS),
-        ).fetchall()
-        if not rows:
-            self._is_walking = False
-            return False
+        """Goes through the log from its beginning to the first event that is not old.
+
+        What was kept for a turn may be free by the next time, so each time begins anew.
+        """
+        some = [_Row(*row) for row in db.execute(_SOME, (self._position, STEP_EVENTS))]
+        old, is_more = self._old(some)
+        if old:
+            self._drop(db, deltas, old)
+        self._position = some[-1].position if is_more else 0
+        return is_more
+
+    def _old(self, rows: list[_Row]) -> tuple[list[_Row], bool]:
+        """Returns the events that are old, of those before the first one that is not, and whether more may follow.
+
+        The clock may have been wrong for a while: an event from the future is as old as one behind it, and one from
+        the past is kept behind one that is not old.
+        """
+        now, old_before = microseconds(self._clock()), microseconds(self._patient() - self._age)
+        before = list(takewhile(lambda row: not old_before <= row.at_us <= now, rows))
+        oldest_last = max((index for index, row in enumerate(before) if row.at_us < old_before), default=-1)
+        return before[: oldest_last + 1], len(before) == STEP_EVENTS
+
+    @staticmethod
+    def _drop(db: sqlite3.Connection, deltas: list[Delta], old: list[_Row]) -> None:
         # asked of the file, because the step before may have been rolled back
-        is_all_gone = db.execute("SELECT min(position) FROM events").fetchone() == (rows[0][0],)
+        is_all_gone = db.execute("SELECT min(position) FROM events").fetchone() == (old[0].position,)
         newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
-            row: (session_id, min(sequence, pruned + MAX_PRUNED))
-            for _, session_id, sequence, row, pruned in rows
-            if row is not None
+            row.session: (row.session_id, min(row.sequence, row.pruned + MAX_PRUNED))
+            for row in old
+            if row.session is not None
         }
         counted = _Counted(db, set(newest))
         reached = {row: prune(db, row, session_id, sequence)[0] for row, (session_id, sequence) in newest.items()}
         deltas += counted.deltas()
-        gone_through = 0
-        for position, _, sequence, row, _ in rows:
-            if not is_all_gone or (row is not None and sequence > reached[row]):
-                break
-            if row is None:  # told that a session was deleted
-                db.execute("DELETE FROM events WHERE position = ?", (position,))
-            gone_through = position
-        # nothing is left up to there, so a watch of all sessions that begins before reads all of them anew
-        db.execute("UPDATE log_state SET pruned_through = max(pruned_through, ?)", (gone_through,))
-        self._position = rows[-1][0]
-        return True
+        gone_through, newest_dropped = 0, 0
+        for row in old:
+            is_dropped = is_all_gone if row.session is None else row.sequence <= reached[row.session]
+            is_all_gone &= is_dropped
+            if row.session is None and is_dropped:
+                db.execute("DELETE FROM events WHERE position = ?", (row.position,))
+            if is_all_gone:  # nothing is left up to there, so a watch of all sessions from before reads them anew
+                gone_through = row.position
+            if is_dropped:
+                newest_dropped = row.position
+        db.execute(
+            "UPDATE log_state SET pruned_through = max(pruned_through, ?), newest_dropped = max(newest_dropped, ?)",
+            (gone_through, newest_dropped),
+        )
 
 
 class _Counted:
@@ -143,7 +151,3 @@ class _Counted:
         among = ",".join(map(str, self._sessions))
         rows = self._db.execute(f"SELECT id, tenant, stored_bytes FROM live_sessions WHERE id IN ({among})")
         return {row: (tenant, size) for row, tenant, size in rows}
-
-
-def _hour(at: datetime) -> int:
-    return int(at.timestamp() // 3600)

@@ -164,10 +164,9 @@ def _as_stored(unit: Unit, view: SessionView) -> SessionView:
 def last_position(db: sqlite3.Connection) -> int:
     """Returns the newest position that the log has ever given.
 
-    Events may be gone from its end while older ones are kept for a turn: the hours know their positions.
+    Events may be gone from its end while older ones are kept for a turn.
     """
     (position,) = db.execute(
-        "SELECT max(coalesce((SELECT max(position) FROM events), 0), (SELECT pruned_through FROM log_state),"
-        " coalesce((SELECT max(position) FROM log_hours), 0))"
+        "SELECT max(coalesce((SELECT max(position) FROM events), 0), pruned_through, newest_dropped) FROM log_state"
     ).fetchone()
     return int(position)

@@ -349,7 +349,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.admission.sending": {
             "MAX_MADE": WAITS,
             "MAX_WAITING_BYTES": BUSY,
-            "TENANT_SHARE": "calls are refused, and streams wait",
             "UNREAD_SECONDS": CLOSED,
         },
         "api.admission.abuse": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},

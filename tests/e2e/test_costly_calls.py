@@ -353,7 +353,7 @@ async def test_what_is_kept_of_conversations_goes_when_memory_is_short(tmp_path:
     """They are read again when they go on. Who may begin nothing would drop nothing either."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
-        _, clear = server.overload.caches
+        [clear] = server.overload.caches
         kept = clear.__self__  # type: ignore[attr-defined]
         for words in ("one", "two"):
             async for _ in streamed(client, ask(words, session_id)):

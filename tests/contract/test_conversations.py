@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,6 +11,7 @@ import pytest
 from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_turn, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from tests.support.oracles.live_conversations import check_conversations
+from turnwire.api.wire.codec import ProtoCodec
 from turnwire.core.conversation.assembly import assemble
 from turnwire.core.conversation.conversations import Conversations
 from turnwire.core.conversation.prefix import prefix_of
@@ -30,9 +31,12 @@ from turnwire.ports.commit import (
     PutMessage,
     PutTurn,
     RemoveMessage,
+    RequireHead,
     SelectPath,
     ShowMessages,
 )
+from turnwire.ports.store import StoredEvent
+from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 SESSION = DEFAULT_TENANT, "ses_1"
 TOLD = NewEvent(ConversationChanged(ConversationChange.REVERTED, "anything"))
@@ -106,7 +110,8 @@ class Author:
         """Returns a message with other content, on the path or off it; without an event, as a tool's log lines are."""
         one = self.chance.choice(self.ids)
         again = PutMessage(make_message(one, f"again {self.number} " * self.chance.randrange(1, 9)))
-        return self.chance.choice([(again,), (again, OrderQueue((one,)))]), ()
+        refused = (RequireHead(10**6), again)
+        return self.chance.choice([(again,), (again, OrderQueue((one,))), refused]), ()
 
     def _queue(self) -> tuple[tuple[Change, ...], tuple[NewEvent, ...]]:
         message = make_message(self._id(), "later", status=MessageStatus.QUEUED)
@@ -189,6 +194,37 @@ async def test_what_is_committed_is_not_read_again(opened: OpenedStore, monkeypa
     assert all(one is other for one, other in zip(first, second, strict=False))
     monkeypatch.setattr(opened.store, "of", of)
     assert await check_conversations(conversations, opened.store) == 1
+
+
+async def test_what_is_committed_during_a_read_is_applied(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read has not seen it."""
+    conversations, reads = Conversations(opened.store), opened.store.of(DEFAULT_TENANT)
+
+    class Slow:
+        async def history(self, session_id: str) -> tuple[Message, ...]:
+            found = await reads.history(session_id)
+            await opened.store.commit(adding(make_message("msg_new", "new")))
+            return found
+
+    monkeypatch.setattr(opened.store, "of", lambda _: Slow())
+    assert (await read(conversations))[-1].message_id == "msg_new"
+
+
+async def test_a_commit_is_applied_before_it_is_published(tmp_path: Path) -> None:
+    """Whoever hears of a message may ask for a request with it."""
+    known = list[int]()
+
+    def publish(_: Sequence[StoredEvent]) -> None:
+        known.extend(len(conversation.messages) for conversation in conversations._live.values())
+
+    store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), ProtoCodec(), publish)
+    conversations = Conversations(store)
+    await store.commit(creating())
+    await read(conversations)
+    for number in range(3):
+        await store.commit(adding(make_message(f"msg_{number}", "new")))
+    await store.aclose()
+    assert known == [1, 2, 3]
 
 
 async def test_sessions_that_are_gone_or_of_others_are_not_found(opened: OpenedStore) -> None:

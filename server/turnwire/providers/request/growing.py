@@ -31,5 +31,6 @@ class Growing:
 
 def common_length(before: Sequence[object], now: Sequence[object]) -> int:
     """Returns how many of the first values are the same objects in both."""
-    same = map(is_, before, now)
-    return next((at for at, is_same in enumerate(same) if not is_same), min(len(before), len(now)))
+    if all(map(is_, before, now)):  # mostly, and several times as fast as to count
+        return min(len(before), len(now))
+    return list(map(is_, before, now)).index(False)

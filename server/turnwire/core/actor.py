@@ -85,6 +85,8 @@ class Actor(Generic[S]):
 
     At most one commit is on its way (`_batch`). `_alone` counts the commands at the head of the inbox that failed
     together and are now tried each by itself, so that one that cannot be stored does not fail the others.
+
+    A command that is refused because of an earlier one waits until that is stored: if it never is, nothing refuses it.
     """
 
     def __init__(
@@ -152,12 +154,17 @@ class Actor(Generic[S]):
         """Decides the commands that wait, and begins to store what follows from them."""
         now = Now(self._clock(), asyncio.get_running_loop().time())
         state, asked, decisions = self._state, list[_Asked[S]](), list[Decision[S]]()
-        for one in self._take():
+        taken = self._take()
+        while taken:
+            one = taken.popleft()
             try:
                 decision = one.command.decide(state, now)
             except Exception as error:  # also a fault of ours: it is the caller's alone
-                _fail(one.reply, error)
-                continue
+                if state is self._state:
+                    _fail(one.reply, error)
+                    continue
+                self._inbox.extendleft((*reversed(taken), one))
+                break
             asked.append(one)
             decisions.append(decision)
             state = decision.state
@@ -169,9 +176,9 @@ class Actor(Generic[S]):
         self._batch = _Batch(asked, decisions, storing)
         storing.add_done_callback(lambda _: self._end_batch())
 
-    def _take(self) -> list[_Asked[S]]:
+    def _take(self) -> deque[_Asked[S]]:
         """Takes the commands that are decided together out of the inbox; at least one."""
-        taken = [self._inbox.popleft()]
+        taken = deque((self._inbox.popleft(),))
         most = 1 if self._alone or taken[0].is_alone else COMMANDS_AT_ONCE
         self._alone = max(self._alone - 1, 0)
         while self._inbox and len(taken) < most and not self._inbox[0].is_alone:

@@ -214,3 +214,27 @@ def test_a_message_that_several_change_is_written_once() -> None:
     assert joined(units).changes == (PutMessage(new, at_end=True), PutMessage(other))
     removed = Work((RemoveMessage("msg_1"), PutMessage(new)))
     assert joined([units[0], removed]).changes == (PutMessage(old, at_end=True), *removed.changes)
+
+
+async def test_nothing_is_refused_because_of_what_is_not_stored() -> None:
+    """The earlier command may fail yet; then the later one is decided as if it had never come."""
+
+    class Claim(Add, frozen=True):
+        def decide(self, state: Numbers, now: Now) -> Decision[Numbers]:
+            if state[1:]:
+                raise ValueError(str(state))
+            return super().decide(state, now)
+
+    disk = Disk()
+    actor = _actor(disk)
+    await_first = actor.ask(Add(1))
+    won, lost, later = actor.ask(Claim(2)), actor.ask(Claim(3)), actor.ask(Add(4))
+    disk.succeed()
+    await await_first
+    await settled()
+    assert not lost.done()
+    disk.fail(StorageFull("full"))
+    with pytest.raises(StorageFull):
+        await won
+    disk.succeed()
+    assert [(await one).state for one in (lost, later)] == [(1, 3), (1, 3, 4)]

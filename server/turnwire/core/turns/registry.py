@@ -139,6 +139,7 @@ class Turns:
 
         Raises:
             StorageError: waiting messages could not be dropped, so nothing was ended.
+            ShuttingDown: the server stops, and leaves the turn to its next start.
         """
         owner = self._owners.get(session_id)
         return Aborted() if owner is None else await owner.abort(expected_turn_id, keep_queue=keep_queue)
@@ -152,11 +153,16 @@ class Turns:
         self._deleting -= Counter({session_id: 1})
 
     async def end_turns(self, session_id: str) -> None:
-        """Ends the running turn of a session and drops its queue; returns when both are durable."""
-        while session_id in self._owners:
-            owner = self._owners[session_id]
+        """Ends the running turn of a session and drops its queue; returns when both are durable.
+
+        Raises StorageError and ShuttingDown, as `abort` does.
+        """
+        while (owner := self._owners.get(session_id)) is not None:
+            if self._is_closing:  # what runs and waits stays with its owner, for the next start
+                raise ShuttingDown
             await self.abort(session_id, "", keep_queue=False)
             await owner.idle()
+            await asyncio.sleep(0)  # an owner is forgotten in callbacks of its last command
 
     async def recover(self) -> None:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.

@@ -170,6 +170,7 @@ class SessionTurns:
 
         Raises:
             StorageError: messages that wait could not be dropped, so nothing was ended.
+            ShuttingDown: the server stops, and leaves the turn to its next start.
         """
         aborting: Aborting = (await asyncio.shield(self.ask(AbortTurn(expected_turn_id, keep_queue)))).reply
         late = [one for one in aborting.taken if one.turn.is_late]
@@ -180,6 +181,8 @@ class SessionTurns:
             returning.add_done_callback(self._returning.discard)
             lost = await asyncio.shield(returning)
         await self._until_over(aborting.turn_id)
+        if aborting.turn_id and self.schedule.active_turn_id == aborting.turn_id:
+            raise ShuttingDown
         ids = (one.message_id for one in aborting.taken)
         return Aborted(aborting.turn_id, tuple(one for one in ids if one not in lost))
 

@@ -18,7 +18,7 @@ from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, StorageFull, TurnInProgress
-from turnwire.ports.commit import Committed, PutTurn, RemoveMessage
+from turnwire.ports.commit import Commit, Committed, PutTurn, RemoveMessage
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta
 
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}
@@ -233,3 +233,57 @@ async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
         await asyncio.sleep(0)
     assert await closing == LeftTurns(running=1, queued=0)
     assert [what for what, _ in observer.turns] == ["started"]
+
+
+async def test_an_abort_does_not_claim_what_a_stop_prevented() -> None:
+    """The turn goes on at the next start, so whoever aborts it is to try again then."""
+    turns = _turns()
+    await send(turns, "a")
+    await settled()
+    closing = asyncio.create_task(turns.aclose())
+    await asyncio.sleep(0)
+    for _ in range(2):  # while it stops, and then
+        with pytest.raises(ShuttingDown):
+            await turns.abort("ses_1", "", keep_queue=False)
+        await closing
+    assert turns.counts().running == 1
+
+
+class FullDisk(FakeStore):
+    """Stores nothing more once it is full."""
+
+    is_full = False
+
+    def commit(self, commit: Commit) -> "asyncio.Future[Committed]":
+        """Remembers the commit, or fails."""
+        if not self.is_full:
+            return super().commit(commit)
+        failed: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        failed.set_exception(StorageFull("full"))
+        return failed
+
+
+async def test_a_deletion_ends_with_the_server() -> None:
+    """Also one that waits for the end of a turn on a full disk, which the stop leaves to the next start."""
+    store = FullDisk(sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    await send(turns, "a")
+    store.is_full = True
+    deleting = asyncio.create_task(turns.end_turns("ses_1"))
+    await settled()
+    assert not deleting.done()
+    await turns.aclose()
+    with pytest.raises(ShuttingDown):
+        await deleting
+
+
+async def test_a_deletion_lets_an_idle_owner_go() -> None:
+    """Its last command is stored, and the callback that forgets it has yet to run."""
+    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    changing = asyncio.create_task(turns.change_idle("default", "ses_1", Work((RemoveMessage("msg_1"),))))
+    await settled()
+    store.futures[-1].set_result(Committed(0, 1))
+    assert turns.counts() == TurnCounts(0, 0, 0)
+    await turns.end_turns("ses_1")
+    await changing

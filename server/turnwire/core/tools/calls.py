@@ -6,6 +6,7 @@ and this object can be rebuilt from it.
 
 import asyncio
 import contextlib
+import itertools
 import sys
 from asyncio import Future
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ from turnwire.core.tools.questions.asking import (
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall, KeepLogs, ServerCalls, StartCall
 from turnwire.core.work import Work
-from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS
+from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import Message, Part, ToolStatus
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionAnswer
@@ -236,7 +237,7 @@ class ToolCalls:
         self, index: int, lease_id: str, duration: timedelta, lines: Iterable[str], further: Work
     ) -> "Future[Done[OpenCalls]]":
         """Stores more time for a lease, and lines of the log as far as there is room; see `RenewLease`."""
-        kept = tuple(lines)
+        kept = tuple(itertools.islice(lines, MAX_LOG_LINES - len(self._actor.state.call(index).logs)))
         size = sum(sys.getsizeof(line[:MAX_LOG_CHARACTERS]) for line in kept)
         if not self._has_room(size):
             kept, size = (), 0

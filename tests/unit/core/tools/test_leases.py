@@ -296,3 +296,17 @@ async def test_a_log_is_bounded() -> None:
     assert len(one.call().logs) == MAX_LOG_LINES
     assert one.call().logs[-2:] == ("line", "further lines are not kept")
     await one.end()
+
+
+async def test_lines_that_are_not_kept_take_no_memory() -> None:
+    """A client that sends them with every renewal does not use up what the answers of all turns may take."""
+    one = Claimed(READ)
+    waiting = one.calls._environment.waiting_calls
+    waiting.hold("default", "trn_1", one.message)
+    await one.claim("ann")
+    await one.renew("ann", *["x" * 400] * MAX_LOG_LINES)
+    counted = waiting.bytes
+    assert counted > 400 * MAX_LOG_LINES
+    await one.renew("ann", *["x" * 400] * MAX_LOG_LINES)
+    assert waiting.bytes == counted
+    await one.end()

@@ -120,7 +120,10 @@ class ResumeCall(Struct, frozen=True):
 
 
 class Questions:
-    """Asks the questions of the calls of one message. Used on the event loop only."""
+    """Asks the questions of the calls of one message. Used on the event loop only.
+
+    `_counted` is how many of them count as open, those on their way included.
+    """
 
     def __init__(self, environment: Environment, turn: Turn, actor: Actor[OpenCalls]) -> None:
         """Takes the ports and settings, the turn of the message, and the owner of its calls."""
@@ -128,20 +131,18 @@ class Questions:
         self._turn = turn
         self._actor = actor
         self._limit = environment.settings.limits.question_timeout
+        self._counted = 0
         self._is_over = False
         self._count(len(actor.state.open_questions))
 
     def note_change(self, before: OpenCalls, after: OpenCalls) -> None:
         """Counts the questions that were closed; those that are opened count from when they are on their way."""
-        closed = sum(one.is_open and not after.questions[key].is_open for key, one in before.questions.items())
-        if not self._is_over:  # `end` has taken all of them off
-            self._count(-closed)
+        self._count(-sum(one.is_open and not after.questions[key].is_open for key, one in before.questions.items()))
 
     def end(self) -> None:
         """Leaves the open questions to the end of the turn, or to the next process. Idempotent."""
-        if not self._is_over:
-            self._is_over = True
-            self._count(-len(self._actor.state.open_questions))
+        self._count(-self._counted)
+        self._is_over = True
 
     async def ask(self, index: int, new: NewQuestion) -> QuestionReply:
         """Asks on behalf of the running call in one part, and returns the reply. Cancelling this ends the question.
@@ -205,8 +206,6 @@ class Questions:
         if opening.cancelled() or opening.exception() is not None:
             self._environment.waiting_calls.grow(self._turn.turn_id, -size)
             self._count(-count)
-        elif self._is_over:  # `end` came before it was open
-            self._count(-count)
 
     def _question(self, index: int, new: NewQuestion) -> Question:
         environment, turn, calls = self._environment, self._turn, self._actor.state
@@ -253,7 +252,9 @@ class Questions:
             await asyncio.sleep(RETRY_SECONDS)
 
     def _count(self, by: int) -> None:
-        if by:
+        """Counts questions that open or close, until `end` has taken all of them off."""
+        if by and not self._is_over:
+            self._counted += by
             self._environment.open_questions.change(self._turn.tenant, self._turn.session_id, by)
 
 

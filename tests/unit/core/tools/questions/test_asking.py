@@ -21,7 +21,7 @@ from turnwire.domain.conversation.questions import LinkForm, QuestionAction, Que
 from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import PutQuestion
+from turnwire.ports.commit import Committed, PutQuestion
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 
 ACCEPT, DECLINE = QuestionAnswer(QuestionAction.ACCEPT), QuestionAnswer(QuestionAction.DECLINE)
@@ -272,3 +272,18 @@ async def test_the_end_of_a_call_ends_its_questions_in_the_same_commit() -> None
     asker.calls._questions.end()
     second.cancel()
     await asyncio.wait((second,))
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+async def test_the_end_of_a_step_gives_back_each_question_once(is_seen: bool) -> None:
+    """Also one whose commit is done, or about to be, while nothing behind it has run."""
+    asker = Asker(automatic=False)
+    asked = await asker.ask()
+    asker.store.futures[-1].set_result(Committed(0, 1))
+    assert len(asker.calls.open_questions if is_seen else [None]) == 1
+    asker.calls._questions.end()
+    await settled()
+    counts = asker.environment.open_questions
+    assert (counts._tenants, counts._sessions) == ({}, {})
+    asked.cancel()
+    asker.watching.cancel()

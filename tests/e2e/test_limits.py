@@ -139,7 +139,7 @@ ELSEWHERE = {
     "max_memory_bytes": "e2e/test_costly_calls.py test_new_work_is_refused_while_memory_is_short",
     "max_imports": "e2e/test_limits.py test_an_import_over_the_limit_is_refused",
     "client_tool_timeout_seconds": "e2e/test_limits.py test_a_client_that_does_not_answer_is_answered_for",
-    "leased_tool_timeout_seconds": "unit/core/tools/test_leases.py test_leases_hold_a_call_up_for_a_bounded_time",
+    "leased_tool_timeout_seconds": "unit/core/tools/test_calls.py test_leases_hold_a_call_up_for_a_bounded_time",
     "question_timeout_seconds": "e2e/test_questions.py test_a_question_expires",
     "flush_interval_seconds": "fault/test_kill.py test_kill_loses_nothing_that_was_promised",
     "max_parallel_tool_calls": "unit/core/tools/test_server_calls.py"

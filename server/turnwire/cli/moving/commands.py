@@ -60,14 +60,7 @@ def _migrate_pynchy(
     """
     from turnwire.interop.pynchy.migration import Rules
 
-    if dry_run and (backup or (verify and not imports)):
-        raise typer.BadParameter("writes nothing, so there is nothing to verify and no backup", param_hint="--dry-run")
-    if (to or imports) and backup:
-        raise typer.BadParameter("is for a migration in place: else the file is only read", param_hint="--backup")
-    if to and imports:
-        raise typer.BadParameter(
-            "go without each other: `turnwire import` takes the archive", param_hint="--to, --import"
-        )
+    _check_pynchy(to, backup, imports=imports, dry_run=dry_run, proves=verify and not imports)
     rules = Rules(bot_names=frozenset(bot_name or ()), reclassify=reclassify)
     if imports:
         from turnwire.cli.moving.pynchy_archive import ArchiveWishes, import_archive
@@ -83,6 +76,17 @@ def _migrate_pynchy(
 
     wishes = Wishes(rules=rules, backup=backup, dry_run=dry_run, verify=verify)
     raise typer.Exit(run_migration(file, wishes, as_json=as_json))
+
+
+def _check_pynchy(to: Path | None, backup: Path | None, *, imports: bool, dry_run: bool, proves: bool) -> None:
+    """Refuses options that do not go together."""
+    if dry_run and (backup or proves):
+        raise typer.BadParameter("writes nothing, so there is nothing to verify and no backup", param_hint="--dry-run")
+    if (to or imports) and backup:
+        raise typer.BadParameter("is for a migration in place: else the file is only read", param_hint="--backup")
+    if to and imports:
+        text = "go without each other: `turnwire import` takes the archive"
+        raise typer.BadParameter(text, param_hint="--to, --import")
 
 
 @takes_connection

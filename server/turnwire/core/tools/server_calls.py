@@ -136,7 +136,8 @@ class ServerCalls:
 
     `_slots` bounds the calls that run at the same time; one that asks a person gives its place up. `_logs` has all
     lines of the running calls, by part index, and `_unsaved_logs` the indexes of those with lines that are not stored
-    yet. `_is_over` is set by `end`, because a cancelled tool may still send log lines.
+    yet. `_ending` has those whose results are being stored, with the lines so far. `_is_over` is set by `end`. Both are
+    there because a tool may still send lines: they would be told and not kept.
     """
 
     def __init__(self, environment: Environment, turn: Turn, actor: Actor[OpenCalls], questions: Questions) -> None:
@@ -154,6 +155,7 @@ class ServerCalls:
         self._slots = FairSemaphore(max_calls, tenant_limit=max_calls)
         self._logs: dict[int, tuple[str, ...]] = {}
         self._unsaved_logs: set[int] = set()
+        self._ending: set[int] = set()
         self._is_over = False
 
     def start(self) -> list["asyncio.Task[None]"]:
@@ -257,6 +259,7 @@ class ServerCalls:
         return await self._questions.ask(index, question)
 
     async def _end(self, index: int, result: CallResult) -> None:
+        self._ending.add(index)
         self._unsaved_logs.discard(index)
         await asyncio.shield(self._actor.ask(EndCall(index, result, self._logs.get(index))))
         self._logs.pop(index, None)
@@ -297,7 +300,7 @@ class ServerCalls:
         """Keeps and publishes a log line of a tool; drops lines beyond the limits."""
         stored = self._actor.state.call(index)
         call = msgspec.structs.replace(stored, logs=self._logs.get(index, stored.logs))
-        if self._is_over or call.status.settled or (logged := with_log_line(call, line)) is None:
+        if self._is_over or index in self._ending or (logged := with_log_line(call, line)) is None:
             return
         if not self._has_room(sys.getsizeof(logged.logs[-1])):
             return

@@ -335,3 +335,22 @@ async def test_each_result_is_reported_with_its_source_and_time() -> None:
     await asyncio.wait((settling,))
     found = [(call.source, call.is_error, int(call.seconds)) for call in observer.tool_calls]
     assert found == [("fs", False, 0), ("fs", True, 2)]
+
+
+async def test_a_line_that_comes_behind_the_result_is_not_told() -> None:
+    """Its log is on its way to the disk already, so nobody would find the line there."""
+    store = FakeStore()
+    calls, tools, feed = _server_calls(1, store)
+    settling = asyncio.create_task(calls.settle())
+    await tools.until_called(1)
+    tools.calls[0][2]("in time")
+    store.automatic = False
+    tools.calls[0][3].set_result(ToolOutcome(output="done"))
+    await settled()
+    tools.calls[0][2]("late")
+    store.futures[-1].set_result(Committed(0, 9))
+    await settling
+    await calls.flush()
+    [(_, call)] = calls.message.tool_calls()
+    assert call.logs == ("in time",)
+    assert [event.kind.text for event in feed.published if isinstance(event.kind, ToolLog)] == ["in time"]

@@ -178,7 +178,7 @@ class SessionTurns:
         if late:
             returning = asyncio.create_task(self._return(late), name="late turns")
             self._returning.add(returning)
-            returning.add_done_callback(self._returning.discard)
+            returning.add_done_callback(self._note_returned)
             lost = await asyncio.shield(returning)
         await self._until_over(aborting.turn_id)
         if aborting.turn_id and self.schedule.active_turn_id == aborting.turn_id:
@@ -489,8 +489,13 @@ class SessionTurns:
         self._beginning.pop(turn_id, None)
         self._forget_if_idle()
 
+    def _note_returned(self, returning: asyncio.Task[set[str]]) -> None:
+        self._returning.discard(returning)
+        self._forget_if_idle()
+
     def _forget_if_idle(self) -> None:
-        if self._task is None and self._actor.is_at_rest and not self.is_busy and not self._is_forgotten:
+        is_idle = self._task is None and not self._returning and not self.is_busy
+        if is_idle and self._actor.is_at_rest and not self._is_forgotten:
             self._is_forgotten = True
             self.run = None  # it refers to this; an answer of megabytes is to go with its turn
             self._forget(self._session_id)

@@ -287,3 +287,24 @@ async def test_a_deletion_lets_an_idle_owner_go() -> None:
     assert turns.counts() == TurnCounts(0, 0, 0)
     await turns.end_turns("ses_1")
     await changing
+
+
+async def test_a_stop_waits_for_messages_that_an_abort_puts_back() -> None:
+    """Also when the turn has ended by then: the next start would answer what was aborted."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    await send(turns, "a")
+    await send(turns, "b", is_late=True)
+    await settled()
+    environment = turns._environment
+    await environment.reads.acquire("default", environment.reads.limit)
+    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
+    await settled()
+    assert turns.counts().running == 0
+    closing = asyncio.create_task(turns.aclose())
+    await settled()
+    assert not closing.done()
+    environment.reads.release("default", environment.reads.limit)
+    await closing
+    assert (await aborting).dropped_message_ids == ("msg_b",)
+    assert turns._owners == {}

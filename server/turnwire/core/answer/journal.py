@@ -75,7 +75,7 @@ class StepJournal:
         """Saves unsaved changes and returns when they are durable. Safe to cancel."""
         await self._wait()
         if self._stream.has_unsaved and self._saving is None:
-            self._save()
+            self._save(tells=not self._is_over)  # else the end of the message does
         await self._wait()
 
     async def finish(self) -> None:
@@ -151,11 +151,12 @@ class StepJournal:
             NewEvent(PartFinished(message.message_id, self._stream.part(index)), message.turn_id) for index in ended
         )
 
-    def _save(self) -> None:
+    def _save(self, *, tells: bool = True) -> None:
         self._cancel_timer()
         now = self._environment.clock()
         self._stream.touch(now)
-        draft, ended, self._ended = self._stream.take_draft(), tuple(self._ended), []
+        draft, ended = self._stream.take_draft(), tuple(self._ended) if tells else ()
+        self._ended = self._ended[len(ended) :]
         work = Work((PutDraft(draft),), self._endings(ended))
         saving = self._environment.commit(self._tenant, self._stream.session_id, work, now)
         self._saving = saving

@@ -369,3 +369,24 @@ async def test_what_ends_during_a_save_is_left_to_the_end_of_the_answer() -> Non
     await step.stored()
     await finishing
     assert (len(step.store.commits), len(step.journal.untold().events)) == (1, 1)
+
+
+async def test_a_reader_at_the_end_of_an_answer_has_no_end_told_twice() -> None:
+    """It waits for the save under way as the end does. What it saves then has no events: the end tells them."""
+    step = Step()
+    step.take(TextDelta(0, "a"), PartEnded(0, None))
+    await elapse(timedelta(seconds=ENDED_SECONDS))
+    step.take(TextDelta(1, "b"), PartEnded(1, None))
+    untold = list[NewEvent]()
+
+    async def end() -> None:
+        await step.journal.finish()
+        untold.extend(step.journal.untold().events)
+
+    ending, reading = asyncio.create_task(end()), asyncio.create_task(step.journal.flush())
+    await settled()
+    await step.all_stored(reading)
+    await ending
+    assert step.saved_parts() == [(0,), (1,)]
+    assert [part.index for part in step.told()] == [0]
+    assert [event.kind.part.index for event in untold] == [1]  # type: ignore[union-attr]

@@ -274,7 +274,8 @@ class SessionTurns:
         if not isinstance(after.phase, Running) or self._stopping.is_set():
             return
         turn = after.phase.turn
-        if not isinstance(before.phase, Running):
+        # one commit may end a turn and begin another
+        if not isinstance(before.phase, Running) or before.phase.turn.turn_id != turn.turn_id:
             self.run = self._new_run(self._beginning.pop(turn.turn_id, turn))
             if isinstance(before.phase, Idle):
                 self._start_task()

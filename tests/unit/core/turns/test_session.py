@@ -10,6 +10,7 @@ from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, Rec
 from tests.support.fakes.domain_values import make_session
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import send
+from turnwire.core.ending.closing import Ending
 from turnwire.core.turns.live import LeftTurns, TurnCounts
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.session import RETRY_SECONDS
@@ -308,3 +309,28 @@ async def test_a_stop_waits_for_messages_that_an_abort_puts_back() -> None:
     await closing
     assert (await aborting).dropped_message_ids == ("msg_b",)
     assert turns._owners == {}
+
+
+async def test_a_turn_that_begins_in_the_commit_that_ends_another_runs() -> None:
+    """Both waited for a commit that left nothing waiting."""
+    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
+    turns = _turns(store, observer)
+    await send(turns, "a")
+    await send(turns, "b")
+    await settled()
+    owner = turns.waiting_in("ses_1", "msg_b")
+    store.automatic = False
+    removing = asyncio.create_task(owner.remove("msg_b", Work()))
+    await settled()
+    assert owner.run is not None
+    owner.run.stop(Ending(FinishReason.ABORTED))
+    await settled()
+    sending = send(turns, "c")
+    store.automatic = True
+    store.futures[-1].set_result(Committed(0, 9))
+    await removing
+    assert (await sending).reply.queue_position == 0
+    await settled()
+    assert turns.view(SESSIONS["ses_1"]).active_turn_id == "trn_c"
+    assert [(what, turn.turn_id) for what, turn in observer.turns][-2:] == [("ended", "trn_a"), ("started", "trn_c")]
+    await turns.aclose()

@@ -166,13 +166,17 @@ class SessionTurns:
         self._start_task()
 
     async def abort(self, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
-        """Ends the running turn; returns when its end is durable. Safe to cancel: an abort that is stored continues.
+        """Ends the running turn; returns when its end is durable. Safe to cancel: the abort continues.
 
         Raises:
             StorageError: messages that wait could not be dropped, so nothing was ended.
             ShuttingDown: the server stops, and leaves the turn to its next start.
         """
-        aborting: Aborting = (await asyncio.shield(self.ask(AbortTurn(expected_turn_id, keep_queue)))).reply
+        asked = self.ask(AbortTurn(expected_turn_id, keep_queue))
+        return await self._environment.detached.run(self._finish_abort(asked))
+
+    async def _finish_abort(self, asked: "Future[Done[Schedule]]") -> Aborted:
+        aborting: Aborting = (await asked).reply
         late = [one for one in aborting.taken if one.turn.is_late]
         lost: set[str] = set()
         if late:

@@ -15,11 +15,11 @@ from turnwire.core.turns.live import LeftTurns, TurnCounts
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.session import RETRY_SECONDS
 from turnwire.core.work import Work
-from turnwire.domain.conversation.messages import FinishReason
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, StorageFull, TurnInProgress
-from turnwire.ports.commit import Commit, Committed, PutTurn, RemoveMessage
+from turnwire.ports.commit import Commit, Committed, PutMessage, PutTurn, RemoveMessage
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta
 
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}
@@ -334,3 +334,24 @@ async def test_a_turn_that_begins_in_the_commit_that_ends_another_runs() -> None
     assert turns.view(SESSIONS["ses_1"]).active_turn_id == "trn_c"
     assert [(what, turn.turn_id) for what, turn in observer.turns][-2:] == [("ended", "trn_a"), ("started", "trn_c")]
     await turns.aclose()
+
+
+async def test_an_abort_goes_on_without_its_caller() -> None:
+    """The messages of late turns go back too, which is stored behind the others; else nobody would ever answer them."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    turns = _turns(store)
+    await send(turns, "a")
+    await send(turns, "b")
+    await send(turns, "c", is_late=True)
+    await settled()
+    store.automatic = False
+    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
+    await settled()
+    aborting.cancel()
+    await settled()
+    store.automatic = True
+    store.futures[-1].set_result(Committed(0, 9))
+    await settled()
+    stored = [change for commit in store.commits for change in commit.changes if isinstance(change, PutMessage)]
+    assert [one.message.status for one in stored if one.message.message_id == "msg_c"][-1] is MessageStatus.COMPLETE
+    assert turns._owners == {}

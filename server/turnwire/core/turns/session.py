@@ -281,7 +281,7 @@ class SessionTurns:
         # one commit may end a turn and begin another
         if not isinstance(before.phase, Running) or before.phase.turn.turn_id != turn.turn_id:
             self.run = self._new_run(self._beginning.pop(turn.turn_id, turn))
-            if isinstance(before.phase, Idle):
+            if self._task is None:  # else it has yet to see that the turn before has ended
                 self._start_task()
         if after.phase.stop is not None and self.run is not None and self.run.turn.turn_id == turn.turn_id:
             self.run.stop(after.phase.stop)

@@ -355,3 +355,23 @@ async def test_an_abort_goes_on_without_its_caller() -> None:
     stored = [change for commit in store.commits for change in commit.changes if isinstance(change, PutMessage)]
     assert [one.message.status for one in stored if one.message.message_id == "msg_c"][-1] is MessageStatus.COMPLETE
     assert turns._owners == {}
+
+
+async def test_a_turn_that_begins_at_once_behind_another_runs_once() -> None:
+    """Its commit is done before the task of the one before it has seen that this one's end is stored."""
+    store, observer = FakeStore(sessions_by_id=SESSIONS), RecordingObserver()
+    turns = _turns(store, observer)
+    await send(turns, "a")
+    await settled()
+    store.automatic = False
+    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
+    await settled()
+    sending = send(turns, "b")
+    store.automatic = True
+    store.futures[-1].set_result(Committed(0, 9))
+    assert (await sending).reply.queue_position == 0
+    await aborting
+    await settled()
+    assert [(what, turn.turn_id) for what, turn in observer.turns][-2:] == [("ended", "trn_a"), ("started", "trn_b")]
+    await turns.aclose()
+    assert turns._slots.in_use == 0

@@ -20,7 +20,7 @@ from turnwire.api.web.http import handshakes
 from turnwire.api.web.http.certificates import WebCertificates
 from turnwire.api.web.protocols.call import Gatekeeper
 from turnwire.api.web.server import WebServer, WebSettings
-from turnwire.cli.serve import new_event_loop
+from turnwire.event_loop.fair_loop import fair_loop
 
 AUTHORITY = Authority("Turnwire tests")
 CONNECTIONS = 60
@@ -134,7 +134,7 @@ def _wait_for_room(listener: Listener) -> None:
     pytest.fail("there is no room after clients have left")
 
 
-of_both_loops = pytest.mark.parametrize("make_loop", [new_event_loop, asyncio.new_event_loop], ids=["serve", "asyncio"])
+of_both_loops = pytest.mark.parametrize("make_loop", [fair_loop, asyncio.new_event_loop], ids=["serve", "asyncio"])
 
 
 @pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])

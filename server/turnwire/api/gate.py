@@ -38,6 +38,7 @@ from turnwire.domain.errors import (
 from turnwire.domain.ids import new_id
 from turnwire.domain.networks import network_of
 from turnwire.domain.principal import ANONYMOUS, Principal, Role
+from turnwire.event_loop.owner import own
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 from turnwire.ports.telemetry.line_limit import LineLimit
 from turnwire.ports.telemetry.observer import NoObserver, Observer
@@ -211,8 +212,9 @@ class Gate:
                 self._overload.leave(taken)
 
     def _enter(self, name: str, caller: Caller) -> InFlight:
-        """Counts the call. Raises _Refused: there are too many."""
+        """Counts the call, and makes what follows work of its connection. Raises _Refused: there are too many."""
         connection = caller.connection()
+        own(connection)
         try:
             return self._overload.enter(caller.metadata_bytes, begins_work=name in BEGINS_WORK, connection=connection)
         except LimitReached as error:  # a line for each would be one more burden

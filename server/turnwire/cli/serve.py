@@ -18,6 +18,7 @@ from turnwire.app import Server, create_server
 from turnwire.config import Config, ConfigError, load_config
 from turnwire.config.review.secrets import Masking
 from turnwire.domain.errors import DomainError
+from turnwire.event_loop.fair_loop import fair_loop
 from turnwire.telemetry.logs.output import LogOutput
 from turnwire.telemetry.logs.setup import configure_logging
 from turnwire.telemetry.memory.freed import FreedMemory
@@ -55,20 +56,10 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
     output = LogOutput(sys.stderr.fileno())
     configure_logging(config.log.level, config.log.format, output)
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=fair_loop) as runner:
             return runner.run(_serve(config, environ, output, lambda: load_config(path, environ, options)))
     finally:
         output.close()
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns a loop of uvloop where that is installed, which is faster, else one of asyncio."""
-    try:
-        import uvloop  # noqa: PLC0415 - an extra that may be missing
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput, read: Callable[[], Config]) -> int:

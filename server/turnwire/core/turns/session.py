@@ -49,6 +49,7 @@ from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.turns import QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import MessageNotFound, MessageNotWaiting, NotFound, ShuttingDown, StorageError
 from turnwire.domain.fair_semaphore import FairSemaphore
+from turnwire.event_loop.owner import own_if_nobody
 from turnwire.ports.commit import Committed, PutMessage
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
@@ -300,6 +301,7 @@ class SessionTurns:
             run = self.run
             if run is None:
                 raise RuntimeError("a turn begins together with its run")
+            own_if_nobody(f"turns of {self._tenant}")  # those that go on after a restart
             with turn_span(self._environment.tracer, run.turn) as span:
                 try:
                     self._environment.observer.turn_started(run.turn)
@@ -454,7 +456,8 @@ class SessionTurns:
         """
         for attempt in itertools.count():
             try:
-                await asyncio.shield(self.ask(command))
+                # of the beginning of another answer the store may drop an event: nothing is counted behind it
+                await asyncio.shield(self.ask(command, alone=isinstance(command, BeginTurn)))
                 return True
             except StorageError as error:
                 if self._stopping.is_set() or not (error.may_pass or attempt < len(RETRY_SECONDS)):

@@ -1,0 +1,56 @@
+"""Whose work a task is."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnwire.event_loop.owner import NOBODY, OWNER, for_all, own, own_if_nobody
+
+
+async def _in_a_task(owner: str) -> str:
+    own(owner)
+    await asyncio.sleep(0)
+    return OWNER.get()
+
+
+async def _owner() -> str:
+    return OWNER.get()
+
+
+async def test_a_task_is_its_own_owners_alone() -> None:
+    """The one that has begun it stays what it was."""
+    assert await asyncio.gather(*(asyncio.create_task(_in_a_task(owner)) for owner in "ab")) == ["a", "b"]
+    assert OWNER.get() == NOBODY
+
+
+async def test_what_a_task_begins_is_its_owners() -> None:
+    """So a turn is work of the connection that has asked for it."""
+
+    async def begins() -> str:
+        own("a")
+        return await asyncio.create_task(_owner())
+
+    assert await asyncio.create_task(begins()) == "a"
+
+
+async def test_work_of_somebody_stays_theirs() -> None:
+    """Only what is nobody's gets another owner."""
+
+    async def owned(first: str) -> str:
+        own(first)
+        own_if_nobody("b")
+        return OWNER.get()
+
+    assert [await asyncio.create_task(owned(first)) for first in ("a", NOBODY)] == ["a", "b"]
+
+
+async def test_what_others_wait_for_is_nobodys() -> None:
+    """It has all else of its context."""
+
+    async def begins() -> str:
+        own("a")
+        return await asyncio.create_task(_owner(), context=for_all())
+
+    assert await asyncio.create_task(begins()) == NOBODY

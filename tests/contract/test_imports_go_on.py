@@ -9,14 +9,14 @@ from typing import Any, BinaryIO
 import msgspec
 import pytest
 
-from tests.contract.test_taken_ids import ARCHIVES, ids_in, prepared, squatting
-from tests.contract.test_taken_ids import opened as opened_with_formats
 from tests.support.fakes.domain_values import NOW, make_message, make_part, make_turn, put
 from tests.support.fakes.opened_store import events_in
 from tests.support.oracles.archives import golden_records, real_id
 from tests.support.oracles.golden_history import HISTORY
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, Moving, Outcome, dies_at, lines, moving, small_parts
+from tests.support.servers.squatter import ARCHIVES, ids_in, prepared, squatting
+from tests.support.servers.squatter import opened as opened_with_formats
 from turnwire.core.settings import NO_QUOTAS, CoreSettings
 from turnwire.core.use_cases.moving.progress import ImportOutcome
 from turnwire.domain.archive.records import (

@@ -2,10 +2,6 @@
 
 import asyncio
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from turnwire.event_loop.owner import NOBODY, OWNER, for_all, own, own_if_nobody
 
 

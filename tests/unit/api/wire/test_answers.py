@@ -12,7 +12,7 @@ from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from tests.support.fakes.domain_values import NOW, make_message, make_part, make_permission, make_session
 from turnwire.api.wire.answers import explanations, messages, outcomes, sessions, times, tools
-from turnwire.core.context import prefix
+from turnwire.core.conversation import prefix
 from turnwire.core.use_cases.catalog import ToolList
 from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.conversation.events import SessionView

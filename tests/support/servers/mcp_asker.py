@@ -74,7 +74,7 @@ async def needs(link: str) -> str:
 ORDER: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "name": {"type": "string", "title": "Your name", "pattern": "^[A-Z]"},
+        "name": {"type": "string", "title": "Your name", "minLength": 3, "pattern": "^[A-Z]"},
         "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]},
         "with": {"type": "array", "items": {"type": "string", "enum": ["milk", "sugar"]}, "default": ["milk"]},
         "price": {"type": "number", "minimum": 0.5},

@@ -263,6 +263,7 @@ class MessageStream:
         part = self._growing(item.key) or self._open(item.key, ToolUse, name, call_id)
         part.name = name or part.name
         part.call_id = call_id or part.call_id
+        self._unsaved.add(part.index)
         self._grow(part, item.arguments)
 
     def _apply_response(self, item: ResponseStarted) -> None:
@@ -286,6 +287,7 @@ class MessageStream:
             part.replace(join_surrogates(item.text))
         part.provider_state = None if item.provider_state is None else join_surrogates(item.provider_state)
         part.ended = True
+        self._unsaved.add(part.index)
         if part.kind is ToolUse:
             self._unchecked.append(part.index)
         else:

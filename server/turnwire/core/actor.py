@@ -136,9 +136,16 @@ class Actor(Generic[S]):
         self._advance()
         return reply
 
-    async def changed(self) -> None:
-        """Returns at the next change of the state. Safe to cancel."""
-        await self._changed.wait()
+    async def changed(self, *others: "Future[Any]") -> None:
+        """Returns at the next change of the state, or when one of the others is done. Safe to cancel."""
+        if not others:
+            await self._changed.wait()
+            return
+        changed = asyncio.create_task(self._changed.wait(), name="change of a state")
+        try:
+            await asyncio.wait((changed, *others), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
 
     async def idle(self) -> None:
         """Returns when every command has been carried out or refused. Safe to cancel."""

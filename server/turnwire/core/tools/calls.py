@@ -18,7 +18,7 @@ from turnwire.core.actor import Actor, Command, Decision, Done, Now
 from turnwire.core.environment import Environment
 from turnwire.core.spans import ClientToolSpans
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
-from turnwire.core.tools.open_calls import CallPhase, OpenCalls, shown_with_logs
+from turnwire.core.tools.open_calls import CallPhase, OpenCalls, message_with_logs
 from turnwire.core.tools.permission_requests import AnswerPermission
 from turnwire.core.tools.questions.asking import (
     EXPIRED,
@@ -146,7 +146,7 @@ class ToolCalls:
     @property
     def message(self) -> Message:
         """The message with the results and the lines of logs so far."""
-        return shown_with_logs(self._actor.state.message, self._server.logs)
+        return message_with_logs(self._actor.state.message, self._server.logs)
 
     def part(self, index: int) -> Part:
         """Returns one part of the message, which costs less than the message."""

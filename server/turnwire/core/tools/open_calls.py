@@ -255,8 +255,8 @@ def _ended(asked: AskedQuestion) -> AskedQuestion:
     return msgspec.structs.replace(asked, held=HeldQuestion(question, None))
 
 
-def shown_with_logs(message: Message, logs: Mapping[int, tuple[str, ...]]) -> Message:
-    """Returns a message whose running calls have these lines in their logs, by part index."""
+def message_with_logs(message: Message, logs: Mapping[int, tuple[str, ...]]) -> Message:
+    """Returns a message whose calls without a result have these lines in their logs, by part index."""
     if not logs:
         return message
     parts = tuple(_logged(part, logs.get(part.index)) for part in message.parts)

@@ -10,11 +10,10 @@ import structlog
 from msgspec import Struct
 
 from turnwire.core.actor import Actor, Decision, Done, Now
-from turnwire.core.ending.closing import settle_calls
 from turnwire.core.environment import Environment
 from turnwire.core.intake.attachments import reference_to
 from turnwire.core.spans import note_outcome, server_tool_span
-from turnwire.core.tools.open_calls import OpenCalls, with_questions_ended
+from turnwire.core.tools.open_calls import OpenCalls, message_with_logs, with_questions_ended
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.questions.asking import Questions
 from turnwire.core.tools.results import CallResult, with_log_line
@@ -126,9 +125,7 @@ class KeepLogs(Struct, frozen=True):
 
 def with_logs(calls: OpenCalls, logs: Mapping[int, tuple[str, ...]]) -> OpenCalls:
     """Returns calls with other logs, by part index."""
-    changed = {index: msgspec.structs.replace(calls.call(index), logs=lines) for index, lines in logs.items()}
-    message, _ = settle_calls(calls.message, changed, calls.message.updated_at)
-    return msgspec.structs.replace(calls, message=message)
+    return msgspec.structs.replace(calls, message=message_with_logs(calls.message, logs))
 
 
 class ServerCalls:

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-import msgspec
-
 from turnwire.core.actor import Done
 from turnwire.core.environment import Environment
 from turnwire.core.quotas.checks import SOON, check_count
+from turnwire.core.spans import note_accepted
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
@@ -23,6 +22,7 @@ from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
     UNARCHIVING,
+    Accepted,
     AcceptMessage,
     Between,
     Idle,
@@ -32,6 +32,7 @@ from turnwire.core.turns.schedule import (
     WhenIdle,
 )
 from turnwire.core.turns.session import SessionTurns
+from turnwire.core.turns.wholes import held_bytes
 from turnwire.core.work import Work
 from turnwire.domain.accounts import QuotaName
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
@@ -46,7 +47,6 @@ from turnwire.domain.errors import (
     ShuttingDown,
     ToolCallAlreadySettled,
     ToolCallNotReady,
-    TurnNotRunning,
 )
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.ports.commit import Committed
@@ -78,11 +78,24 @@ class Turns:
         """Lets a function be called whenever the end of a turn is stored; it must not raise. Call before `recover`."""
         self._on_ended = call
 
-    def accept(self, command: AcceptMessage, *, alone: bool = False) -> "Future[Done[Schedule]]":
+    def accept(
+        self,
+        turn: Turn,
+        message: Message,
+        when_busy: BusyPolicy,
+        store: Callable[[Accepted], Work],
+        *,
+        expected_turn_id: str = "",
+        alone: bool = False,
+    ) -> "Future[Done[Schedule]]":
         """Stores a message that is to be answered. Its turn starts at once, or after the turns before it.
 
         Args:
-            command: The message.
+            turn: The turn.
+            message: The message.
+            when_busy: What to do while another turn runs.
+            store: Returns the work that stores both; a pure function.
+            expected_turn_id: The turn that must run; "" for none.
             alone: See `Actor.ask`; for work that requires a head.
 
         Returns:
@@ -93,14 +106,25 @@ class Turns:
             SessionNotFound: the session is being deleted.
             QuotaExceeded: as many turns run, or messages wait, as the tenant may have.
         """
-        turn = command.turn
         if self._is_closing:
             raise ShuttingDown
         if self._deleting[turn.session_id]:
             raise SessionNotFound(turn.session_id)
-        self._check_quotas(turn, command.when_busy)
+        self._check_quotas(turn, when_busy)
         owner = self._owner(turn.tenant, turn.session_id)
-        return owner.accept(msgspec.structs.replace(command, open_requests=owner.open_requests), alone=alone)
+        command = AcceptMessage(
+            turn=turn,
+            message=message,
+            when_busy=when_busy,
+            store=store,
+            max_waiting=self._environment.settings.limits.max_queued_messages,
+            size_bytes=held_bytes(turn, message),
+            expected_turn_id=expected_turn_id,
+            open_requests=owner.open_requests,
+        )
+        accepting = owner.accept(command, alone=alone)
+        note_accepted(turn)
+        return accepting
 
     def waiting_in(self, session_id: str, message_id: str) -> SessionTurns:
         """Returns the turns of a session. Raises MessageNotWaiting about a message, and ShuttingDown."""
@@ -122,12 +146,6 @@ class Turns:
         if done.committed is None:
             raise ValueError("there was nothing to store")
         return done.committed
-
-    def check_runs(self, session_id: str, turn_id: str) -> None:
-        """Refuses what is about a running turn; "" is about any. Raises TurnNotRunning."""
-        run = self._run(session_id)
-        if turn_id and (run is None or run.turn.turn_id != turn_id):
-            raise TurnNotRunning(f"turn {turn_id!r} does not run in the session", turn_id)
 
     async def abort(self, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when its end is durable. Idempotent. Safe to cancel: the abort continues.

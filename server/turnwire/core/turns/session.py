@@ -194,11 +194,7 @@ class SessionTurns:
     async def _until_over(self, turn_id: str) -> None:
         """Returns when a turn is not active any more, or is left to the next start. Safe to cancel."""
         while turn_id and self.schedule.active_turn_id == turn_id and self._task is not None:
-            changed = asyncio.create_task(self._actor.changed(), name="change of a schedule")
-            try:
-                await asyncio.wait((changed, self._task), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
+            await self._actor.changed(self._task)
 
     async def _return(self, late: list[Waiting]) -> set[str]:
         """Puts the messages of late turns back into the conversation; returns the ids of those that stay as stored."""

@@ -12,11 +12,9 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.spans import note_accepted
 from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.schedule import Accepted, AcceptMessage
-from turnwire.core.turns.wholes import held_bytes
+from turnwire.core.turns.schedule import Accepted
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
@@ -132,21 +130,13 @@ class Conversations:
             adding = Work((PutTurn(accepted.turn), PutMessage(accepted.message), *words), (added,))
             return opening + Work(files) + named + adding
 
-        command = AcceptMessage(
-            turn=turn,
-            message=message,
-            when_busy=answer.when_busy,
-            store=store,
-            max_waiting=environment.settings.limits.max_queued_messages,
-            size_bytes=held_bytes(turn, message),
-            expected_turn_id=answer.expected_turn_id,
-        )
         with self._reservations.reserve(
             turn.tenant, (turn, message), files, told=(message,), is_new_session=not new.session_id
         ) as reserved:
-            accepting = self._turns.accept(command)
+            accepting = self._turns.accept(
+                turn, message, answer.when_busy, store, expected_turn_id=answer.expected_turn_id
+            )
             reserved.until(accepting)
-        note_accepted(turn)
         done = await asyncio.shield(accepting)
         accepted: Accepted = done.reply
         return msgspec.structs.replace(accepted.receipt, sequence=done.before_sequence)

@@ -33,7 +33,6 @@ from turnwire.domain.errors import (
     ToolCallAlreadySettled,
     ToolCallNotFound,
     ToolCallNotReady,
-    TurnNotRunning,
 )
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
@@ -234,21 +233,6 @@ async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> Non
     live = turns.live("ses_1")
     assert live is not None
     assert live.awaited_call_ids == {"c1", message.parts[0].part_id}
-    await turns.aclose()
-
-
-async def test_a_message_for_one_turn_is_taken_while_that_one_runs() -> None:
-    """Not for another turn, nor for one that has ended; one for any turn is taken always."""
-    asked = make_message("msg_user", turn_id="trn_1")
-    store = FakeStore(conversation=(asked,), unfinished=(make_turn(),), sessions_by_id={"ses_1": make_session()})
-    turns = Turns(make_environment(store, FakeProviders(FakeProvider([None]))))
-    await turns.recover()
-    turns.check_runs("ses_1", "trn_1")
-    turns.check_runs("ses_1", "")
-    turns.check_runs("ses_2", "")
-    for session_id, turn_id in (("ses_1", "trn_0"), ("ses_2", "trn_1")):
-        with pytest.raises(TurnNotRunning, match=turn_id):
-            turns.check_runs(session_id, turn_id)
     await turns.aclose()
 
 

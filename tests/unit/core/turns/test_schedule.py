@@ -145,8 +145,12 @@ def test_who_does_not_want_to_wait_is_refused() -> None:
         make_accept("b", max_waiting=1).decide(_after("a q1"), AT)
     aimed = msgspec.structs.replace(make_accept("b"), expected_turn_id="trn_x")
     for schedule in (Schedule(), _after("a")):
-        with pytest.raises(TurnNotRunning):
+        with pytest.raises(TurnNotRunning, match="trn_x"):
             aimed.decide(schedule, AT)
+    aimed = msgspec.structs.replace(aimed, expected_turn_id="trn_a")
+    assert aimed.decide(_after("a"), AT).reply.queue_position == 1
+    with pytest.raises(TurnNotRunning, match="trn_a"):
+        aimed.decide(_after("z"), AT)
 
 
 def test_a_turn_ends_and_the_next_one_begins() -> None:

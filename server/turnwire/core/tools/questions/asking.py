@@ -227,23 +227,18 @@ class Questions:
 
     async def _reply(self, question_id: str, completed: asyncio.Event | None = None) -> QuestionReply:
         """Waits for the reply to a question. A link that the tool saw completed counts as accepted."""
-        completing = None if completed is None else asyncio.create_task(completed.wait(), name="completed question")
+        completing = [] if completed is None else [asyncio.create_task(completed.wait(), name="completed question")]
         try:
             while (asked := self._actor.state.questions[question_id]).is_open:
-                if completing is not None and completing.done():
+                if any(one.done() for one in completing):
                     await self._accept(question_id)
-                    continue
-                changed = asyncio.create_task(self._actor.changed(), name="question")
-                waiting = [changed] if completing is None else [changed, completing]
-                try:
-                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    changed.cancel()
+                else:
+                    await self._actor.changed(*completing)
             answer = asked.question.answer
             return QuestionReply((answer or CANCELLED).action, asked.content_json)
         finally:
-            if completing is not None:
-                completing.cancel()
+            for one in completing:
+                one.cancel()
 
     async def _accept(self, question_id: str) -> None:
         try:

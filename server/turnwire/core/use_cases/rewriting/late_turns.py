@@ -10,10 +10,8 @@ from turnwire.core.intake.inputs import NamedRequest, NewTurn
 from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.spans import note_accepted
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.schedule import Accepted, AcceptMessage
-from turnwire.core.turns.wholes import held_bytes
+from turnwire.core.turns.schedule import Accepted
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
@@ -122,19 +120,10 @@ class LateTurns:
             work = Work((RequireHead(question.sequence),)) + receipt_record(principal, request, accepted.receipt)
             return work + (_moving(question, accepted) if turn.is_late else Work((PutTurn(accepted.turn),)))
 
-        command = AcceptMessage(
-            turn=turn,
-            message=message,
-            when_busy=when_busy,
-            store=store,
-            max_waiting=self._environment.settings.limits.max_queued_messages,
-            size_bytes=held_bytes(turn, message),
-        )
         told = (message,) if turn.is_late else ()
         with self._reservations.reserve(turn.tenant, (turn,), told=told) as reserved:
-            accepting = self._turns.accept(command, alone=True)
+            accepting = self._turns.accept(turn, message, when_busy, store, alone=True)
             reserved.until(accepting)
-        note_accepted(turn)
         done = await asyncio.shield(accepting)
         accepted: Accepted = done.reply
         return LateTurn(accepted.turn, msgspec.structs.replace(accepted.receipt, sequence=done.before_sequence))

@@ -12,10 +12,8 @@ from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.receipts import Receipt
 from turnwire.core.quotas.reservations import Reservations
-from turnwire.core.spans import note_accepted
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.schedule import Accepted, AcceptMessage, leading_work
-from turnwire.core.turns.wholes import held_bytes
+from turnwire.core.turns.schedule import Accepted, leading_work
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.rewriting.late_turns import MAX_ATTEMPTS, LateTurn
 from turnwire.core.work import Work
@@ -173,18 +171,9 @@ class Regenerations:
             work = Work(files) + receipt_record(principal, asked, _receipt(accepted))
             return work + _beginning(answering.question, accepted)
 
-        command = AcceptMessage(
-            turn=turn,
-            message=message,
-            when_busy=when_busy,
-            store=store,
-            max_waiting=self._environment.settings.limits.max_queued_messages,
-            size_bytes=held_bytes(turn, message),
-        )
         with self._reservations.reserve(turn.tenant, (turn, message), files, told=(message,)) as reserved:
-            accepting = self._turns.accept(command, alone=True)
+            accepting = self._turns.accept(turn, message, when_busy, store, alone=True)
             reserved.until(accepting)
-        note_accepted(turn)
         done = await asyncio.shield(accepting)
         accepted: Accepted = done.reply
         return LateTurn(accepted.turn, msgspec.structs.replace(_receipt(accepted), sequence=done.before_sequence))

@@ -1,1 +1,0 @@
-"""Room and shares of what is scarce, given in an order that is fair."""

@@ -13,6 +13,7 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import ProviderCredentialsRejected, ProviderUnavailable, UnknownModel
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
+from turnwire.event_loop.owner import for_all
 from turnwire.ports.provider import Provider, ProviderDescription
 from turnwire.providers.catalog.models import ModelCatalog
 from turnwire.providers.settings import ModelSettings, ProviderSettings
@@ -101,7 +102,7 @@ class ConfiguredProviders:
         if provider_id not in self._made:
             if provider_id not in self._making:
                 name = f"making provider {provider_id}"
-                making = asyncio.create_task(self._make(provider_id), name=name)
+                making = asyncio.create_task(self._make(provider_id), name=name, context=for_all())
                 self._making[provider_id] = making
                 making.add_done_callback(lambda _: self._making.pop(provider_id))
             await asyncio.shield(self._making[provider_id])

@@ -1,6 +1,5 @@
 """Opening the database file, and running functions on a connection's thread."""
 
-import asyncio
 import contextlib
 import fcntl
 import functools
@@ -15,6 +14,8 @@ import aiosqlite
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.domain.fair_semaphore import FairSemaphore
+from turnwire.event_loop.owner import NOBODY, OWNER
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
@@ -92,19 +93,26 @@ class _Call(Generic[T]):
 
 
 class ReadingConnection(aiosqlite.Connection):
-    """A connection that reads, in order of arrival, with a bounded number of reads handed to its thread."""
+    """A connection that reads, with a bounded number of reads handed to its thread; owners take turns with the rest."""
 
     def __init__(self, path: Path) -> None:
         """Takes the database; await the connection to open it."""
         open_database = functools.partial(sqlite3.connect, path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
         super().__init__(open_database, iter_chunk_size=64)
-        self._places = asyncio.Semaphore(READS_AT_ONCE)
+        self._places = FairSemaphore(READS_AT_ONCE, tenant_limit=READS_AT_ONCE)
 
     async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Runs a function on the thread when it has a place there. Safe to cancel."""
-        async with self._places:
-            result: T = await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
-            return result
+        """Runs a function on the thread when it has a place there. Safe to cancel.
+
+        Others wait for the place, so that is nobody's work: it does not wait for all else that its owner has to do.
+        """
+        owner, token = OWNER.get(), OWNER.set(NOBODY)
+        try:
+            async with self._places.held(owner, 1):
+                result: T = await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+                return result
+        finally:
+            OWNER.reset(token)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.fakes.loop import settled
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.event_loop.owner import NOBODY, OWNER, own
 from turnwire.storage.sqlite.care.shrinking import INCREMENTAL
 from turnwire.storage.sqlite.connection import (
     PAGE_BYTES,
@@ -92,11 +93,13 @@ class Held:
         self.goes_on = threading.Event()
         self.order: list[str] = []
 
-    def read(self, owner: str) -> "asyncio.Task[None]":
-        """Begins a read, which notes when it runs."""
+    def read(self, name: str, owner: str = NOBODY) -> "asyncio.Task[None]":
+        """Begins a read of an owner, which notes when it runs."""
 
         async def reading() -> None:
-            await run(self.connection, lambda _: self.order.append(owner))
+            own(owner)
+            await run(self.connection, lambda _: self.order.append(name))
+            assert OWNER.get() == owner
 
         return asyncio.create_task(reading())
 
@@ -123,6 +126,17 @@ async def test_reads_run_in_order_of_arrival(held: Held) -> None:
     held.goes_on.set()
     await asyncio.gather(*reads)
     assert held.order == names
+
+
+async def test_owners_take_turns_with_their_reads(held: Held) -> None:
+    """One of whom hundreds read does not hold up the only read of another one."""
+    crowd = [held.read("crowd", "a") for _ in range(5 * READS_AT_ONCE)]
+    await settled()
+    other = held.read("other", "b")
+    await settled()
+    held.goes_on.set()
+    await asyncio.gather(other, *crowd)
+    assert held.order.index("other") <= READS_AT_ONCE + 1
 
 
 async def test_a_read_whose_caller_has_left_does_not_run(held: Held) -> None:

@@ -1,5 +1,7 @@
 """Whose work a task is."""
 
+import contextlib
+from collections.abc import Iterator
 from contextvars import Context, ContextVar, copy_context
 
 NOBODY = ""
@@ -22,11 +24,21 @@ def own_if_nobody(owner: str) -> None:
         OWNER.set(owner)
 
 
-def for_all() -> Context:
-    """Returns a copy of the current context for what the current task begins and others wait for too.
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Makes what the current task does in the body nobody's work: it holds what others wait for.
 
     As work of its owner it would wait for all that this one has to do, and the others with it.
     """
+    token = OWNER.set(NOBODY)
+    try:
+        yield
+    finally:
+        OWNER.reset(token)
+
+
+def for_all() -> Context:
+    """Returns a copy of the current context for what the current task begins, and others wait for: see `as_nobody`."""
     context = copy_context()
     context.run(OWNER.set, NOBODY)
     return context

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from turnwire.event_loop.owner import NOBODY, OWNER, for_all, own, own_if_nobody
+from turnwire.event_loop.owner import NOBODY, OWNER, as_nobody, for_all, own, own_if_nobody
 
 
 async def _in_a_task(owner: str) -> str:
@@ -50,3 +50,23 @@ async def test_what_others_wait_for_is_nobodys() -> None:
         return await asyncio.create_task(_owner(), context=for_all())
 
     assert await asyncio.create_task(begins()) == NOBODY
+
+
+async def test_what_others_wait_for_is_nobodys_while_it_is_held() -> None:
+    """And its owner's again behind it, also when it fails."""
+
+    async def holds() -> list[str]:
+        own("a")
+        owners = []
+        for error in (None, ValueError()):
+            try:
+                with as_nobody():
+                    owners.append(await asyncio.create_task(_owner()))
+                    if error is not None:
+                        raise error
+            except ValueError:
+                pass
+            owners.append(OWNER.get())
+        return owners
+
+    assert await asyncio.create_task(holds()) == [NOBODY, "a", NOBODY, "a"]

@@ -15,6 +15,7 @@ from turnwire.api.admission.requests import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.networks import network_of_peer
+from turnwire.event_loop.owner import as_nobody
 
 SMALL_BYTES = 16 * 1024
 """Answers up to this size do not count: 10,000 watches may have one each."""
@@ -74,8 +75,9 @@ class Sending:
     @contextlib.asynccontextmanager
     async def making(self, client: Client) -> AsyncIterator[None]:
         """Is entered while an answer is made that may be large. Addresses have turns. Safe to cancel."""
-        async with self._making.held(network_of_peer(client.connection), 1):
-            yield
+        with as_nobody():
+            async with self._making.held(network_of_peer(client.connection), 1):
+                yield
 
     def check(self, client: Client) -> None:
         """Raises TooManyCalls when a client was refused and no answer was read since.

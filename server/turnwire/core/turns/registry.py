@@ -64,7 +64,7 @@ class Turns:
     """
 
     def __init__(self, environment: Environment) -> None:
-        """Takes the ports and settings. Nothing runs before `recover` or `start`."""
+        """Takes the ports and settings. Nothing runs before `recover` or `accept`."""
         self._environment = environment
         self._owners: dict[str, SessionTurns] = {}
         self._tenants: dict[str, dict[str, SessionTurns]] = {}

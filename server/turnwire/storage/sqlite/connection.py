@@ -15,7 +15,7 @@ import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.domain.fair_semaphore import FairSemaphore
-from turnwire.event_loop.owner import NOBODY, OWNER
+from turnwire.event_loop.owner import OWNER, as_nobody
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
@@ -102,17 +102,12 @@ class ReadingConnection(aiosqlite.Connection):
         self._places = FairSemaphore(READS_AT_ONCE, tenant_limit=READS_AT_ONCE)
 
     async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Runs a function on the thread when it has a place there. Safe to cancel.
-
-        Others wait for the place, so that is nobody's work: it does not wait for all else that its owner has to do.
-        """
-        owner, token = OWNER.get(), OWNER.set(NOBODY)
-        try:
+        """Runs a function on the thread when it has a place there. Safe to cancel."""
+        owner = OWNER.get()
+        with as_nobody():
             async with self._places.held(owner, 1):
                 result: T = await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
                 return result
-        finally:
-            OWNER.reset(token)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ The garbage collector need not look at them (`gc=False`), as values never refer 
 tens of thousands of them (`core/conversation/`), and a full collection would hold the event loop 40 ms for each 10,000.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
@@ -359,6 +359,14 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     def files(self) -> tuple[File, ...]:
         """Returns the files, in part order."""
         return tuple(part.content for part in self.parts if isinstance(part.content, File))
+
+    def all_files(self) -> Iterator[File]:
+        """Yields the files and those of the results of tool calls, complete outputs included, in part order."""
+        for part in self.parts:
+            if isinstance(part.content, File):
+                yield part.content
+            elif isinstance(part.content, ToolUse):
+                yield from part.content.stored_files()
 
     def result_files(self) -> tuple[File, ...]:
         """Returns the files of the tool results, in part order."""

@@ -18,7 +18,7 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
-from turnwire.domain.conversation.messages import File, Message, Part, ToolUse
+from turnwire.domain.conversation.messages import Message, Part, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 
@@ -122,7 +122,7 @@ class Comparison:
         return _outcome_of(turn) != _outcome_of(known)
 
     def _is_equal(self, archived: ArchivedMessage, stored: ArchivedMessage) -> bool:
-        named = {file.sha256 for file in _files_of(stored.message)}  # in place of others stands a line of text
+        named = {file.sha256 for file in stored.message.all_files()}  # in place of others stands a line of text
         renamed = self._identities.message(archived.message, named)
         branch = self._identities.branch(archived.branch)
         if (_comparable(renamed), branch) != (_comparable(stored.message), stored.branch):
@@ -137,14 +137,6 @@ class Comparison:
 
 def _outcome_of(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, created_at=_NO_TIME, started_at=None, ended_at=None)
-
-
-def _files_of(message: Message) -> Iterable[File]:
-    for part in message.parts:
-        if isinstance(part.content, File):
-            yield part.content
-        elif isinstance(part.content, ToolUse):
-            yield from part.content.stored_files()
 
 
 def _comparable(message: Message) -> Message:

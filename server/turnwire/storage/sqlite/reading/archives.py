@@ -24,7 +24,7 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
-from turnwire.domain.conversation.messages import Branch, File, FinishReason, Message, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.messages import Branch, FinishReason, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.sqlite.connection import open_connection, run
 from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
@@ -152,11 +152,11 @@ def _records(db: sqlite3.Connection, tenant: str, session_id: str, *, include_fi
         yield ArchivedTurn(_ended(_turn(body), found.updated_at))
     count, files = 0, set[str]()
     for message, hidden, branch in _messages(db, row):
-        for sha256 in _files(message) if include_files else ():
-            if sha256 not in files:
-                files.add(sha256)
+        for file in message.all_files() if include_files else ():
+            if file.sha256 not in files:
+                files.add(file.sha256)
                 query = "SELECT content FROM files WHERE tenant = ? AND sha256 = ?"
-                yield ArchivedFile(sha256, db.execute(query, (tenant, sha256)).fetchone()[0])
+                yield ArchivedFile(file.sha256, db.execute(query, (tenant, file.sha256)).fetchone()[0])
         yield ArchivedMessage(message, hidden, branch)
         count += 1
     yield SessionEnd(count)
@@ -193,15 +193,6 @@ def _walk(db: sqlite3.Connection, row: int, hidden: bool) -> Iterator[_Found]:
         # an archive says what is before a message by its order
         message = msgspec.structs.replace(message_of(db, tuple(stored)), previous_message_id="")
         yield _Found(place, message, hidden, branch, ended)
-
-
-def _files(message: Message) -> Iterator[str]:
-    """Yields the digests of the files that a message and the results of its calls name, in order."""
-    for part in message.parts:
-        if isinstance(part.content, File):
-            yield part.content.sha256
-        elif isinstance(part.content, ToolUse):
-            yield from (file.sha256 for file in part.content.stored_files())
 
 
 def _ended(turn: Turn, at: datetime) -> Turn:

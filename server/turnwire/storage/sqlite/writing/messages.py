@@ -99,10 +99,8 @@ def _put_references(unit: Unit, row: int, message: Message, stored: _Stored | No
         file_calls(unit, row, calls)
     if stored is not None and stored.has_drafts:
         db.execute("DELETE FROM drafts WHERE message = ?", (row,))
-    hashes = {file.sha256 for file in message.files()}
-    hashes |= {file.sha256 for _, call in calls for file in call.stored_files()}
     before = set(files_of(db, "message = ?", row)) if stored is not None and stored.has_files else set()
-    files = {_file_row(unit, sha256) for sha256 in hashes}
+    files = {_file_row(unit, sha256) for sha256 in {file.sha256 for file in message.all_files()}}
     if files == before:
         return
     db.executemany("DELETE FROM message_files WHERE message = ? AND file = ?", [(row, one) for one in before - files])

@@ -372,11 +372,16 @@ async def test_interrupt_and_steer(screen: Terminal) -> None:
     await screen.shows(lambda now: "stop it" in now and now.index("aborted") < now.rindex("stop it"))
 
 
+def _said(screen: str, text: str) -> int:
+    """Counts a text in the conversation, beside the titles in the list and at the top, which are a session's first words."""
+    return sum(line.partition("│")[2].count(text) for line in screen.splitlines())
+
+
 async def test_regenerate_and_alternatives(screen: Terminal) -> None:
     """An answer is made again, and the one before is a key away."""
     screen.type("hello there")
     screen.press("Enter")
-    await screen.shows(lambda now: now.count("hello there") == 2 and " out" in now)
+    await screen.shows(lambda now: _said(now, "hello there") == 2 and " out" in now)
     screen.press("C-p", "r")
     await screen.shows("‹2 of 2›")
     await screen.gone("answering…")
@@ -436,15 +441,15 @@ async def test_server_killed_and_back(program: str, tmp_path: Path, short: Path)
             await shown.shows("Write a message below")
             shown.type("before")
             shown.press("Enter")
-            await shown.shows(lambda now: now.count("before") == 2)
+            await shown.shows(lambda now: _said(now, "before") == 2)
             await server.kill()
             await shown.shows("offline")
             shown.type("meanwhile")
             shown.press("Enter")
             await shown.shows("sending 1")
             server = await ServerProcess.start(tmp_path, CONFIGURATION, listen=server.address)
-            await shown.shows(lambda now: now.count("meanwhile") == 2 and "online" in now, 60)
-            assert shown.screen().count("before") == 2
+            await shown.shows(lambda now: _said(now, "meanwhile") == 2 and "online" in now, 60)
+            assert _said(shown.screen(), "before") == 2
     finally:
         await server.kill()
 

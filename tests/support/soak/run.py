@@ -43,6 +43,12 @@ REST_SECONDS = 120.0
 LOOK_SECONDS = 2.0
 """Between two looks at a server that comes to rest."""
 
+ENDED_SECONDS = 2.0
+"""How long a server's end may follow the failure of a call."""
+
+LOG_LINES = 60
+"""What is shown of the log of a server that has ended."""
+
 
 class Soaked(msgspec.Struct):
     """What became of a run."""
@@ -147,6 +153,11 @@ async def _at_rest(process: Process, churn: Churn, before: Held | None, done: in
     return held
 
 
+def _log_of(folder: Path) -> str:
+    """Returns the end of what a server has logged."""
+    return "\n".join((folder / "log").read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+
 @contextlib.asynccontextmanager
 async def _process(folder: Path, models: str) -> AsyncIterator[tuple[Process, str]]:
     with own_port() as port:
@@ -157,7 +168,7 @@ async def _process(folder: Path, models: str) -> AsyncIterator[tuple[Process, st
         temporary.mkdir()
         environ = {key: value for key, value in ENVIRON.items() if not key.startswith(("TURNWIRE_", "OPENAI_"))}
         environ |= {"TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join([str(ROOT), environ.get("PYTHONPATH", "")])}
-        command = ["-m", "tests.support.soak.server", str(folder / "report"), "serve"]
+        command = ["-X", "faulthandler", "-m", "tests.support.soak.server", str(folder / "report"), "serve"]
         command += ["--config", "turnwire.toml", "--listen", "127.0.0.1:0", "--db", str(folder / "turnwire.db")]
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
@@ -167,6 +178,12 @@ async def _process(folder: Path, models: str) -> AsyncIterator[tuple[Process, st
         try:
             await running.listening()
             yield running, f"http://127.0.0.1:{port}"
+        except Exception as error:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), ENDED_SECONDS)
+            if process.returncode is not None:
+                error.add_note(f"the server ended with {process.returncode}:\n{_log_of(folder)}")
+            raise
         finally:
             if process.returncode is None:
                 process.terminate()

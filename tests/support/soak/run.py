@@ -181,8 +181,7 @@ async def _process(folder: Path, models: str) -> AsyncIterator[tuple[Process, st
         except Exception as error:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), ENDED_SECONDS)
-            if process.returncode is not None:
-                error.add_note(f"the server ended with {process.returncode}:\n{_log_of(folder)}")
+            error.add_note(f"the server's exit code: {process.returncode}; the end of its log:\n{_log_of(folder)}")
             raise
         finally:
             if process.returncode is None:

@@ -15,7 +15,6 @@ from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage
-from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.reading import queries
 
 TOLD = NewEvent(ConversationChanged(ConversationChange.REVERTED, "anything"))
@@ -134,7 +133,7 @@ async def test_wide_characters_count_as_the_memory_that_they_take(
     await opened.store.commit(adding(wide))
     for read in (
         reads.conversation,
-        lambda session_id: run(opened.store._reading, queries.history, DEFAULT_TENANT, session_id),
+        lambda session_id: opened.store._reading.run(queries.history, DEFAULT_TENANT, session_id),
     ):
         with pytest.raises(ConversationTooLarge):
             await read("ses_1")

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from pathlib import Path
 
-import aiosqlite
 import msgspec
 import pytest
 
@@ -29,7 +28,7 @@ from turnwire.ports.commit import PutPermission, PutQuestion, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite import long_reads
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.reading import fitting
 from turnwire.storage.sqlite.writing.writer import Other
 
@@ -49,10 +48,10 @@ async def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 class Stuck:
     """A long read that goes on until it is released."""
 
-    def __init__(self, reads: aiosqlite.Connection, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(self, reads: Connection, tenant: str = DEFAULT_TENANT) -> None:
         """Begins to read."""
         self._may_end = threading.Event()
-        self.task = asyncio.create_task(run(reads, self._run, tenant))
+        self.task = asyncio.create_task(reads.run(self._run, tenant))
 
     def _run(self, db: sqlite3.Connection, tenant: str) -> str:
         assert self._may_end.wait(20)
@@ -95,7 +94,7 @@ async def test_a_caller_that_is_gone_keeps_nobody_waiting(opened: OpenedStore) -
     reads = opened.store._reads.long
     running = Stuck(reads)
     await asyncio.sleep(0)
-    waiting, last = Stuck(reads), asyncio.create_task(run(reads, lambda _, tenant: tenant, "t"))
+    waiting, last = Stuck(reads), asyncio.create_task(reads.run(lambda _, tenant: tenant, "t"))
     await asyncio.sleep(0)
     for gone in (running.task, waiting.task):
         gone.cancel()
@@ -112,7 +111,7 @@ async def test_an_error_of_a_long_read_is_its_callers(opened: OpenedStore) -> No
     def fail(_: sqlite3.Connection, tenant: str) -> None:
         raise LookupError(tenant)
 
-    failing, next_one = (asyncio.create_task(run(reads, one, "t")) for one in (fail, lambda _, tenant: tenant))
+    failing, next_one = (asyncio.create_task(reads.run(one, "t")) for one in (fail, lambda _, tenant: tenant))
     with pytest.raises(LookupError):
         await failing
     assert await next_one == "t"

@@ -26,7 +26,6 @@ from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.pages import Bounds, Page
 from turnwire.storage.sqlite import schema
-from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 
 
@@ -54,9 +53,9 @@ async def test_what_reads_cannot_write(tmp_path: Path) -> None:
         assert len(reading) == 3
         for connection in reading:
             with pytest.raises(StorageError, match="readonly"):
-                await run(connection, sqlite3.Connection.execute, "DELETE FROM sessions")
+                await connection.run(sqlite3.Connection.execute, "DELETE FROM sessions")
         assert await opened.store.of(DEFAULT_TENANT).session("ses_1") is not None
-        await run(writing, sqlite3.Connection.execute, "DELETE FROM sessions WHERE session_id = 'ses_other'")
+        await writing.run(sqlite3.Connection.execute, "DELETE FROM sessions WHERE session_id = 'ses_other'")
 
 
 class _Large:
@@ -68,7 +67,7 @@ async def test_a_thread_keeps_nothing_of_what_it_did(tmp_path: Path) -> None:
     async with opened_store(tmp_path) as opened:
         for connection in opened.store._connections:
             given = _Large()
-            result = await run(connection, lambda db, one: [one, _Large()], given)
+            result = await connection.run(lambda db, one: [one, _Large()], given)
             gone = [weakref.ref(given), weakref.ref(result[1])]
             del given, result
             await asyncio.sleep(0)
@@ -226,7 +225,7 @@ async def test_a_foreign_process_that_holds_the_database_makes_it_busy(tmp_path:
     """Every unit of the batch fails as busy, nothing is stored or told, reading goes on, and later units work."""
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
-        await run(opened.store._writing, lambda db: db.execute("PRAGMA busy_timeout=20").close())
+        await opened.store._writing.run(lambda db: db.execute("PRAGMA busy_timeout=20").close())
         with _held_by_another(opened.path):
             answers = await asyncio.gather(
                 *[opened.store.commit(adding(make_message(f"msg_{i}", "a"))) for i in range(3)],
@@ -248,14 +247,14 @@ async def test_a_full_disk_fails_the_unit_and_leaves_the_store_working(tmp_path:
     """The unit that does not fit fails as StorageFull, as a whole; positions are not lost; with room it goes on."""
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
-        await run(opened.store._writing, _limit_pages, 3)
+        await opened.store._writing.run(_limit_pages, 3)
         big = adding(make_message("msg_big", "x" * 500_000))
         for _ in range(2):
             with pytest.raises(StorageFull):
                 await opened.store.commit(big)
         assert (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages == ()
         assert await opened.store.of(DEFAULT_TENANT).session_bounds("ses_1") == Bounds(0, 1)
-        await run(opened.store._writing, _limit_pages, None)
+        await opened.store._writing.run(_limit_pages, None)
         assert await opened.store.commit(big) == Committed(1, 2)
         assert opened.sequences() == [("ses_1", 1, 1), ("ses_1", 2, 2)]
 
@@ -264,7 +263,7 @@ async def test_a_full_disk_gives_every_unit_of_the_batch_an_answer(tmp_path: Pat
     """Each waiting unit is either stored and told, or fails as StorageFull and left no trace."""
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
-        await run(opened.store._writing, _limit_pages, 4)
+        await opened.store._writing.run(_limit_pages, 4)
         messages = [make_message(f"msg_{i}", "x" * (300_000 if i == 2 else 10)) for i in range(5)]
         answers = await asyncio.gather(
             *[opened.store.commit(adding(message)) for message in messages], return_exceptions=True
@@ -274,7 +273,7 @@ async def test_a_full_disk_gives_every_unit_of_the_batch_an_answer(tmp_path: Pat
         assert isinstance(answers[2], StorageFull)
         assert (await opened.store.of(DEFAULT_TENANT).messages("ses_1", Page())).messages == tuple(stored)
         assert [s.event.sequence for s in opened.published] == list(range(1, len(stored) + 2))
-        await run(opened.store._writing, _limit_pages, None)
+        await opened.store._writing.run(_limit_pages, None)
         await opened.store.commit(adding(make_message("msg_after", "a")))
         assert opened.sequences()[-1] == ("ses_1", len(stored) + 2, len(stored) + 2)
 
@@ -300,10 +299,10 @@ async def test_a_full_disk_lets_the_log_begin_anew(tmp_path: Path) -> None:
     """What is in the write-ahead log goes to the file, so that a log that cannot grow is used again."""
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
-        await run(opened.store._writing, lambda db: db.execute("PRAGMA wal_autocheckpoint=0").fetchall())
+        await opened.store._writing.run(lambda db: db.execute("PRAGMA wal_autocheckpoint=0").fetchall())
         await opened.store.commit(adding(make_message("msg_1", "text " * 200_000)))
         before = opened.path.stat().st_size
-        await run(opened.store._writing, _limit_pages, 0)
+        await opened.store._writing.run(_limit_pages, 0)
         with pytest.raises(StorageFull):
             await opened.store.commit(adding(make_message("msg_2", "text " * 200_000)))
         assert opened.path.stat().st_size > before + 900_000

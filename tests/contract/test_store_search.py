@@ -62,7 +62,6 @@ from turnwire.ports.commit import (
     ShowMessages,
 )
 from turnwire.storage.sqlite import housekeeping
-from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.searching import finding, index, reader
 from turnwire.storage.sqlite.searching.index import is_complete
 
@@ -102,7 +101,7 @@ async def ids(opened: OpenedStore, query: str, **filters: object) -> list[str]:
 
 async def settled(opened: OpenedStore) -> None:
     """Returns when all messages are in the index."""
-    while not await run(opened.store._reading, is_complete):
+    while not await opened.store._reading.run(is_complete):
         await asyncio.sleep(0.005)
 
 
@@ -447,7 +446,7 @@ async def cost(opened: OpenedStore, query: str) -> list[int]:
         return steps
 
     connection = opened.store._reads.searches._connection
-    return [await run(connection, count, order) for order in SearchOrder]
+    return [await connection.run(count, order) for order in SearchOrder]
 
 
 async def test_a_session_that_is_stored_in_parts_is_found_once_it_is_all_there(opened: OpenedStore) -> None:
@@ -470,7 +469,7 @@ async def test_a_removed_text_that_cannot_be_read_lets_the_index_be_made_anew(op
     for number in range(3):
         await opened.store.commit(adding(make_message(f"msg_{number}", "sail")))
     damage = "UPDATE messages SET parts = CAST('{}' AS BLOB) WHERE message_id = 'msg_0'"
-    await run(opened.store._writing, lambda db: db.execute(damage).close())
+    await opened.store._writing.run(lambda db: db.execute(damage).close())
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_0"),)))
     assert len(await ids(opened, "sail")) == 2
     await opened.store.aclose()

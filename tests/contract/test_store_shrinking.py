@@ -13,7 +13,6 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.care import shrinking
 from turnwire.storage.sqlite.care.shrinking import compact, shrink_some
-from turnwire.storage.sqlite.connection import run
 
 
 async def filled(folder: Path) -> Path:
@@ -37,7 +36,7 @@ async def test_free_pages_go_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest
     before = path.stat().st_size
     steps = 0
     async with opened_store(tmp_path) as opened:
-        while await run(opened.store._writing, shrink_some):
+        while await opened.store._writing.run(shrink_some):
             steps += 1
         kept = await opened.store.of(DEFAULT_TENANT).messages("ses_2", Page())
         assert [message.message_id for message in kept.messages] == ["msg_kept"]

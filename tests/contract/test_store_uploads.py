@@ -18,7 +18,6 @@ from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.sqlite.accounts import count_anew
-from turnwire.storage.sqlite.connection import run
 from turnwire.storage.sqlite.uploads.rows import BLOCK_BYTES
 from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES
 
@@ -238,7 +237,7 @@ async def test_many_small_ones_go_together(opened: OpenedStore) -> None:
     new = (_new(f"upl_{n}") for n in range(300))
     await asyncio.gather(*(opened.store.uploads.create(upload, limits(1000), None) for upload in new))
     steps: list[str] = []
-    await run(opened.store._writing, lambda db: db.set_trace_callback(steps.append))
+    await opened.store._writing.run(lambda db: db.set_trace_callback(steps.append))
     await asyncio.gather(*(opened.store.uploads.remove("default", f"upl_{n}") for n in range(300)))
     await opened.store.uploads.create(_new("upl_new"), limits(1), None)
     while _rows(opened, "uploads") > 1:
@@ -249,9 +248,9 @@ async def test_many_small_ones_go_together(opened: OpenedStore) -> None:
 async def test_counting_reads_what_the_tenant_has(opened: OpenedStore) -> None:
     """By an index without those of others and those that are going."""
     statements: list[str] = []
-    await run(opened.store._writing, lambda db: db.set_trace_callback(statements.append))
+    await opened.store._writing.run(lambda db: db.set_trace_callback(statements.append))
     await _created(opened)
-    await run(opened.store._writing, lambda db: db.set_trace_callback(None))
+    await opened.store._writing.run(lambda db: db.set_trace_callback(None))
     [count] = [statement for statement in statements if "count(*)" in statement]
     with closing(sqlite3.connect(opened.path)) as db:
         [plan] = db.execute(f"EXPLAIN QUERY PLAN {count}").fetchall()

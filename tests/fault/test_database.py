@@ -27,7 +27,6 @@ from tests.support.clients.conversation import (
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.storage.sqlite import store as sqlite_store
-from turnwire.storage.sqlite.connection import run
 
 
 async def test_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ async def limit_pages(store: sqlite_store.SqliteStore, more: int) -> None:
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         db.execute(f"PRAGMA max_page_count = {pages + more if more else 2**31}")
 
-    await run(store._writing, limit)
+    await store._writing.run(limit)
 
 
 def note(session_id: str, size: int) -> AppendMessageRequest:
@@ -161,7 +160,7 @@ async def test_deletion_from_a_locked_database_does_not_hold_the_stop(
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as outsider:
             client = await running.enter_async_context(connect(server.address))
             session_id = (await client.messages.SendMessage(ask(FOREVER))).session_id
-            await run(opened[0]._writing, lambda db: db.execute("PRAGMA busy_timeout = 0"))
+            await opened[0]._writing.run(lambda db: db.execute("PRAGMA busy_timeout = 0"))
             outsider.execute("BEGIN IMMEDIATE")
             deletion = client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id))
             reason = ""
@@ -193,7 +192,7 @@ async def test_session_survives_a_deletion_that_fails(tmp_path: Path, opened: li
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
         await talk(client, "hello", session_id)
-        await run(opened[0]._writing, lambda db: db.execute(trigger))
+        await opened[0]._writing.run(lambda db: db.execute(trigger))
         await refused(client.sessions.DeleteSession(DeleteSessionRequest(session_id=session_id)))
-        await run(opened[0]._writing, lambda db: db.execute("DROP TRIGGER temp.stop"))
+        await opened[0]._writing.run(lambda db: db.execute("DROP TRIGGER temp.stop"))
         await talk(client, "still here", session_id)

@@ -1,16 +1,18 @@
 """Opening the database file, and running functions on a connection's thread."""
 
+import asyncio
 import contextlib
 import fcntl
-import functools
 import os
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from queue import SimpleQueue
+from typing import Concatenate, ParamSpec, TypeVar
 
-import aiosqlite
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
@@ -44,70 +46,95 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def run(
-    connection: aiosqlite.Connection,
-    function: Callable[Concatenate[sqlite3.Connection, P], T],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> T:
-    """Runs a function on the connection's thread; no other use of the connection interrupts it.
+class Connection:
+    """A connection and its thread, which carries out one function after the other. Used on the event loop only.
 
-    aiosqlite offers one call per statement, each a trip between threads, and a task cancelled between two of them
-    leaves its transaction open. Its own calls all go through `_execute`, which takes any function and has no public
-    name. Cancelling the caller does not stop the function, unless it reads and has not begun.
-
-    Raises:
-        StorageError: SQLite reported an error; its subclass says which kind.
-    """
-    try:
-        call = _Call(functools.partial(function, connection._conn, *args, **kwargs))
-        await connection._execute(call)  # type: ignore[no-untyped-call]
-    except FAILURES as error:
-        raise translate(error) from error
-    except ValueError as error:
-        if connection._connection is None:  # how aiosqlite reports a closed connection
-            raise StorageError("the database is closed") from error
-        raise
-    return call.result()
-
-
-class _Call(Generic[T]):
-    """A function with its arguments, and then its result.
-
-    The connection's thread keeps what it has called last, and what came of it, until the next call. It gets this in
-    their place, which has neither when the call is over: they may be megabytes, and the next call an hour away.
+    `_calls` has what the thread is to do; None ends it. `_places` bounds how many reads are there; owners take turns
+    with the rest. `_db` is used on the thread alone.
     """
 
-    def __init__(self, function: Callable[[], T]) -> None:
-        self._function: Callable[[], T] | None = function
-        self._results: list[T] = []
+    def __init__(self, *, is_reader: bool) -> None:
+        """Use `open`."""
+        self._calls = SimpleQueue[Callable[[], None] | None]()
+        self._places = FairSemaphore(READS_AT_ONCE, tenant_limit=READS_AT_ONCE) if is_reader else None
+        self._db: sqlite3.Connection | None = None  # from `open` to `close`
 
-    def __call__(self) -> None:
-        function, self._function = self._function, None
-        assert function is not None, "it is called once"
-        self._results.append(function())
+    @classmethod
+    async def open(cls, path: Path, *, read_only: bool) -> "Connection":
+        """Opens a connection in autocommit mode with the settings that the store relies on. Close it with `close`.
 
-    def result(self) -> T:
-        """Hands the result over."""
-        return self._results.pop()
+        Raises:
+            StorageError: the file cannot be opened or is not a database.
+        """
+        connection = cls(is_reader=read_only)
+        threading.Thread(target=_serve, args=(connection._calls,), name="sqlite", daemon=True).start()
+        try:
+            connection._db = await connection._call(partial(_connected, path, read_only=read_only))
+        except BaseException:
+            connection._calls.put(None)
+            raise
+        return connection
 
+    async def run(
+        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Runs a function on the thread; no other use of the connection interrupts it.
 
-class ReadingConnection(aiosqlite.Connection):
-    """A connection that reads, with a bounded number of reads handed to its thread; owners take turns with the rest."""
+        Cancelling the caller does not stop the function, unless it reads and has not begun.
 
-    def __init__(self, path: Path) -> None:
-        """Takes the database; await the connection to open it."""
-        open_database = functools.partial(sqlite3.connect, path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
-        super().__init__(open_database, iter_chunk_size=64)
-        self._places = FairSemaphore(READS_AT_ONCE, tenant_limit=READS_AT_ONCE)
-
-    async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Runs a function on the thread when it has a place there. Safe to cancel."""
+        Raises:
+            StorageError: SQLite reported an error; its subclass says which kind.
+        """
+        if self._places is None:
+            return await self._call(partial(function, self._open_db(), *args, **kwargs))
         owner = OWNER.get()
         with as_nobody():
             async with self._places.held(owner, 1):
-                result: T = await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
-                return result
+                return await self._call(partial(function, self._open_db(), *args, **kwargs))
+
+    async def close(self) -> None:
+        """Closes the connection once the thread has done what it has; what comes later is refused. Idempotent."""
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                await self._call(db.close)
+            finally:
+                self._calls.put(None)
+
+    def _open_db(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise StorageError("the database is closed")
+        return self._db
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._calls.put(partial(_answer, result, function))
+        try:
+            return await result
+        except FAILURES as error:
+            raise translate(error) from error
+
+
+def _serve(calls: "SimpleQueue[Callable[[], None] | None]") -> None:
+    """Runs on the thread of a connection. Keeps nothing of a call: the next one may be an hour away."""
+    while (call := calls.get()) is not None:
+        call()
+        del call
+
+
+def _answer(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:
+    """Calls a function, and gives what it returns or raises to the event loop."""
+    try:
+        told = partial(result.set_result, function())
+    except BaseException as error:  # the thread must outlive every failure
+        told = partial(result.set_exception, error)
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        result.get_loop().call_soon_threadsafe(_tell, result, told)
+
+
+def _tell(result: "asyncio.Future[T]", told: Callable[[], None]) -> None:
+    if not result.done():  # else its caller is gone
+        told()
 
 
 @contextlib.contextmanager
@@ -141,26 +168,17 @@ def translate(error: Exception) -> StorageError:
     return failed
 
 
-async def open_connection(path: Path, *, read_only: bool) -> aiosqlite.Connection:
-    """Opens a connection in autocommit mode with the settings that the store relies on.
-
-    Raises:
-        StorageError: the file cannot be opened or is not a database.
-    """
+def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
     try:
-        connection = await (ReadingConnection(path) if read_only else _writing(path))
+        db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
     except sqlite3.Error as error:
         raise StorageError(f"cannot open the database {path}: {error}", {"path": str(path)}) from error
     try:
-        await run(connection, _configure, read_only)
+        _configure(db, read_only)
     except BaseException:
-        await connection.close()
+        db.close()
         raise
-    return connection
-
-
-def _writing(path: Path) -> aiosqlite.Connection:
-    return aiosqlite.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
+    return db
 
 
 def _configure(connection: sqlite3.Connection, read_only: bool) -> None:

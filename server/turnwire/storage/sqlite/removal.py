@@ -3,11 +3,9 @@
 import asyncio
 import sqlite3
 
-import aiosqlite
-
 from turnwire.ports.clock import utc_now
 from turnwire.ports.commit import Commit, RemoveSession, SessionState
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.reading.rows import DELETING
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
@@ -26,7 +24,7 @@ class Removal:
     No order of steps, commits and crashes removes anything else.
     """
 
-    def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection) -> None:
+    def __init__(self, writer: GroupWriter, reading: Connection) -> None:
         """Takes what carries the steps out, and the connection to look on for what is left."""
         self._writer = writer
         self._reading = reading
@@ -38,14 +36,14 @@ class Removal:
         waited_for: set[int] | None = None
         while waited_for is None or waited_for:
             gone = self._gone
-            left = await run(self._reading, lambda db: {row for (row,) in db.execute(f"SELECT id {DELETING}")})
+            left = await self._reading.run(lambda db: {row for (row,) in db.execute(f"SELECT id {DELETING}")})
             waited_for = left if waited_for is None else left & waited_for
             if waited_for:
                 await gone.wait()
 
     async def step(self) -> bool:
         """Carries out a step. Returns False when nothing is left to remove."""
-        found = await run(self._reading, _next)
+        found = await self._reading.run(_next)
         if found is not None:
             tenant, session_id = found
             step = Commit(

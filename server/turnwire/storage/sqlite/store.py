@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import aiosqlite
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import Message
@@ -32,7 +31,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
 from turnwire.storage.sqlite.care.shrinking import shrink_some
-from turnwire.storage.sqlite.connection import ProcessLock, empty_log, open_connection, run
+from turnwire.storage.sqlite.connection import Connection, ProcessLock, empty_log
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.housekeeping import Housekeeping, stored
 from turnwire.storage.sqlite.log.retention import Retention
@@ -74,7 +73,7 @@ class SqliteStore:
         self,
         files: DatabaseFiles,
         lock: ProcessLock,
-        connections: Sequence[aiosqlite.Connection],
+        connections: Sequence[Connection],
         housekeeping: Housekeeping,
         reads: Reads,
         *,
@@ -129,22 +128,22 @@ class SqliteStore:
             StorageError: it cannot be opened.
         """
         files, lock = _locked(settings.path)
-        opened: list[aiosqlite.Connection] = []
+        opened: list[Connection] = []
         try:
-            opened.append(writing := await open_connection(settings.path, read_only=False))
-            await run(writing, _bring_up_to_date)
+            opened.append(writing := await Connection.open(settings.path, read_only=False))
+            await writing.run(_bring_up_to_date)
             for _ in range(3):
-                opened.append(await open_connection(settings.path, read_only=True))
+                opened.append(await Connection.open(settings.path, read_only=True))
             reading, long, searching = opened[1:]
             files.remember()
-            accounts = Accounts(await run(writing, stored_accounts))
+            accounts = Accounts(await writing.run(stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session, is_watched)
             writer = GroupWriter(
                 writing, files, changes, sessions, accounts, publish=publish, on_loss=on_loss, observer=observer
             )
             await writer.start()
-            timelines = await run(writing, Timelines.begin, writer.published_position)
-            key = await run(writing, token_key)
+            timelines = await writing.run(Timelines.begin, writer.published_position)
+            key = await writing.run(token_key)
         except BaseException:
             for connection in opened:
                 await connection.close()
@@ -189,15 +188,15 @@ class SqliteStore:
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
         """Returns outlines of the turns that have not ended."""
-        return await run(self._reading, queries.unfinished_turns)
+        return await self._reading.run(queries.unfinished_turns)
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
         """Returns the messages of a turn."""
-        return await run(self._reading, queries.turn_messages, turn_id)
+        return await self._reading.run(queries.turn_messages, turn_id)
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns the remembered answer to a request."""
-        return await run(self._reading, queries.request, principal, request_id)
+        return await self._reading.run(queries.request, principal, request_id)
 
     @property
     def token_key(self) -> bytes:

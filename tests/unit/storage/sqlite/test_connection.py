@@ -16,9 +16,7 @@ from turnwire.storage.sqlite.care.shrinking import INCREMENTAL
 from turnwire.storage.sqlite.connection import (
     PAGE_BYTES,
     READS_AT_ONCE,
-    ReadingConnection,
-    open_connection,
-    run,
+    Connection,
     translate,
 )
 from turnwire.storage.sqlite.schema import MIGRATIONS, _statements
@@ -77,8 +75,8 @@ async def test_a_new_file_has_the_pages_that_the_store_relies_on(tmp_path: Path)
     with contextlib.closing(sqlite3.connect(foreign)) as db:
         db.executescript("PRAGMA page_size = 4096; PRAGMA auto_vacuum = NONE; CREATE TABLE one (text TEXT)")
     for path, pages in ((tmp_path / "new.sqlite", (PAGE_BYTES, INCREMENTAL)), (foreign, (4096, 0))):
-        connection = await open_connection(path, read_only=False)
-        await connection.execute("CREATE TABLE two (text TEXT)")
+        connection = await Connection.open(path, read_only=False)
+        await connection.run(lambda db: db.execute("CREATE TABLE two (text TEXT)").close())
         await connection.close()
         with contextlib.closing(sqlite3.connect(path)) as db:
             found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "auto_vacuum")]
@@ -88,7 +86,7 @@ async def test_a_new_file_has_the_pages_that_the_store_relies_on(tmp_path: Path)
 class Held:
     """A connection whose thread does nothing until it is let go."""
 
-    def __init__(self, connection: ReadingConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.goes_on = threading.Event()
         self.order: list[str] = []
@@ -98,7 +96,7 @@ class Held:
 
         async def reading() -> None:
             own(owner)
-            await run(self.connection, lambda _: self.order.append(name))
+            await self.connection.run(lambda _: self.order.append(name))
             assert OWNER.get() == owner
 
         return asyncio.create_task(reading())
@@ -108,9 +106,9 @@ class Held:
 async def held(tmp_path: Path) -> AsyncIterator[Held]:
     """Yields a connection that is held."""
     sqlite3.connect(tmp_path / "one.db").close()
-    connection = await ReadingConnection(tmp_path / "one.db")
+    connection = await Connection.open(tmp_path / "one.db", read_only=True)
     held = Held(connection)
-    holding = asyncio.create_task(run(connection, lambda _: held.goes_on.wait()))
+    holding = asyncio.create_task(connection.run(lambda _: held.goes_on.wait()))
     await settled()
     yield held
     held.goes_on.set()

@@ -13,7 +13,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-import aiosqlite
 import msgspec
 
 from turnwire.domain.archive.records import (
@@ -26,7 +25,7 @@ from turnwire.domain.archive.records import (
 )
 from turnwire.domain.conversation.messages import Branch, FinishReason, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.storage.sqlite.connection import open_connection, run
+from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
 from turnwire.storage.sqlite.reading.queries import session
 from turnwire.storage.sqlite.reading.rows import session_row
@@ -76,7 +75,7 @@ def session_ids(db: sqlite3.Connection, tenant: str) -> tuple[str, ...]:
 @contextlib.asynccontextmanager
 async def opened_archive(path: Path, tenant: str) -> AsyncIterator["StoredSessions"]:
     """Opens what reads whole sessions of a tenant; see `TenantStore.archive`."""
-    connection = await open_connection(path, read_only=True)
+    connection = await Connection.open(path, read_only=True)
     try:
         yield StoredSessions(connection, tenant)
     finally:
@@ -86,7 +85,7 @@ async def opened_archive(path: Path, tenant: str) -> AsyncIterator["StoredSessio
 class StoredSessions:
     """Implements `ports.moving.archives.SessionArchive`."""
 
-    def __init__(self, connection: aiosqlite.Connection, tenant: str) -> None:
+    def __init__(self, connection: Connection, tenant: str) -> None:
         """Takes a connection that nothing else uses."""
         self._connection = connection
         self._tenant = tenant
@@ -103,10 +102,10 @@ class StoredSessions:
             return _batch(reading)
 
         try:
-            while batch := await run(self._connection, read):
+            while batch := await self._connection.run(read):
                 yield batch
         finally:
-            await run(self._connection, _end)
+            await self._connection.run(_end)
 
 
 def _end(db: sqlite3.Connection) -> None:

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import aiosqlite
-
 from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
@@ -38,7 +36,7 @@ from turnwire.ports.store import ALL_SESSIONS, Spent
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.answering import callers, questions
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.listing.pages import session_page
 from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
 from turnwire.storage.sqlite.log import replay
@@ -58,8 +56,8 @@ T = TypeVar("T")
 class Reads:
     """What every read needs, whoever it is for."""
 
-    connection: aiosqlite.Connection
-    long: aiosqlite.Connection
+    connection: Connection
+    long: Connection
     """For what may take long; all else would wait behind it."""
     writer: GroupWriter
     cache: SessionCache
@@ -83,7 +81,7 @@ class TenantReads:
 
     async def session(self, session_id: str) -> Session:
         """Returns a session."""
-        return await run(self._reads.connection, queries.session, self._tenant, session_id)
+        return await self._reads.connection.run(queries.session, self._tenant, session_id)
 
     async def cached_session(self, session_id: str) -> Session:
         """Returns a session's settings."""
@@ -100,33 +98,33 @@ class TenantReads:
 
     async def usage(self, query: UsageQuery, page: Page) -> UsagePage:
         """Returns sums of usage."""
-        return await usage.usage(partial(run, self._reads.connection), self._tenant, query, page)
+        return await usage.usage(self._reads.connection.run, self._tenant, query, page)
 
     async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:
         """Returns a page of sessions."""
 
         async def look(wanted: SessionFilter, place: Place | None, room: Room) -> Step:
             if page.size is None:
-                return await run(self._reads.long, step, self._tenant, wanted, place, room)
-            return await run(self._reads.connection, step, self._tenant, wanted, place, room)
+                return await self._reads.long.run(step, self._tenant, wanted, place, room)
+            return await self._reads.connection.run(step, self._tenant, wanted, place, room)
 
         return await session_page(look, self._tenant, wanted, page)
 
     async def session_ids(self) -> tuple[str, ...]:
         """Returns the ids of all sessions."""
-        return await run(self._reads.long, archives.session_ids, self._tenant)
+        return await self._reads.long.run(archives.session_ids, self._tenant)
 
     async def known_sessions(self, session_ids: Sequence[str]) -> tuple[Session, ...]:
         """Returns those of some sessions that there are."""
-        return await run(self._reads.connection, queries.known_sessions, self._tenant, session_ids)
+        return await self._reads.connection.run(queries.known_sessions, self._tenant, session_ids)
 
     async def stored_files(self, hashes: Sequence[str]) -> frozenset[str]:
         """Returns which files there are."""
-        return await run(self._reads.connection, queries.stored_files, self._tenant, hashes)
+        return await self._reads.connection.run(queries.stored_files, self._tenant, hashes)
 
     async def is_taken(self, names: SessionNames) -> bool:
         """Returns whether an id is taken."""
-        return await run(self._reads.connection, is_taken, self._tenant, names)
+        return await self._reads.connection.run(is_taken, self._tenant, names)
 
     def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
         """Returns what reads whole sessions."""
@@ -172,7 +170,7 @@ class TenantReads:
 
     async def question_bytes(self, session_id: str, message_id: str) -> int:
         """Returns what is read to answer a message."""
-        return await run(self._reads.connection, questions.question_bytes, self._tenant, session_id, message_id)
+        return await self._reads.connection.run(questions.question_bytes, self._tenant, session_id, message_id)
 
     async def alternatives(self, session_id: str, asked: AlternativesOf, page: Page) -> AlternativesPage:
         """Returns the messages that share the one before them."""
@@ -187,7 +185,7 @@ class TenantReads:
 
     async def turn(self, session_id: str, turn_id: str) -> Turn:
         """Returns one turn."""
-        return await run(self._reads.connection, queries.turn, self._tenant, session_id, turn_id)
+        return await self._reads.connection.run(queries.turn, self._tenant, session_id, turn_id)
 
     async def turns(self, session_id: str, page: Page, statuses: frozenset[TurnStatus]) -> TurnPage:
         """Returns a page of turns."""
@@ -199,11 +197,11 @@ class TenantReads:
 
     async def queue_entries(self, session_id: str) -> QueuePage:
         """Returns what waits, without content."""
-        return await run(self._reads.connection, waiting.queue_entries, self._tenant, session_id)
+        return await self._reads.connection.run(waiting.queue_entries, self._tenant, session_id)
 
     async def spent(self, session_id: str) -> Spent:
         """Returns what the ended turns have used."""
-        return await run(self._reads.connection, queries.spent, self._tenant, session_id)
+        return await self._reads.connection.run(queries.spent, self._tenant, session_id)
 
     async def search(self, search: Search, place: bytes, size: int) -> SearchPage:
         """Returns a page of hits."""
@@ -215,7 +213,7 @@ class TenantReads:
 
     async def permission(self, session_id: str, permission_id: str) -> PermissionRequest:
         """Returns a permission request."""
-        return await run(self._reads.connection, queries.permission, self._tenant, session_id, permission_id)
+        return await self._reads.connection.run(queries.permission, self._tenant, session_id, permission_id)
 
     async def open_permissions(self, session_id: str | None, page: Page) -> PermissionPage:
         """Returns a page of the open permission requests."""
@@ -223,11 +221,11 @@ class TenantReads:
 
     async def always_allowed(self, session_id: str) -> frozenset[str]:
         """Returns the patterns that were allowed."""
-        return await run(self._reads.connection, queries.always_allowed, self._tenant, session_id)
+        return await self._reads.connection.run(queries.always_allowed, self._tenant, session_id)
 
     async def asked_question(self, session_id: str, question_id: str) -> Question:
         """Returns a question."""
-        return await run(self._reads.connection, waiting.question, self._tenant, session_id, question_id)
+        return await self._reads.connection.run(waiting.question, self._tenant, session_id, question_id)
 
     async def open_questions(self, session_id: str | None, page: Page) -> QuestionPage:
         """Returns a page of the open questions."""
@@ -235,7 +233,7 @@ class TenantReads:
 
     async def pending_questions(self, session_id: str) -> tuple[HeldQuestion, ...]:
         """Returns the questions that are open or whose call has yet to go on."""
-        return await run(self._reads.connection, waiting.pending_questions, self._tenant, session_id)
+        return await self._reads.connection.run(waiting.pending_questions, self._tenant, session_id)
 
     async def session_file(self, session_id: str, sha256: str) -> bytes | None:
         """Returns the bytes of a session's file."""
@@ -243,17 +241,17 @@ class TenantReads:
 
     async def files(self, hashes: Iterable[str]) -> Mapping[str, bytes]:
         """Returns the bytes of files."""
-        return await run(self._reads.connection, queries.files, self._tenant, tuple(hashes))
+        return await self._reads.connection.run(queries.files, self._tenant, tuple(hashes))
 
     async def session_bounds(self, session_id: str) -> Bounds:
         """Returns which sequences are kept."""
-        bounds = await run(self._reads.connection, replay.session_bounds, self._tenant, session_id)
+        bounds = await self._reads.connection.run(replay.session_bounds, self._tenant, session_id)
         await self._reads.writer.published(session_id)
         return bounds
 
     async def log_bounds(self) -> Bounds:
         """Returns which positions are kept."""
-        bounds = await run(self._reads.connection, replay.log_bounds, self._tenant)
+        bounds = await self._reads.connection.run(replay.log_bounds, self._tenant)
         await self._reads.writer.published()
         return bounds
 
@@ -274,22 +272,22 @@ class TenantReads:
         reads, tenant = self._reads, self._tenant
         page = partial(query, kinds=kinds)
         try:
-            return await run(reads.connection, page, reads.codec, tenant, *args, max_bytes=fitting.HEAVY_BYTES)
+            return await reads.connection.run(page, reads.codec, tenant, *args, max_bytes=fitting.HEAVY_BYTES)
         except fitting.HeavyRead:
-            return await run(reads.long, lambda db, _: page(db, reads.codec, tenant, *args), tenant)
+            return await reads.long.run(lambda db, _: page(db, reads.codec, tenant, *args), tenant)
 
     async def _by_size(self, query: Callable[..., T], session_id: str | None, *args: object) -> T:
         """Reads what may be large: it is measured first, and then read with all else or beside it."""
         try:
-            return await run(
-                self._reads.connection, query, self._tenant, session_id, *args, max_bytes=fitting.HEAVY_BYTES
+            return await self._reads.connection.run(
+                query, self._tenant, session_id, *args, max_bytes=fitting.HEAVY_BYTES
             )
         except fitting.HeavyRead:
-            return await run(self._reads.long, query, self._tenant, session_id, *args)
+            return await self._reads.long.run(query, self._tenant, session_id, *args)
 
     async def _by_length(self, query: Callable[..., T], session_id: str, *args: object) -> T:
         """Reads a whole conversation: a short one as all else is read, a long one beside it."""
-        found = await run(self._reads.connection, unless_long, query, self._tenant, session_id, *args)
+        found = await self._reads.connection.run(unless_long, query, self._tenant, session_id, *args)
         if found is not None:
             return found
-        return await run(self._reads.long, query, self._tenant, session_id, *args)
+        return await self._reads.long.run(query, self._tenant, session_id, *args)

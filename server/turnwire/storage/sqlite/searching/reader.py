@@ -5,11 +5,9 @@ import sqlite3
 import time
 from collections import Counter
 
-import aiosqlite
-
 from turnwire.domain.errors import SearchTooCostly, TooManySearches
 from turnwire.domain.searching.hits import Search, SearchPage
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.searching.finding import find
 
 MAX_SECONDS = 2.0
@@ -30,7 +28,7 @@ _INSTRUCTIONS = 2_000
 class Searches:
     """Runs searches. Used on the event loop; `_open` counts those that the thread has not finished, by tenant."""
 
-    def __init__(self, connection: aiosqlite.Connection, max_seconds: float = MAX_SECONDS) -> None:
+    def __init__(self, connection: Connection, max_seconds: float = MAX_SECONDS) -> None:
         """Takes a reading connection of its own, which the caller closes."""
         self._connection = connection
         self._max_seconds = max_seconds
@@ -44,7 +42,7 @@ class Searches:
             raise TooManySearches.of("MAX_WAITING", MAX_WAITING, _TOO_MANY)
         one = _Search(tenant, search, place, size, self._max_seconds)
         self._open[tenant] += 1
-        task = asyncio.create_task(run(self._connection, one.run), name="search")
+        task = asyncio.create_task(self._connection.run(one.run), name="search")
         task.add_done_callback(lambda _: self._finish(tenant))
         try:
             return await asyncio.shield(task)

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from functools import partial
 
-import aiosqlite
-
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.connection import run
+from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.uploads import rows
 from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
 
@@ -27,7 +25,7 @@ STEP_UPLOADS = 64
 class SqliteUploads:
     """The uploads in the database of a `SqliteStore`. Changes go through its writer, reads through its reader."""
 
-    def __init__(self, writer: GroupWriter, reading: aiosqlite.Connection, on_removal: Callable[[], None]) -> None:
+    def __init__(self, writer: GroupWriter, reading: Connection, on_removal: Callable[[], None]) -> None:
         """Takes the parts of the store, which closes them, and what is called when there is something to remove."""
         self._writer = writer
         self._reading = reading
@@ -63,12 +61,12 @@ class SqliteUploads:
     async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
         """Returns an upload."""
         find = partial(rows.find, used_too=used_too)
-        _, upload = await run(self._reading, find, tenant, upload_id)
+        _, upload = await self._reading.run(find, tenant, upload_id)
         return upload
 
     async def pieces(self, tenant: str, upload_id: str, offset: int = 0) -> AsyncIterator[bytes]:
         """Yields the bytes."""
-        while piece := await run(self._reading, _piece, tenant, upload_id, offset):
+        while piece := await self._reading.run(_piece, tenant, upload_id, offset):
             yield piece
             offset += len(piece)
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import aiosqlite
 import structlog
 
 from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
@@ -26,7 +25,7 @@ from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import add_to_totals
-from turnwire.storage.sqlite.connection import FAILURES, run, translate
+from turnwire.storage.sqlite.connection import FAILURES, Connection, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.events import last_position
@@ -101,7 +100,7 @@ class GroupWriter:
 
     def __init__(
         self,
-        connection: aiosqlite.Connection,
+        connection: Connection,
         files: DatabaseFiles,
         changes: CommitWriter,
         sessions: SessionCache,
@@ -140,7 +139,7 @@ class GroupWriter:
 
     async def start(self) -> None:
         """Reads the end of the log and starts the writing task."""
-        self._start_position = self.published_position = await run(self._connection, last_position)
+        self._start_position = self.published_position = await self._connection.run(last_position)
         self._changes.next_position = 1 + self.published_position
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
@@ -207,7 +206,7 @@ class GroupWriter:
 
     async def look(self) -> None:
         """Looks whether the files are in their places, between transactions; stores nothing more when one is not."""
-        await run(self.connection, lambda _: self._look())
+        await self.connection.run(lambda _: self._look())
         self._tell_loss()
 
     def _look(self) -> None:
@@ -250,7 +249,7 @@ class GroupWriter:
         loop = asyncio.get_running_loop()
         started_at = loop.time()
         try:
-            written = await run(self._connection, self._transact, [unit for unit, *_ in batch])
+            written = await self._connection.run(self._transact, [unit for unit, *_ in batch])
         except Exception as error:  # the writer must outlive every failure: the whole server waits for it
             self._is_refused = True
             written = _Written([error] * len(batch), [], [])

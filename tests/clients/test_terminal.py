@@ -373,7 +373,7 @@ async def test_interrupt_and_steer(screen: Terminal) -> None:
 
 
 def _said(screen: str, text: str) -> int:
-    """Counts a text in the conversation, beside the titles in the list and at the top, which are a session's first words."""
+    """Counts a text in the conversation, without the titles in the list and at the top: they are first words."""
     return sum(line.partition("│")[2].count(text) for line in screen.splitlines())
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from turnwire.telemetry.watches import memory_watch
+from turnwire.telemetry import memory_monitor
 
 settings.register_profile("any_machine", deadline=None)
 settings.load_profile("any_machine")
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def memory_of_a_server() -> Iterator[None]:
     """A server in the process of the tests would count what thousands of tests have left there, and refuse new work."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_watch, "resident_bytes", lambda: 2**26)
+        patch.setattr(memory_monitor, "resident_bytes", lambda: 2**26)
         yield
 
 

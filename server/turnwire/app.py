@@ -82,7 +82,6 @@ from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile
 from turnwire.telemetry.observing import Observing
-from turnwire.telemetry.quiet_thread import quietly
 from turnwire.telemetry.readings import Readings
 from turnwire.tools.mcp.servers import McpServers
 
@@ -201,7 +200,7 @@ class Server:
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = self._store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
-        tools = McpServers(config.mcp, self._environ, in_thread=quietly, limits=config.limits)
+        tools = McpServers(config.mcp, self._environ, limits=config.limits)
         stack.push_async_callback(tools.aclose)
         tools.start()
         environment = self._environment = Environment(
@@ -309,9 +308,7 @@ class Server:
     def _open_providers(self, stack: AsyncExitStack) -> ConfiguredProviders:
         config = self._config
         sources = (self._environ, config.provider_sources)
-        providers = ConfiguredProviders(
-            config.providers, *sources, config.models, limits=config.limits, in_thread=quietly
-        )
+        providers = ConfiguredProviders(config.providers, *sources, config.models, limits=config.limits)
         self._providers.append(providers)
 
         async def close() -> None:

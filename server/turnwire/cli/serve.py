@@ -21,9 +21,6 @@ from turnwire.domain.errors import DomainError
 from turnwire.event_loop.fair_loop import fair_loop
 from turnwire.telemetry.logs.output import LogOutput
 from turnwire.telemetry.logs.setup import configure_logging
-from turnwire.telemetry.memory.freed import FreedMemory
-from turnwire.telemetry.memory.process import this_process
-from turnwire.telemetry.quiet_thread import SWITCH_SECONDS
 from turnwire.telemetry.readings import Readings
 
 MAX_SHARED_THREADS = 32
@@ -31,6 +28,10 @@ MAX_SHARED_THREADS = 32
 
 SHORT_GRACE_SECONDS = 10.0
 """For so long, the garbage of calls that go on during a stop takes little memory."""
+
+SWITCH_SECONDS = 0.0005
+"""How soon a thread that wants the interpreter gets it. A turn of the event loop takes longer: where it did not, the thread
+would wait anew after each turn."""
 
 log = structlog.get_logger()
 
@@ -74,9 +75,6 @@ async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput, 
             return 1
         _calm_garbage_collection()
         share_interpreter()
-        freed_memory = FreedMemory(this_process())
-        freed_memory.start()
-        running.callback(freed_memory.stop)
         _announce(config, server.address, server.web_address, output)
         _notify(environ, "READY=1")
         reloading = asyncio.create_task(_reload_when_asked(server, reload, read, Masking(environ)), name="reloading")
@@ -145,8 +143,7 @@ def share_interpreter() -> None:
     """Lets a thread that wants the interpreter have it after half a millisecond instead of five.
 
     The event loop runs Python without a pause while a provider floods it. The storage threads then waited five
-    milliseconds at each statement. The interval has to be shorter than a turn of the loop, which ends in a pause that
-    makes them wait anew.
+    milliseconds at each statement.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
 

@@ -12,10 +12,10 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.providers.settings import address_of
 from turnwire.telemetry.logs.lines import LogLines
+from turnwire.telemetry.memory_monitor import MemoryMonitor
 from turnwire.telemetry.observers import Observers
 from turnwire.telemetry.readings import Readings
 from turnwire.telemetry.watches.loop_watch import LoopWatch
-from turnwire.telemetry.watches.memory_watch import MemoryWatch
 
 if TYPE_CHECKING:
     from turnwire.telemetry.metrics.server import MetricsServer
@@ -42,7 +42,7 @@ class Observing:
         """
         self._config = config
         self._read = read
-        self._memory_watch = MemoryWatch(config.limits.max_memory_bytes, on_memory, give_up)
+        self._memory_monitor = MemoryMonitor(config.limits.max_memory_bytes, on_memory, give_up)
         self._loop_watch: LoopWatch | None = None
         self._server: MetricsServer | None = None
         self.observer: Observer = Observers()
@@ -55,7 +55,7 @@ class Observing:
             OSError: the address of the metrics is taken.
         """
         config = self._config
-        self._memory_watch.start()
+        self._memory_monitor.start()
         lines = LogLines({name: address_of(settings) for name, settings in config.providers.items()})
         if not config.metrics.listen:
             self.observer = Observers(lines)
@@ -83,7 +83,7 @@ class Observing:
 
     async def aclose(self) -> None:
         """Ends the watch and the metrics' server. Idempotent."""
-        await self._memory_watch.aclose()
+        await self._memory_monitor.aclose()
         if self._loop_watch is not None:
             self._loop_watch.stop()
         if self._server is not None:

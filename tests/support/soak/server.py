@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import turnwire.cli
-from turnwire.telemetry.memory.process import this_process
 
 
 def _write(file: Path) -> None:
@@ -34,12 +33,35 @@ def _write(file: Path) -> None:
         "native_threads": len(list(Path("/proc/self/task").iterdir())),
         "descriptors": _counted(_descriptors()),
         "resident_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
-        "used_bytes": memory.used() if (memory := this_process()) is not None else 0,
+        "used_bytes": _used_bytes(),
         "objects": _counted(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects()),
     }
     part = file.with_suffix(".part")
     part.write_text(json.dumps(held))
     part.rename(file)
+
+
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def _used_bytes() -> int:
+    """Returns what is used of the heaps, and of blocks that are mapped by themselves; 0 before glibc 2.33."""
+    try:
+        counts = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        return 0
+    counts.restype = _Mallinfo
+    found = counts()
+    return int(found.uordblks + found.hblkhd)
 
 
 def _name(task: "asyncio.Task[object]") -> str:

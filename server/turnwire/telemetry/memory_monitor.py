@@ -1,17 +1,17 @@
-"""Watches how much memory the process has, and says when there is too little left for new work.
+"""Compares the memory of the process with its limit, and reports when too little is left for new work.
 
-What is counted is what the machine gives to the process (resident memory), against `limits.max_memory_bytes` or the
-limit of the control group that the process is in, whichever is less.
+The memory is what the machine gives to the process (resident memory). Its limit is `limits.max_memory_bytes` or that of
+the control group that the process is in, whichever is less.
 """
 
 import asyncio
 import contextlib
+import ctypes
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-
-from turnwire.telemetry.memory.process import resident_bytes, trim
 
 CHECK_SECONDS = 0.1
 """How often the memory is looked at, which takes some microseconds."""
@@ -31,12 +31,13 @@ CGROUP_SHARE = 0.9
 """Of the limit of a control group: files in the cache count for it too."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_STATM = Path("/proc/self/statm")
 
 log = structlog.get_logger()
 
 
-class MemoryWatch:
-    """Watches the memory of this process: `start`, then `aclose`."""
+class MemoryMonitor:
+    """Looks at the memory of this process again and again: `start`, then `aclose`."""
 
     def __init__(
         self,
@@ -62,12 +63,12 @@ class MemoryWatch:
         self.is_short = False
 
     def start(self) -> None:
-        """Begins to watch. Does nothing on systems that do not tell how much memory a process has."""
+        """Begins to look. Does nothing on systems that do not tell how much memory a process has."""
         if self._read_bytes() is not None:
-            self._task = asyncio.create_task(self._watch(), name="memory watch")
+            self._task = asyncio.create_task(self._run(), name="memory monitor")
 
     async def aclose(self) -> None:
-        """Ends the watch. Idempotent."""
+        """Stops. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -89,7 +90,7 @@ class MemoryWatch:
         if self.is_short and resident < self._max_bytes * RECOVERED_SHARE:
             self._change(resident, is_short=False)
 
-    async def _watch(self) -> None:
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self.check()
@@ -106,6 +107,20 @@ class MemoryWatch:
         name = "memory_short" if is_short else "memory_enough"
         log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
         self._on_change(self._max_bytes if is_short else None)
+
+
+def resident_bytes() -> int | None:
+    """Returns the resident memory of this process; None if the system does not report it."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def trim() -> None:
+    """Returns memory that the allocator keeps to the system, where it can (glibc). Takes some ms for each gigabyte."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def cgroup_bytes(proc: Path = Path("/proc/self/cgroup"), root: Path = _CGROUPS) -> int | None:

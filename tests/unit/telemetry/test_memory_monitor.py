@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from turnwire.telemetry.watches import memory_watch
-from turnwire.telemetry.watches.memory_watch import MemoryWatch, cgroup_bytes
+from turnwire.telemetry import memory_monitor
+from turnwire.telemetry.memory_monitor import MemoryMonitor, cgroup_bytes, resident_bytes, trim
 
 
 class Memory:
@@ -16,9 +16,9 @@ class Memory:
         self.resident, self.told, self.trims, self.given_up = 0, list[int | None](), 0, 0
         self.is_readable_after_trim = True
         self._kept = kept
-        monkeypatch.setattr(memory_watch, "trim", self._trim)
-        monkeypatch.setattr(memory_watch, "cgroup_bytes", lambda: group)
-        self.watch = MemoryWatch(1000, self._note, self._give_up, self._read)
+        monkeypatch.setattr(memory_monitor, "trim", self._trim)
+        monkeypatch.setattr(memory_monitor, "cgroup_bytes", lambda: group)
+        self.monitor = MemoryMonitor(1000, self._note, self._give_up, self._read)
 
     def _read(self) -> int | None:
         return self.resident if self.is_readable_after_trim or not self.trims else None
@@ -40,7 +40,7 @@ async def test_it_is_told_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None
     with capture_logs() as lines:
         for resident in (100, 749, 750, 1500, 720, 700, 699, 720, 749):
             memory.resident = resident
-            await memory.watch.check()
+            await memory.monitor.check()
     assert memory.told == [1000, None]
     assert [line["event"] for line in lines] == ["memory_short", "memory_enough"]
     assert lines[0]["resident_bytes"] == 750 and lines[0]["max_bytes"] == 1000
@@ -50,23 +50,23 @@ async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.Monkey
     """Once what was ended is free, before callers are refused for long, and not again and again."""
     memory = Memory(monkeypatch, kept=500)
     memory.resident = 950
-    await memory.watch.check()
+    await memory.monitor.check()
     assert (memory.told, memory.trims) == ([1000], 0)
-    await memory.watch.check()
+    await memory.monitor.check()
     assert (memory.told, memory.trims) == ([1000, None], 1)
     memory.resident = 1600
-    await memory.watch.check()
-    await memory.watch.check()
+    await memory.monitor.check()
+    await memory.monitor.check()
     assert (memory.told, memory.trims) == ([1000, None, 1000], 1)
 
 
 async def test_what_is_kept_is_given_up_as_long_as_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs goes on to keep things; and where nothing new may begin, nothing else would drop them."""
-    monkeypatch.setattr(memory_watch, "TRIM_SECONDS", 0.0)
+    monkeypatch.setattr(memory_monitor, "TRIM_SECONDS", 0.0)
     memory = Memory(monkeypatch)
     for resident in (100, 550, 950, 950, 850, 590, 550):
         memory.resident = resident
-        await memory.watch.check()
+        await memory.monitor.check()
     assert (memory.given_up, memory.told) == (2, [1000, None])
 
 
@@ -75,12 +75,12 @@ async def test_what_is_kept_is_given_up_before_anybody_is_refused(monkeypatch: p
     memory = Memory(monkeypatch, kept=100)
     for resident, given_up in ((599, 0), (600, 1), (740, 1)):
         memory.resident = resident
-        await memory.watch.check()
+        await memory.monitor.check()
         assert memory.given_up == memory.trims == given_up
     assert memory.told == []
-    monkeypatch.setattr(memory_watch, "TRIM_SECONDS", 0.0)
+    monkeypatch.setattr(memory_monitor, "TRIM_SECONDS", 0.0)
     memory.resident = 740
-    await memory.watch.check()
+    await memory.monitor.check()
     assert (memory.given_up, memory.resident, memory.told) == (2, 640, [])
 
 
@@ -88,7 +88,7 @@ async def test_the_limit_of_a_control_group_is_told(monkeypatch: pytest.MonkeyPa
     """Nine tenths of it: the rest is for files in the cache."""
     memory = Memory(monkeypatch, group=500)
     memory.resident = 405
-    await memory.watch.check()
+    await memory.monitor.check()
     assert memory.told == [450]
 
 
@@ -97,20 +97,20 @@ async def test_memory_that_cannot_be_read_is_not_enough(monkeypatch: pytest.Monk
     memory = Memory(monkeypatch)
     memory.resident, memory.is_readable_after_trim = 950, False
     for _ in range(3):
-        await memory.watch.check()
+        await memory.monitor.check()
     assert (memory.told, memory.trims) == ([1000], 1)
     memory.is_readable_after_trim, memory.resident = True, 690
-    await memory.watch.check()
+    await memory.monitor.check()
     assert memory.told == [1000, None]
 
 
 async def test_a_system_that_tells_nothing_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nobody is refused there."""
-    watch = MemoryWatch(1000, lambda _: None, lambda: None, lambda: None)
-    watch.start()
-    await watch.check()
-    await watch.aclose()
-    assert not watch.is_short
+    monitor = MemoryMonitor(1000, lambda _: None, lambda: None, lambda: None)
+    monitor.start()
+    await monitor.check()
+    await monitor.aclose()
+    assert not monitor.is_short
 
 
 def test_the_least_limit_of_all_groups_counts(tmp_path: Path) -> None:
@@ -125,6 +125,12 @@ def test_the_least_limit_of_all_groups_counts(tmp_path: Path) -> None:
     (root / "system" / "turnwire" / "memory.max").write_text("400\n")
     assert cgroup_bytes(proc, root) == 400
     assert cgroup_bytes(tmp_path / "missing", root) is None
+
+
+def test_this_process_has_memory() -> None:
+    """Where the system reports it; returning what is kept never fails."""
+    trim()
+    assert (resident_bytes() or 2**20) >= 2**20
 
 
 def test_a_group_of_version_1_counts(tmp_path: Path) -> None:

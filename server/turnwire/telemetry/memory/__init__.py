@@ -1,1 +1,0 @@
-"""Gives memory that was freed back to the system; begin with `freed`."""

@@ -30,8 +30,8 @@ SHORT_GRACE_SECONDS = 10.0
 """For so long, the garbage of calls that go on during a stop takes little memory."""
 
 SWITCH_SECONDS = 0.0005
-"""How soon a thread that wants the interpreter gets it. A turn of the event loop takes longer: where it did not, the thread
-would wait anew after each turn."""
+"""How soon a thread that wants the interpreter gets it: sooner than a turn of the event loop ends, after which it would
+wait anew."""
 
 log = structlog.get_logger()
 

@@ -364,11 +364,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "UPDATE_SECONDS": "updates come more rarely",
             "CHARACTERS_PER_SECOND": "updates come more rarely",
         },
-        "telemetry.metrics.server": {
-            "MAX_CONNECTIONS": CLOSED,
-            "MAX_REQUEST_BYTES": CLOSED,
-            "REQUEST_SECONDS": CLOSED,
-        },
         "telemetry.metrics.labels": {
             "MAX_CHARS": CUT,
             "MAX_MODELS": "further ones are `other`",

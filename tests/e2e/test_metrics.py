@@ -51,7 +51,7 @@ class Metrics:
             return str(answer.read().decode())
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Scrapes until something is so: a text is answered again for a moment."""
+        """Scrapes until something is so."""
         await self.scrape()
         while not true():
             await self.scrape()

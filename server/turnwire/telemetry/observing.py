@@ -1,6 +1,5 @@
 """Puts together what observes one server: log lines, watches of its loop and memory and, if configured, metrics."""
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -64,20 +63,19 @@ class Observing:
             return ""
         # its import takes a noticeable part of a start, which servers without metrics save
         from turnwire.telemetry.metrics.counting import Counting  # noqa: PLC0415
-        from turnwire.telemetry.metrics.exposition import CONTENT_TYPE, Exposition  # noqa: PLC0415
         from turnwire.telemetry.metrics.instruments import Instruments  # noqa: PLC0415
         from turnwire.telemetry.metrics.labels import ModelLabels  # noqa: PLC0415
         from turnwire.telemetry.metrics.server import MetricsServer  # noqa: PLC0415
 
         instruments = Instruments(by_tenant=config.metrics.by_tenant)
         counting = Counting(instruments, ModelLabels(config.providers, named_models(config)), config.mcp)
-        exposition = Exposition(instruments, self._read, asyncio.get_running_loop(), config.storage.path)
-        self._server = MetricsServer(exposition.text, CONTENT_TYPE, checks_host=not is_open(config.metrics.listen))
+        is_private = not is_open(config.metrics.listen)
+        self._server = MetricsServer(instruments, self._read, config.storage.path, checks_host=is_private)
         address = self._server.start(*host_and_port(config.metrics.listen))
         self.observer = Observers(lines, counting)
         self._watch_loop(instruments.loop_delay.observe)
         log.info("serving_metrics", address=address)
-        if is_open(config.metrics.listen):
+        if not is_private:
             log.warning("metrics_open_to_other_machines", address=address)
         return address
 

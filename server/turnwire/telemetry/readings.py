@@ -16,6 +16,5 @@ class Readings(Struct, frozen=True):
     """Event streams that are open."""
     calls: int = 0
     """Calls that run, open streams included, of all listeners."""
-    """Requests of these that take long to come."""
     is_memory_short: bool = False
     """Whether new work is refused for want of memory."""

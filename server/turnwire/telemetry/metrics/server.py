@@ -1,53 +1,52 @@
-"""Serves the metrics over HTTP, on a thread with an event loop of its own.
+"""Serves the metrics over HTTP with the server of prometheus_client, on threads.
 
-A scrape costs the server's own loop one short callback, and works while that loop is held by something else. Requests
-are bounded in number, size and time.
+A scrape needs one short callback of the event loop, and works without it while the loop is blocked. The server is for a
+private address: it bounds neither connections nor requests.
 """
 
 import asyncio
-import socket
 import threading
-from collections.abc import Awaitable, Callable
-from http import HTTPStatus
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIServer
 
-import structlog
+from prometheus_client import disable_created_metrics, make_wsgi_app, start_http_server
 
 from turnwire.api.web.hosts import is_of_this_machine, name_of
+from turnwire.telemetry.metrics.instruments import Instruments
+from turnwire.telemetry.readings import Readings
 
-MAX_CONNECTIONS = 16
-"""Connections that are answered at the same time; further ones are closed."""
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-MAX_REQUEST_BYTES = 16 * 1024
-"""Largest head of a request."""
-
-REQUEST_SECONDS = 10.0
-"""Longest time for a whole connection: the request, the text and the answer."""
-
-log = structlog.get_logger()
+READ_SECONDS = 1.0
+"""How long a scrape waits for the event loop; while that is blocked, the last readings are shown again."""
 
 
 class MetricsServer:
-    """Answers `GET /metrics`: `start`, then `aclose`.
+    """Answers `GET /metrics`: `start` on the event loop, then `aclose`."""
 
-    The thread ends at `aclose`, and with the process in any case. `_answering` holds the task of each connection; it is
-    used on that thread's loop only.
-    """
-
-    def __init__(self, text: Callable[[], Awaitable[bytes]], content_type: str, *, checks_host: bool = False) -> None:
+    def __init__(
+        self, instruments: Instruments, read: Callable[[], Readings], database: Path, *, checks_host: bool
+    ) -> None:
         """Args:
-        text: Returns the metrics; called on the thread's loop.
-        content_type: Its type.
-        checks_host: Whether the called name must be an address or `localhost`. A page of elsewhere can have its own
-            name resolve to this machine, and then its browser shows it what is served there.
+        instruments: The metrics.
+        read: Returns the readings; called on the event loop, must not raise.
+        database: The database file.
+        checks_host: Whether the header `host` must be an address or `localhost`. Otherwise a page whose name resolves
+            to this machine could read the metrics in a browser there (DNS rebinding).
         """
+        self._instruments = instruments
+        self._read = read
         self._checks_host = checks_host
-        self._text = text
-        self._content_type = content_type
-        self._answering: set[asyncio.Task[Any]] = set()
-        self._stopped = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._running: tuple[WSGIServer, threading.Thread] | None = None
+        """From `start` until `aclose`."""
+        database = database.resolve()
+        instruments.database_size.set_function(lambda: _size(database))
+        instruments.wal_size.set_function(lambda: _size(database.with_name(f"{database.name}-wal")))
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # no second series for when each began
 
     def start(self, host: str, port: int) -> str:
         """Binds the address and begins to answer.
@@ -62,87 +61,54 @@ class MetricsServer:
         Raises:
             OSError: the address is in use or cannot be bound.
         """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        registry = self._instruments.registry
         try:
-            listening = socket.create_server((host, port), family=family)
+            server, thread = start_http_server(port, host, registry)
         except OSError as error:
             raise OSError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
-        actual = listening.getsockname()[1]
-        self._loop = loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(loop, listening), name="metrics", daemon=True)
-        self._thread.start()
-        return f"[{host}]:{actual}" if ":" in host else f"{host}:{actual}"
+        server.set_app(self._prepared(make_wsgi_app(registry), asyncio.get_running_loop()))
+        self._running = server, thread
+        return f"[{host}]:{server.server_port}" if ":" in host else f"{host}:{server.server_port}"
 
     async def aclose(self) -> None:
-        """Stops answering and returns when the thread has ended. Idempotent."""
-        if self._thread is not None and self._loop is not None:
-            thread, self._thread = self._thread, None
-            self._loop.call_soon_threadsafe(self._stopped.set)
-            await asyncio.to_thread(thread.join)
+        """Stops answering, which takes up to half a second. Idempotent."""
+        if self._running is not None:
+            (server, thread), self._running = self._running, None
+            await asyncio.to_thread(server.shutdown)
+            server.server_close()
+            thread.join()
 
-    def _run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+    def _prepared(self, app: "WSGIApplication", loop: asyncio.AbstractEventLoop) -> "WSGIApplication":
+        """Returns an application that checks the header `host` and takes the readings before `app` answers."""
+
+        def prepared(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+            host = environ.get("HTTP_HOST")  # programs other than browsers may send none
+            if self._checks_host and host is not None and not is_of_this_machine(name_of(host)):
+                start_response("403 Forbidden", [("Content-Type", "text/plain")])
+                return [b"call these metrics by an address or as localhost\n"]
+            self._take_readings(loop)
+            return app(environ, start_response)
+
+        return prepared
+
+    def _take_readings(self, loop: asyncio.AbstractEventLoop) -> None:
+        future: Future[Readings] = Future()
         try:
-            loop.run_until_complete(self._serve(listening))
-        except Exception as error:  # the server works without its metrics
-            log.error("metrics_stopped", exc_info=error)
-        finally:
-            listening.close()
-            loop.close()
-
-    async def _serve(self, listening: socket.socket) -> None:
-        server = await asyncio.start_server(self._answer, sock=listening, limit=MAX_REQUEST_BYTES)
-        await self._stopped.wait()
-        # asyncio leaves a connection open whose acceptance ends after the server's close, so that comes last
-        asyncio.get_running_loop().remove_reader(listening.fileno())
-        for task in self._answering:
-            task.cancel()
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(others)
-        server.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "asyncio runs this as a task"
-        self._answering.add(task)
-        try:
-            if len(self._answering) <= MAX_CONNECTIONS and not self._stopped.is_set():
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(await self._response(head))
-                    await writer.drain()
-                    writer.close()
-                    await writer.wait_closed()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the other side is gone, slow, or speaks no HTTP
-        except Exception as error:
-            log.error("metrics_not_answered", exc_info=error)
-        finally:
-            self._answering.discard(task)
-            writer.transport.abort()
-
-    async def _response(self, head: bytes) -> bytes:
-        method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if path != b"/metrics":
-            return _http(HTTPStatus.NOT_FOUND, "text/plain", b"metrics are at /metrics\n")
-        if method not in (b"GET", b"HEAD"):
-            return _http(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"use GET\n", "Allow: GET, HEAD\r\n")
-        if self._checks_host and not all(is_of_this_machine(name_of(host)) for host in _hosts(head)):
-            return _http(HTTPStatus.FORBIDDEN, "text/plain", b"call these metrics by an address or as localhost\n")
-        text = await self._text()
-        answer = _http(HTTPStatus.OK, self._content_type, text)
-        return answer if method == b"GET" else answer[: -len(text)]
+            loop.call_soon_threadsafe(lambda: future.set_result(self._read()))
+            readings = future.result(READ_SECONDS)
+        except (TimeoutError, RuntimeError):  # the loop is blocked, or is closed
+            return
+        instruments = self._instruments
+        instruments.turns_running.set(readings.running)
+        instruments.turns_waiting.set(readings.waiting)
+        instruments.messages_queued.set(readings.queued)
+        instruments.watchers.set(readings.watchers)
+        instruments.calls.set(readings.calls)
+        instruments.memory_short.set(readings.is_memory_short)
 
 
-def _hosts(head: bytes) -> list[str]:
-    """Returns the values of the headers `host`. Browsers send one; other programs may send none."""
-    lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-    return [value.decode("latin-1") for name, _, value in lines if name.strip().lower() == b"host"]
-
-
-def _http(status: HTTPStatus, content_type: str, body: bytes, header: str = "") -> bytes:
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\n{header}Connection: close\r\n\r\n"
-    )
-    return head.encode() + body
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

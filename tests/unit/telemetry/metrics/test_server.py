@@ -1,144 +1,81 @@
-"""The metrics' own HTTP server: what it answers, and what it does not wait for."""
+"""What the metrics' server adds to that of prometheus_client: readings, sizes, and a look at the called name."""
 
 import asyncio
 import contextlib
-import socket
+import http.client
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from turnwire.telemetry.metrics import server
-from turnwire.telemetry.metrics.server import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MetricsServer
+from turnwire.telemetry.metrics.instruments import Instruments
+from turnwire.telemetry.metrics.server import MetricsServer
+from turnwire.telemetry.readings import Readings
 
 
 @contextlib.asynccontextmanager
-async def _serving(*, checks_host: bool = False) -> AsyncIterator[tuple[str, int]]:
-    async def text() -> bytes:
-        return b"turnwire_up 1\n"
-
-    metrics = MetricsServer(text, "text/plain; version=1.0.0", checks_host=checks_host)
-    host, _, port = metrics.start("127.0.0.1", 0).rpartition(":")
+async def _serving(database: Path = Path("none.db"), *, checks_host: bool = False) -> AsyncIterator[str]:
+    metrics = MetricsServer(Instruments(), lambda: Readings(1, 2, 3, 4, 5), database, checks_host=checks_host)
+    address = metrics.start("127.0.0.1", 0)
     try:
-        yield host, int(port)
+        yield address
     finally:
+        await metrics.aclose()
         await metrics.aclose()
 
 
-async def _ask(address: tuple[str, int], request: bytes) -> bytes:
-    """Sends bytes and returns all that comes until the other side closes."""
-    reader, writer = await asyncio.open_connection(*address)
-    try:
-        writer.write(request)
-        return await reader.read()
-    except ConnectionError:
-        return b""
-    finally:
-        writer.close()
+def _get(address: str, host: str | None = "127.0.0.1") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(address, timeout=200)
+    with contextlib.closing(connection):
+        connection.putrequest("GET", "/metrics", skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
 
-@pytest.mark.parametrize(
-    ("request_line", "status"),
-    [
-        ("GET /metrics HTTP/1.1", "200 OK"),
-        ("GET /metrics?name[]=x HTTP/1.1", "200 OK"),
-        ("HEAD /metrics HTTP/1.1", "200 OK"),
-        ("POST /metrics HTTP/1.1", "405 Method Not Allowed"),
-        ("GET / HTTP/1.1", "404 Not Found"),
-        ("GET", "404 Not Found"),
-    ],
-)
-async def test_it_answers_one_path(request_line: str, status: str) -> None:
-    """And closes the connection."""
+async def test_readings_and_sizes_are_those_of_the_scrape(tmp_path: Path) -> None:
+    """And no series tells when another one began."""
+    (tmp_path / "t.db").write_bytes(b"12345")
+    async with _serving(tmp_path / "t.db") as address:
+        status, text = await asyncio.to_thread(_get, address)
+    assert status == 200
+    for line in ("turns_running 1", "turns_waiting 2", "messages_queued 3", "watchers 4", "calls 5"):
+        assert f"turnwire_{line}.0\n" in text
+    assert "turnwire_storage_database_bytes 5.0\n" in text and "turnwire_storage_wal_bytes 0.0\n" in text
+    assert "_created" not in text
+
+
+async def test_a_scrape_works_while_the_loop_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the last readings again."""
+    monkeypatch.setattr(server, "READ_SECONDS", 0.01)
+    found: list[tuple[int, str]] = []
     async with _serving() as address:
-        answer = await _ask(address, f"{request_line}\r\nHost: x\r\n\r\n".encode())
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith(f"HTTP/1.1 {status}\r\n".encode())
-    assert (body == b"turnwire_up 1\n") == (request_line.startswith("GET /metrics"))
-    assert b"Connection: close" in head
+        scrape = threading.Thread(target=lambda: found.append(_get(address)))
+        scrape.start()
+        scrape.join()  # blocks the loop
+    assert found[0][0] == 200 and "turnwire_turns_running 0.0\n" in found[0][1]
 
 
 @pytest.mark.parametrize(
-    ("hosts", "is_answered"),
+    ("host", "is_answered"),
     [
-        (["127.0.0.1:9464"], True),
-        (["localhost"], True),
-        (["[::1]:9464"], True),
-        ([], True),
-        (["evil.example:9464"], False),
-        (["localhost.evil.example"], False),
-        (["localhost", "evil.example"], False),
-        ([""], False),
+        ("127.0.0.1:9464", True),
+        ("localhost", True),
+        ("[::1]:9464", True),
+        (None, True),
+        ("evil.example:9464", False),
+        ("localhost.evil.example", False),
+        ("", False),
     ],
 )
-async def test_a_page_whose_name_resolves_to_this_machine_reads_nothing(hosts: list[str], is_answered: bool) -> None:
-    """Its browser calls by that name. Programs other than browsers may name none."""
-    head = "".join(f"hOsT: {host}\r\n" for host in hosts)
-    request = f"GET /metrics HTTP/1.1\r\n{head}\r\n".encode()
+async def test_a_page_whose_name_resolves_to_this_machine_reads_nothing(host: str | None, is_answered: bool) -> None:
+    """Its browser calls by that name. Programs other than browsers may send none."""
     async with _serving(checks_host=True) as address:
-        assert (b"turnwire_up" in await _ask(address, request)) == is_answered
+        status, text = await asyncio.to_thread(_get, address, host)
+        assert (status, "turnwire_calls" in text) == ((200, True) if is_answered else (403, False))
     async with _serving() as address:  # one that other machines can reach has names of its own
-        assert b"turnwire_up" in await _ask(address, request)
-
-
-@pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"x" * (2 * MAX_REQUEST_BYTES), b""])
-async def test_what_is_no_request_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes without an end are not kept, and nobody waits longer than the limit."""
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.05)
-    async with _serving() as address:
-        assert await _ask(address, sent) == b""
-        monkeypatch.undo()
-        assert b"turnwire_up" in await _ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")
-
-
-async def test_connections_are_bounded() -> None:
-    """One more than the limit is closed at once; when one goes, the next is answered."""
-    async with _serving() as address, contextlib.AsyncExitStack() as stack:
-        silent = []
-        for _ in range(MAX_CONNECTIONS):
-            _, writer = await asyncio.open_connection(*address)
-            stack.callback(writer.close)
-            silent.append(writer)
-        assert await _ask(address, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
-        silent[0].close()
-        await silent[0].wait_closed()
-        while not await _ask(address, b"GET /metrics HTTP/1.1\r\n\r\n"):
-            pass
-
-
-async def test_it_runs_beside_a_held_loop() -> None:
-    """An operator sees why nothing else answers."""
-    async with _serving() as address:
-        with socket.create_connection(address, timeout=200) as connection:
-            connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")  # blocking calls: this loop runs nothing meanwhile
-            answer = b""
-            while chunk := connection.recv(4096):
-                answer += chunk
-    assert answer.endswith(b"turnwire_up 1\n")
-
-
-async def test_a_close_leaves_neither_thread_nor_connection() -> None:
-    """Neither connections that wait for an answer nor those that are being accepted hold it or stay open."""
-    async with _serving() as address:
-        asked = [await asyncio.open_connection(*address) for _ in range(5)]
-        opening = [asyncio.create_task(asyncio.open_connection(*address)) for _ in range(5)]
-        await asyncio.sleep(0)
-    assert "metrics" not in [thread.name for thread in threading.enumerate()]
-    opened = await asyncio.gather(*opening, return_exceptions=True)
-    for reader, writer in [*asked, *(found for found in opened if not isinstance(found, BaseException))]:
-        with contextlib.suppress(ConnectionError):
-            assert await reader.read() == b""
-        writer.close()
-    with socket.create_server(address):  # nobody listens there any more
-        pass
-
-
-async def test_a_taken_port_is_an_error_with_its_address() -> None:
-    """The start of the server fails with it."""
-    async with _serving() as (host, port):
-
-        async def text() -> bytes:
-            return b""
-
-        with pytest.raises(OSError, match=rf"cannot serve metrics on {host}:{port}: "):
-            MetricsServer(text, "text/plain").start(host, port)
+        assert (await asyncio.to_thread(_get, address, host))[0] == 200

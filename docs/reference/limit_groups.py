@@ -169,10 +169,10 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LABELS": INVALID,
             "MAX_LABEL_CHARACTERS": INVALID,
         },
-        "core.intake.attachments": {"MAX_HEAD_CHARS": INVALID},
-        "core.disk": {"MAX_FILE_READS": WAITS},
+        "core.intake.contents": {"MAX_HEAD_CHARS": INVALID},
+        "core.intake.readable_files": {"MAX_FILE_READS": WAITS},
         "cli.serve": {"MAX_SHARED_THREADS": WAITS},
-        "core.use_cases.rewriting.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
+        "core.use_cases.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
         "core.use_cases.titles": {
             "MAX_AT_ONCE": WAITS,
             "MAX_WAITING": "the session gets no title",
@@ -239,14 +239,18 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "providers.request.content": {"_MAX_NESTING": "a repair"},
         "providers.request.wire_names": {"MAX_NAME_CHARS": "a repair: the name is shortened"},
-        "core.context.summaries": {"MAX_CALLS": "there is no summary"},
+        "core.context.summaries": {
+            "MAX_CALLS": "there is no summary",
+            "MAX_ARGUMENT_CHARS": CUT,
+            "MAX_RESULT_CHARS": CUT,
+            "MAX_FILE_CHARS": CUT,
+        },
         "core.context.next_request": {
             "MAX_FAILED_SUMMARIES": "requests go out as they are",
             "KEPT_SETTINGS_BYTES": "it is read again when it is needed",
         },
         "core.conversation.speakers": {"MAX_SPEAKER_CHARACTERS": CUT},
-        "core.context.compaction_plan": {"MAX_SUMMARY_TOKENS": "the summary ends"},
-        "core.context.transcript": {"MAX_ARGUMENT_CHARS": CUT, "MAX_RESULT_CHARS": CUT, "MAX_FILE_CHARS": CUT},
+        "core.context.compaction": {"MAX_SUMMARY_TOKENS": "the summary ends"},
     },
     "Tool calls and MCP servers": {
         "api.wire.requests.tools": {"MAX_REASON_CHARACTERS": INVALID},
@@ -262,15 +266,15 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "core.tools.server_calls": {"MAX_NAME_CHARS": CUT},
         "core.tools.permission_requests": {"MAX_TITLE_CHARS": CUT, "MAX_ARGUMENTS_CHARS": "they are left out"},
-        "core.waiting_calls": {
+        "core.memory": {
             "MAX_OPEN_OF_CALL": MODEL_READS,
             "MAX_OPEN_OF_SESSION": MODEL_READS,
             "MAX_OPEN_OF_TENANT": MODEL_READS,
             "MAX_PERMISSIONS_OF_TENANT": MODEL_READS,
-            "ALWAYS_BYTES": "the answer is counted",
+            "UNCOUNTED_ANSWER_BYTES": "the answer is counted",
         },
-        "core.tools.questions.asking": {"MAX_QUESTIONS_OF_CALL": MODEL_READS, "MAX_STATE_CHARS": MODEL_READS},
-        "core.tools.questions.forms": {
+        "core.tools.questions": {"MAX_QUESTIONS_OF_CALL": MODEL_READS, "MAX_STATE_CHARS": MODEL_READS},
+        "core.tools.question_forms": {
             "MAX_PROMPT_CHARS": MODEL_READS,
             "MAX_SCHEMA_BYTES": MODEL_READS,
             "MAX_FIELDS": MODEL_READS,
@@ -328,14 +332,14 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.wire.supervisor": {"GRACE_SECONDS": "the program is killed"},
     },
     "Queues and turns": {
-        "core.reads": {
+        "core.memory": {
             "MAX_READ_BYTES": "the turn waits; a request: `CONCURRENCY_LIMIT`",
             "PATIENCE_SECONDS": "`CONCURRENCY_LIMIT`",
         },
-        "core.turns.resuming": {"MAX_RESUMES": "the turn ends: `SERVER_RESTARTED`"},
+        "core.turns.recovery": {"MAX_RESUMES": "the turn ends: `SERVER_RESTARTED`"},
         "core.turns.session": {"MAX_JOINING_BYTES": PIECES},
-        "core.turns.verdict": {"MAX_PAUSES": "the turn ends"},
-        "core.use_cases.rewriting.late_turns": {"MAX_ATTEMPTS": "`STALE_VERSION`", "MAX_BEHIND": INVALID},
+        "core.ending": {"MAX_PAUSES": "the turn ends"},
+        "core.use_cases.late_turns": {"MAX_ATTEMPTS": "`STALE_VERSION`", "MAX_BEHIND": INVALID},
         "storage.sqlite.writing.writer": {
             "MAX_BATCH": WAITS,
             "MAX_BATCH_BYTES": WAITS,
@@ -345,7 +349,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Watches and connections": {
         "api.services.events": {"MAX_SUBSCRIBED_SESSIONS": INVALID},
         "api.wire.requests.watches": {"MAX_TOKEN_CHARACTERS": INVALID},
-        "core.watches.seal": {"MAX_CONTENT_BYTES": "the token is not taken"},
+        "core.watches.resume_tokens": {"MAX_CONTENT_BYTES": "the token is not taken"},
         "api.admission.sending": {
             "MAX_MADE": WAITS,
             "MAX_WAITING_BYTES": BUSY,
@@ -385,21 +389,22 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_WRITERS": FORGOTTEN,
             "MAX_ROUNDS": "it is used, and not kept",
         },
-        "core.quotas.rates": {"MAX_BUCKETS": FORGOTTEN},
+        "core.quotas": {"MAX_BUCKETS": FORGOTTEN},
         "domain.conversation.sizes": {"MAX_CONVERSATION_BYTES": "`ANSWER_TOO_LARGE`"},
         "storage.cache": {"MAX_SESSIONS": NOT_KEPT},
         "storage.sqlite.reading.displays": {"MAX_KEPT_BYTES": FORGOTTEN},
-        "feed.memory.live_feed": {
+        "feed.memory": {
             "SESSION_RING_BYTES": "slow watchers read the store",
             "SESSION_RINGS_BYTES": "slow watchers read the store",
             "ALL_RINGS_BYTES": "slow watchers read the store",
+            "PER_SECOND": PIECES,
+            "AT_ONCE": PIECES,
         },
-        "feed.memory.waking": {"PER_SECOND": PIECES, "AT_ONCE": PIECES},
     },
     "Reads": {
-        "core.use_cases.accounts.usage": {"MAX_DAYS": INVALID, "MAX_ZONE_CHARACTERS": INVALID},
+        "core.use_cases.usage": {"MAX_DAYS": INVALID, "MAX_ZONE_CHARACTERS": INVALID},
         "api.wire.requests.sessions": {"MAX_LISTED_LABELS": INVALID},
-        "core.use_cases.searching.searches": {"MAX_FILTERED": INVALID},
+        "core.use_cases.searches": {"MAX_FILTERED": INVALID},
         "domain.searching.queries": {"MAX_QUERY_CHARACTERS": INVALID, "MAX_QUERY_WORDS": INVALID},
         "domain.conversation.titles": {"MAX_FIRST_WORDS_CHARACTERS": CUT},
         "domain.searching.words": {"MAX_WORD_CHARACTERS": CUT},
@@ -496,7 +501,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 """Constants of the code, by group and module below `turnwire`."""
 
 NO_LIMITS = (
-    "core.context.compaction_plan MAX_ANSWER_SHARE MIN_PROMPT_SHARE MIN_GAIN",
+    "core.context.compaction MAX_ANSWER_SHARE MIN_PROMPT_SHARE MIN_GAIN",
     "core.context.summaries MIN_CHUNK_TOKENS MAX_SHRINKS",
     "core.token_estimate MIN_CORRECTION MAX_CORRECTION",
     "providers.http.client MAX_RETRIES",

@@ -31,39 +31,35 @@ from turnwire.config.auth import missing_protection
 from turnwire.config.renewal import renewal
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
-from turnwire.core.intake.once import NamedRequests
-from turnwire.core.quotas.rates import RequestRates
-from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.intake.requests import NamedRequests
+from turnwire.core.quotas import RequestRates, Reservations
 from turnwire.core.turns.live import LeftTurns, TurnCounts
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases import UseCases
-from turnwire.core.use_cases.accounts.usage import UsageReports
-from turnwire.core.use_cases.asking.questions import Questions
+from turnwire.core.use_cases.asking import Permissions, Questions
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
-from turnwire.core.use_cases.files import Files
-from turnwire.core.use_cases.leasing.tool_leases import ToolLeases
+from turnwire.core.use_cases.forks import SessionForks
+from turnwire.core.use_cases.late_turns import LateTurns, Regenerations
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.imports import Imports
-from turnwire.core.use_cases.permissions import Permissions
-from turnwire.core.use_cases.rewriting.forks import SessionForks
-from turnwire.core.use_cases.rewriting.late_turns import LateTurns
-from turnwire.core.use_cases.rewriting.paths import Paths
-from turnwire.core.use_cases.rewriting.regenerations import Regenerations
-from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
-from turnwire.core.use_cases.searching.searches import MessageSearches
+from turnwire.core.use_cases.paths import Paths
+from turnwire.core.use_cases.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.titles import Titles
+from turnwire.core.use_cases.tool_leases import ToolLeases
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
-from turnwire.core.use_cases.uploads import UploadExpiry, Uploads
+from turnwire.core.use_cases.uploads import Files, UploadExpiry, Uploads
+from turnwire.core.use_cases.usage import UsageReports
+from turnwire.core.use_cases.waiting_messages import WaitingMessages
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
-from turnwire.feed.memory.live_feed import LiveFeed
+from turnwire.feed.memory import LiveFeed
 from turnwire.identity.authentication import Authentication
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.everybody import Everybody

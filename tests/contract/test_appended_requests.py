@@ -14,7 +14,7 @@ from tests.support.fakes.domain_values import NOW, make_turn
 from tests.support.models.wire_requests import BUILDERS, normal_run, violations
 from turnwire.api.wire.requests.messages import append_request
 from turnwire.core.conversation.assembly import assemble
-from turnwire.core.intake.inputs import NewText
+from turnwire.core.intake.requests import NewText
 from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, Part, Text
 from turnwire.domain.errors import InvalidRequest

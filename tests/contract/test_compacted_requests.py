@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.domain_values import make_message, make_turn
 from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run, violations
 from tests.support.oracles.histories import FILES, HOST_SECRET, histories
-from turnwire.core.context.compaction_plan import Allowance, choose_cut
+from turnwire.core.context.compaction import Allowance, choose_cut
 from turnwire.core.conversation.assembly import assemble
 from turnwire.core.conversation.prefix import prefix_changed, prefix_of
 from turnwire.domain.conversation.messages import Compaction, Message, MessageType, ModelRef

@@ -12,7 +12,7 @@ from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run
 from tests.support.oracles.histories import FILES, MODELS, histories
 from turnwire.core.conversation.assembly import assemble
 from turnwire.core.conversation.prefix import prefix_changed, prefix_of
-from turnwire.core.use_cases.rewriting.copies import copy_conversation
+from turnwire.core.use_cases.forks import copy_conversation
 from turnwire.domain.conversation.messages import Message, MessageStatus, ModelRef
 from turnwire.ports.conversations import Conversation
 from turnwire.ports.provider import ProviderRequest

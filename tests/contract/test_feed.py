@@ -24,10 +24,8 @@ from turnwire.domain.conversation.events import (
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.feed.memory import live_feed
-from turnwire.feed.memory.live_feed import LiveFeed
-from turnwire.feed.memory.ring import ENTRY_BYTES, Ring, RingMemory
-from turnwire.feed.memory.waking import Waking
+from turnwire.feed import memory
+from turnwire.feed.memory import ENTRY_BYTES, LiveFeed, Ring, RingMemory, Waking
 from turnwire.ports.feed import Entry, Subscription, Taken
 from turnwire.ports.store import StoredEvent
 
@@ -147,7 +145,7 @@ def test_a_watcher_that_falls_behind_knows(monkeypatch: pytest.MonkeyPatch) -> N
     """It skips to the end and reads the store, which is reported; the others are not disturbed."""
     observer = RecordingObserver()
     feed = LiveFeed(CODEC, max_watchers=3, tick=timedelta(hours=1), observer=observer)
-    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 100)
+    monkeypatch.setattr(memory, "SESSION_RING_BYTES", 100)
     slow, quick = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, "ses_1")
     seen = []
     for sequence in range(1, 20):
@@ -164,7 +162,7 @@ def test_a_watcher_that_falls_behind_knows(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_quiet_session_is_not_crowded_out_by_a_loud_one(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each session has its ring, and all have one of their own."""
-    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 100)
+    monkeypatch.setattr(memory, "SESSION_RING_BYTES", 100)
     quiet, loud, everything = (
         feed.subscribe(DEFAULT_TENANT, "ses_1"),
         feed.subscribe(DEFAULT_TENANT, "ses_2"),
@@ -263,7 +261,7 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
             rings.add(self)
 
     rings: weakref.WeakSet[Ring] = weakref.WeakSet()
-    monkeypatch.setattr(live_feed, "Ring", CountedRing)
+    monkeypatch.setattr(memory, "Ring", CountedRing)
     feed = LiveFeed(NoCodec(), max_watchers=3, tick=timedelta(hours=1))  # type: ignore[arg-type]
     feed.publish(DEFAULT_TENANT, _delta("a"))
     stored = _stored(1, 1)
@@ -315,7 +313,7 @@ def test_sessions_share_a_bound(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch)
 
 def test_tenants_share_the_memory_of_all_sessions(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """In equal parts: a slow watcher falls out of the part of its own tenant, and others lose nothing."""
-    monkeypatch.setattr(live_feed, "ALL_RINGS_BYTES", 40 * ENTRY_BYTES)
+    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 40 * ENTRY_BYTES)
     slow = feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(i, i) for i in range(1, 30)])
     assert not slow.lagging

@@ -8,7 +8,7 @@ import pytest
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, make_turn
 from tests.support.fakes.following import Following
 from tests.support.models.wire_requests import BUILDERS, violations
-from turnwire.core.context.transcript import transcript
+from turnwire.core.context.summaries import transcript
 from turnwire.core.conversation.assembly import Assembled, assemble
 from turnwire.core.conversation.prefix import HISTORY_CHANGED, prefix_changed, prefix_of, sent_context
 from turnwire.domain.conversation.messages import (

@@ -155,7 +155,7 @@ async def test_ids_that_are_taken_at_the_last_moment_cost_nobody_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, part: int
 ) -> None:
     """While a session is stored in parts: it gets other ids, and nothing is left of the first ones."""
-    monkeypatch.setattr("turnwire.core.use_cases.moving.reading.PART_CHANGES", 2)
+    monkeypatch.setattr("turnwire.core.use_cases.moving.parts.PART_CHANGES", 2)
     name = "turnwire"
     await prepared(tmp_path / "s")
     async with opened(tmp_path / "s") as here:

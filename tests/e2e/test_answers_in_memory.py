@@ -8,8 +8,7 @@ import pytest
 from tests.support.clients.conversation import messages_of, new_session, talk, words_of
 from tests.support.servers.running import Client
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.turns.run import TurnRun
-from turnwire.core.turns.step import Step
+from turnwire.core.turns.run import Step, TurnRun
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ from tests.support.clients.conversation import (
 )
 from tests.support.oracles.fold import Fold, SessionFold, comparable
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.feed.memory import live_feed
+from turnwire.feed import memory
 
 SCRIPTS = (
     "/rate 1500\n/words 500",
@@ -359,8 +359,8 @@ async def test_watcher_behind_the_ring_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_all: bool
 ) -> None:
     """With a tiny ring every watcher falls behind; each still folds to the stored messages."""
-    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 300)
-    monkeypatch.setattr(live_feed, "ALL_RINGS_BYTES", 300)
+    monkeypatch.setattr(memory, "SESSION_RING_BYTES", 300)
+    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 300)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
         all_fold = Fold()
@@ -375,10 +375,10 @@ async def test_watcher_behind_the_ring_loses_nothing(
         assert fold.waited == 0
 
 
-@pytest.mark.parametrize("ring_bytes", [8192, live_feed.SESSION_RING_BYTES])
+@pytest.mark.parametrize("ring_bytes", [8192, memory.SESSION_RING_BYTES])
 async def test_slow_watcher_gets_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ring_bytes: int) -> None:
     """A watcher that reads one batch and then sleeps through megabytes slows nobody and misses no event."""
-    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", ring_bytes)
+    monkeypatch.setattr(memory, "SESSION_RING_BYTES", ring_bytes)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
         fold = SessionFold(session_id)

@@ -17,8 +17,8 @@ from opencode.turn.turn_service_pb2 import (
 )
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, refused, session_of, text
 from tests.support.servers.running import connect, running_server
-from turnwire.core import reads
-from turnwire.core.reads import ReadBudget
+from turnwire.core import memory
+from turnwire.core.memory import ReadBudget
 
 LONG = "words " * 50_000
 
@@ -33,7 +33,7 @@ async def test_without_room_nothing_is_read_or_changed(tmp_path: Path, monkeypat
         rooms.append(room)
 
     monkeypatch.setattr(ReadBudget, "__init__", note)
-    monkeypatch.setattr(reads, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(memory, "PATIENCE_SECONDS", 0.0)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         running = await client.messages.SendMessage(ask(FOREVER))
         ids = {"session_id": running.session_id}

@@ -27,7 +27,7 @@ from opencode.session.session_pb2 import (
 from tests.support.clients.conversation import ask, new_session, refused, talk, text
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import connect_as, server_of_tenants
-from turnwire.core.use_cases.searching.searches import MAX_FILTERED
+from turnwire.core.use_cases.searches import MAX_FILTERED
 from turnwire.domain.errors import SearchTooCostly
 from turnwire.domain.principal import Role
 from turnwire.domain.searching.queries import MAX_QUERY_CHARACTERS, MAX_QUERY_WORDS

@@ -8,10 +8,9 @@ from functools import cached_property
 
 from turnwire.core.conversation.conversations import Conversations
 from turnwire.core.detached import DetachedTasks
-from turnwire.core.reads import ReadBudget
+from turnwire.core.memory import OpenPermissions, OpenQuestions, ReadBudget, WaitingCalls
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
-from turnwire.core.waiting_calls import OpenPermissions, OpenQuestions, WaitingCalls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session

@@ -28,18 +28,18 @@ class Fault(NamedTuple):
 
 FAULTS = {
     "an event in twenty is not told": Fault(
-        "feed/memory/live_feed.py",
+        "feed/memory.py",
         "            if ring is not None:\n                ring.append(Entry(event, frame, event.sequence))",
         "            if ring is not None and event.sequence % 20:\n"
         "                ring.append(Entry(event, frame, event.sequence))",
     ),
     "a request counts twice": Fault(
-        "core/intake/once.py",
+        "core/intake/requests.py",
         "return await self._first_receipt(principal, new) or await carry_out()",
         "return await carry_out()",
     ),
     "a retry does not wait for the first attempt": Fault(
-        "core/intake/once.py", "while name in self._claimed:", "while False:"
+        "core/intake/requests.py", "while name in self._claimed:", "while False:"
     ),
     "a token leads one event too far": Fault(
         "core/watches/resume_tokens.py",

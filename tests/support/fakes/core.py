@@ -26,7 +26,7 @@ from turnwire.domain.conversation.turns import QueueEntry, Turn
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, ToolCallNotFound, TurnNotFound
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
-from turnwire.feed.memory.live_feed import LiveFeed
+from turnwire.feed.memory import LiveFeed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
 from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage

@@ -16,7 +16,7 @@ import pytest
 from tests.support.fakes.core import FakeProviders, ManualClock, PlainCodec
 from tests.support.fakes.opened_store import opened_store
 from turnwire.core.environment import Environment
-from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.quotas import Reservations
 from turnwire.core.settings import CoreSettings
 from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
@@ -26,7 +26,7 @@ from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal, Role
-from turnwire.feed.memory.live_feed import LiveFeed
+from turnwire.feed.memory import LiveFeed
 from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.interop.turnwire_lines.writing import LinesWriter
 from turnwire.ports.commit import Commit
@@ -131,7 +131,7 @@ async def until_clean(store: SqliteStore) -> None:
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a commit hold two changes at most."""
-    monkeypatch.setattr("turnwire.core.use_cases.moving.reading.PART_CHANGES", 2)
+    monkeypatch.setattr("turnwire.core.use_cases.moving.parts.PART_CHANGES", 2)
 
 
 async def dies_at(here: Moving, commits: int, work: Coroutine[Any, Any, Any], copy: Path) -> bool:

@@ -10,7 +10,7 @@ from tests.support.fakes.core import FakeProvider
 from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.traces import RecordedTracer
 from turnwire.config.sections import TracingConfig
-from turnwire.core.ending.closing import Ending, end_turn
+from turnwire.core.ending import Ending, end_turn
 from turnwire.core.spans import (
     MAX_ATTRIBUTE_BYTES,
     MAX_TEXT_CHARS,

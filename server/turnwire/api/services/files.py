@@ -7,8 +7,7 @@ from opencode.file import upload_pb2
 from turnwire.api.wire.answers.files import upload
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.files.uploads import create_upload_request, write_upload_request
-from turnwire.core.use_cases.files import Files
-from turnwire.core.use_cases.uploads import Uploads
+from turnwire.core.use_cases.uploads import Files, Uploads
 from turnwire.domain.principal import Principal
 
 CHUNK_BYTES = 64 * 1024

@@ -13,7 +13,7 @@ from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
-from turnwire.core.intake.receipts import Receipt
+from turnwire.core.intake.requests import Receipt
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.watches.watch import Batch, Watches

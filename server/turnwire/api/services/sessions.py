@@ -14,8 +14,8 @@ from turnwire.api.wire.requests.sessions import (
     update_directory_request,
     update_session_request,
 )
-from turnwire.core.use_cases.rewriting.forks import SessionForks
-from turnwire.core.use_cases.rewriting.paths import Paths
+from turnwire.core.use_cases.forks import SessionForks
+from turnwire.core.use_cases.paths import Paths
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal

@@ -13,9 +13,9 @@ from turnwire.api.wire.requests.tools import (
     renew_request,
     tool_result_request,
 )
+from turnwire.core.use_cases.asking import Permissions
 from turnwire.core.use_cases.catalog import Catalog
-from turnwire.core.use_cases.leasing.tool_leases import ToolLeases
-from turnwire.core.use_cases.permissions import Permissions
+from turnwire.core.use_cases.tool_leases import ToolLeases
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal

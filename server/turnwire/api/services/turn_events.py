@@ -8,7 +8,7 @@ from opencode.event import event_pb2
 from opencode.event import session_event_pb2 as pb
 from turnwire.api.wire.codec import resume_token
 from turnwire.api.wire.framing import frame
-from turnwire.core.intake.receipts import Receipt
+from turnwire.core.intake.requests import Receipt
 from turnwire.core.use_cases.turns import TurnWatch
 from turnwire.core.watches.unmade import Unmade
 from turnwire.core.watches.watch import Batch, Watches, WatchRequest

@@ -1,23 +1,39 @@
-"""One model call: attempts, waits and fallback models until content arrives or no model is left to ask."""
+"""One model call: attempts, waits and fallback models until content arrives or no model is left to ask.
+
+Only before its first content is a call repeated: text of two attempts is never joined. The same model is asked again
+while its provider is busy or unreachable, then the configured fallback models, each with its own attempts.
+"""
 
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.answer.preparing import prepare_request
-from turnwire.core.answer.retries import delay_before_retry, may_fall_back, note_long_wait
+from turnwire.core.computing import compute
 from turnwire.core.environment import Environment
+from turnwire.core.settings import Retries
 from turnwire.core.spans import chat_span, note_answer, note_provider
 from turnwire.domain.conversation.events import RetryScheduled
 from turnwire.domain.conversation.messages import Failure, ModelRef
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import ProviderError, UnknownModel
+from turnwire.domain.errors import (
+    ProviderAnswerOverLimit,
+    ProviderCredentialsRejected,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderStreamCut,
+    ProviderStreamFailed,
+    ProviderTimeout,
+    ProviderUnavailable,
+    UnknownModel,
+)
 from turnwire.domain.fair_semaphore import Lease
 from turnwire.ports.commit import Committed
 from turnwire.ports.provider import PreparedRequest, Provider, ProviderRequest
@@ -215,3 +231,80 @@ class ModelCall:
         except (UnknownModel, ProviderError):
             return False
         return True
+
+
+async def prepare_request(
+    environment: Environment,
+    turn: Turn,
+    provider: Provider,
+    *,
+    request: ProviderRequest,
+    model: ModelRef,
+    unsaved: Mapping[str, bytes] = {},
+) -> PreparedRequest:
+    """Returns a request as a provider gets it. Costs what is new since the session's last one. Safe to cancel.
+
+    Args:
+        environment: Ports and settings.
+        turn: The turn that asks.
+        provider: The provider.
+        request: The request, without the bytes of its files; its model is replaced.
+        model: The model that is asked.
+        unsaved: Files that are not stored, by hash.
+
+    Raises:
+        StorageError: a file could not be read.
+    """
+    capabilities = environment.providers.capabilities(model)
+    request = msgspec.structs.replace(request, model_id=model.model_id, capabilities=capabilities, files=unsaved)
+    async with environment.conversations.use(turn.tenant, turn.session_id) as conversation:
+        writer = conversation.take_writer(provider)
+        unwritten = writer.unwritten(request)
+        if missing := unwritten.files - unsaved.keys():
+            stored = await environment.store.of(turn.tenant).files(missing)
+            request = msgspec.structs.replace(request, files={**stored, **unsaved})
+        prepared = await compute(partial(writer.prepare, request), unwritten.messages)
+        conversation.put_writer(provider, writer)
+        return prepared
+
+
+PASSING = (ProviderRateLimited, ProviderUnavailable, ProviderTimeout, ProviderStreamCut, ProviderStreamFailed)
+"""Errors that may pass soon. A refused request, a full context or an answer over a limit fails again."""
+
+
+def delay_before_retry(retries: Retries, error: ProviderError, attempt: int) -> timedelta | None:
+    """Returns how long to wait before the same model is asked again; None when it is not asked again.
+
+    Args:
+        retries: The limits.
+        error: What ended the attempt; its retry_after overrides the computed delay.
+        attempt: Number of the attempt that failed, from 1.
+    """
+    if not isinstance(error, PASSING) or isinstance(error, ProviderAnswerOverLimit) or attempt > retries.max_retries:
+        return None
+    if error.retry_after is not None:
+        return None if _waits_too_long(retries, error) else error.retry_after
+    doubled: timedelta = min(retries.first_delay * 2 ** (attempt - 1), retries.longest_delay)
+    # calls that failed together must not be repeated together
+    return doubled * random.uniform(0.5, 1.0)
+
+
+def note_long_wait(retries: Retries, error: ProviderError) -> None:
+    """Puts in an error how long its provider asks to wait, and the limit, if that is longer than the limit."""
+    if _waits_too_long(retries, error) and error.retry_after is not None:
+        asked, limit = error.retry_after.total_seconds(), retries.longest_delay_seconds
+        error.message += f"; it asks to wait {asked:g} seconds, longer than retries.longest_delay_seconds ({limit:g})"
+        error.metadata |= {
+            "retryAfterSeconds": f"{asked:g}",
+            "limit": "retries.longest_delay_seconds",
+            "limitValue": f"{limit:g}",
+        }
+
+
+def _waits_too_long(retries: Retries, error: ProviderError) -> bool:
+    return error.retry_after is not None and error.retry_after > retries.longest_delay
+
+
+def may_fall_back(error: ProviderError) -> bool:
+    """Returns whether another model may succeed after this error."""
+    return isinstance(error, (*PASSING, ProviderCredentialsRejected))

@@ -4,10 +4,10 @@ import sys
 
 from msgspec import Struct
 
-from turnwire.core.answer.prompts import PromptPlace
 from turnwire.core.context.compaction import Compactor, Plan, plan_after_refusal, plan_before_step
 from turnwire.core.context.draft import Draft, draft_request
 from turnwire.core.environment import Environment
+from turnwire.core.memory import PromptPlace
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.events import CompactionStarted
 from turnwire.domain.conversation.messages import Message, SentContext

@@ -1,7 +1,7 @@
 """Files on the server's disk that a caller may name: decides which, and reads them.
 
 A path must begin with a root as it is written. Its links are resolved one by one and each must stay below a root, so
-nothing outside is ever looked at. The file is opened without following a link (`core/disk.py`), so what was
+nothing outside is ever looked at. The file is opened without following a link (`open_without_links`), so what was
 checked is what is read.
 
 The database must never be opened for reading here. POSIX locks belong to the process: closing any descriptor of a file
@@ -10,16 +10,20 @@ then believe that it is the last user and delete the log that the server writes.
 opened.
 """
 
+import asyncio
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from turnwire.core.disk import LOOK_ONLY, open_without_links
 from turnwire.core.environment import Environment
 from turnwire.core.intake.uploads import complete_upload
 from turnwire.domain.conversation.sessions import Session
@@ -239,3 +243,52 @@ def _not_readable(field: str) -> InvalidRequest:
     return InvalidRequest.of(
         field, "is not a readable file below a folder that the server may read", "PATH_NOT_ALLOWED"
     )
+
+
+MAX_FILE_READS = 8
+"""Reads of files that callers name, at the same time; further ones wait. A file system that hangs holds up these
+threads, and nobody else."""
+
+LOOK_ONLY: int | None = getattr(os, "O_PATH", None)
+"""Flag that opens a file without access to its content, so that closing it gives up no lock; None if unsupported."""
+
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | (LOOK_ONLY or os.O_RDONLY)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_threads = ThreadPoolExecutor(MAX_FILE_READS, thread_name_prefix="files")
+
+
+async def on_file_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns what a function returns, or raises what it raises; it may block for long."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, partial(function, *args, **kwargs))
+
+
+def open_without_links(path: Path, flags: int) -> int:
+    """Returns a new descriptor of a file, which is not inherited by programs. Blocks as `os.open` does.
+
+    A path is resolved and checked first, and opened afterwards. In between, somebody who can write to a folder on the
+    way can put a link in its place. So the folders are opened one after the other, each in the one before it and none
+    through a link: a path without ".." leads nowhere but to the file of that name.
+
+    Args:
+        path: Absolute, without "..".
+        flags: As for `os.open`.
+
+    Raises:
+        OSError: the file cannot be opened, or a part of the path is a link.
+    """
+    folder = os.open("/", _FOLDER)
+    try:
+        for name in path.parts[1:-1]:
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if LOOK_ONLY is not None and flags & LOOK_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        os.close(descriptor)  # only looking opens the link itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return descriptor

@@ -20,7 +20,7 @@ from turnwire.core.spans import ClientToolSpans
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
 from turnwire.core.tools.open_calls import CallPhase, OpenCalls, message_with_logs
 from turnwire.core.tools.permission_requests import AnswerPermission
-from turnwire.core.tools.questions.asking import (
+from turnwire.core.tools.questions import (
     EXPIRED,
     AnswerQuestion,
     AskQuestions,

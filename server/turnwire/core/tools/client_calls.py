@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.actor import Decision, Now
-from turnwire.core.intake.attachments import load_file
-from turnwire.core.intake.inputs import NewToolResult
+from turnwire.core.intake.contents import load_file
 from turnwire.core.intake.readable_files import ReadableFiles
+from turnwire.core.intake.requests import NewToolResult
 from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.tools.results import CallResult, with_log_line
 from turnwire.core.work import Work

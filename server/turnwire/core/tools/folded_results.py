@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.core.ending.closing import UNANSWERED_CALL, settle_calls
+from turnwire.core.ending import UNANSWERED_CALL, settle_calls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, Part, ToolResult, ToolStatus, ToolUse

@@ -12,16 +12,22 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.actor import Decision, Now
-from turnwire.core.ending.closing import settle_calls
-from turnwire.core.tools.questions.work import CANCELLED, ending_work
+from turnwire.core.ending import settle_calls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.work import Work
+from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked
 from turnwire.domain.conversation.limits import MAX_LEASE
 from turnwire.domain.conversation.messages import Lease, Message, Part, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionRequest
-from turnwire.domain.conversation.questions import HeldQuestion, Question
-from turnwire.domain.errors import LeaseHeld, LeaseLost, ToolCallAlreadySettled, ToolCallNotReady
-from turnwire.ports.commit import FileChange
+from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionAction, QuestionAnswer
+from turnwire.domain.errors import (
+    LeaseHeld,
+    LeaseLost,
+    QuestionAlreadyAnswered,
+    ToolCallAlreadySettled,
+    ToolCallNotReady,
+)
+from turnwire.ports.commit import FileChange, NewEvent, PutQuestion
 
 
 class CallTimes(Struct, frozen=True):
@@ -272,3 +278,44 @@ def _logged(part: Part, logs: tuple[str, ...] | None) -> Part:
 def _within(left: timedelta, most: timedelta) -> float:
     """Returns seconds from 0 to `most`."""
     return min(max(left, timedelta()), most).total_seconds()
+
+
+CANCELLED = QuestionAnswer(QuestionAction.CANCEL)
+"""The end of a question whose call or turn ends before somebody answers."""
+
+
+def opening_work(asked: Iterable[HeldQuestion]) -> Work:
+    """Returns the work that opens questions."""
+    opened = tuple(asked)
+    return Work(
+        tuple(PutQuestion(one.question, one.hold) for one in opened),
+        tuple(NewEvent(QuestionAsked(one.question), one.question.turn_id) for one in opened),
+    )
+
+
+def answering_work(asked: Iterable[HeldQuestion], answer: QuestionAnswer) -> Work:
+    """Returns the work that stores an answer to open questions, with what their call needs to go on."""
+    answered = tuple(HeldQuestion(msgspec.structs.replace(one.question, answer=answer), one.hold) for one in asked)
+    kinds = ((QuestionAnswered(one.question.question_id, one.question.tool_call_id, answer), one) for one in answered)
+    return Work(
+        tuple(PutQuestion(one.question, one.hold) for one in answered),
+        tuple(NewEvent(kind, one.question.turn_id) for kind, one in kinds),
+    )
+
+
+def ending_work(pending: Iterable[HeldQuestion]) -> Work:
+    """Returns the work that ends the questions of a call or a turn that ends: none is open, nothing is kept of any."""
+    loose = [HeldQuestion(one.question, None) for one in pending]
+    closed = answering_work((one for one in loose if one.question.answer is None), CANCELLED)
+    return closed + letting_go_work(one for one in loose if one.question.answer is not None)
+
+
+def letting_go_work(answered: Iterable[HeldQuestion]) -> Work:
+    """Returns the work that drops what a call needed to go on, because it does now."""
+    return Work(tuple(PutQuestion(one.question) for one in answered))
+
+
+def other_answer(question_id: str, answer: QuestionAnswer | None) -> QuestionAlreadyAnswered:
+    """Returns the error for an answer to a question that has one."""
+    action = (answer or CANCELLED).action
+    return QuestionAlreadyAnswered(f"question {question_id!r} is closed: {action.value}", question_id)

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from turnwire.core.actor import Decision, Now
 from turnwire.core.environment import Environment
+from turnwire.core.memory import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.tools.results import CallResult
-from turnwire.core.waiting_calls import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse

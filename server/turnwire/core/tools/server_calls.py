@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from turnwire.core.actor import Actor, Decision, Done, Now
 from turnwire.core.environment import Environment
-from turnwire.core.intake.attachments import reference_to
+from turnwire.core.intake.contents import reference_to
 from turnwire.core.spans import note_outcome, server_tool_span
 from turnwire.core.tools.open_calls import OpenCalls, message_with_logs, with_questions_ended
 from turnwire.core.tools.permission_requests import denial
-from turnwire.core.tools.questions.asking import Questions
+from turnwire.core.tools.questions import Questions
 from turnwire.core.tools.results import CallResult, with_log_line
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog

@@ -5,7 +5,7 @@ They are checked before each step. A step's consumption is known only afterwards
 
 from collections.abc import Iterable
 
-from turnwire.core.ending.closing import Ending
+from turnwire.core.ending import Ending
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import Turn

@@ -12,7 +12,7 @@ from functools import partial
 
 from turnwire.core.actor import Done
 from turnwire.core.environment import Environment
-from turnwire.core.quotas.checks import SOON, check_count
+from turnwire.core.quotas import SOON, check_count
 from turnwire.core.spans import note_accepted
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import other_answer

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.actor import Decision, Now
-from turnwire.core.ending.closing import Ending, end_turn
-from turnwire.core.intake.receipts import Receipt
+from turnwire.core.ending import Ending, end_turn
+from turnwire.core.intake.requests import Receipt
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
     ConversationChange,

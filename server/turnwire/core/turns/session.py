@@ -13,13 +13,12 @@ import msgspec
 import structlog
 
 from turnwire.core.actor import Actor, Command, Done
-from turnwire.core.ending.closing import Ending, end_turn, ended_turns
+from turnwire.core.ending import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
-from turnwire.core.quotas.reservations import Reservation
+from turnwire.core.quotas import Reservation
 from turnwire.core.spans import note_turn_end, turn_span
 from turnwire.core.turns.live import Aborted
-from turnwire.core.turns.recovery import end_stored_turn
-from turnwire.core.turns.resuming import ResumePoint
+from turnwire.core.turns.recovery import ResumePoint, end_stored_turn
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
     Aborting,

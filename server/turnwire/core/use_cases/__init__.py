@@ -7,27 +7,24 @@ another tenant is as unknown as one that never was. All else is read with the se
 
 from dataclasses import dataclass
 
-from turnwire.core.use_cases.accounts.usage import UsageReports
-from turnwire.core.use_cases.asking.questions import Questions
+from turnwire.core.use_cases.asking import Permissions, Questions
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
-from turnwire.core.use_cases.files import Files
-from turnwire.core.use_cases.leasing.tool_leases import ToolLeases
+from turnwire.core.use_cases.forks import SessionForks
+from turnwire.core.use_cases.late_turns import LateTurns, Regenerations
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.imports import Imports
-from turnwire.core.use_cases.permissions import Permissions
-from turnwire.core.use_cases.rewriting.forks import SessionForks
-from turnwire.core.use_cases.rewriting.late_turns import LateTurns
-from turnwire.core.use_cases.rewriting.paths import Paths
-from turnwire.core.use_cases.rewriting.regenerations import Regenerations
-from turnwire.core.use_cases.rewriting.waiting_messages import WaitingMessages
-from turnwire.core.use_cases.searching.searches import MessageSearches
+from turnwire.core.use_cases.paths import Paths
+from turnwire.core.use_cases.searches import MessageSearches
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.core.use_cases.titles import Titles
+from turnwire.core.use_cases.tool_leases import ToolLeases
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.turns import TurnRecords
-from turnwire.core.use_cases.uploads import Uploads
+from turnwire.core.use_cases.uploads import Files, Uploads
+from turnwire.core.use_cases.usage import UsageReports
+from turnwire.core.use_cases.waiting_messages import WaitingMessages
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 

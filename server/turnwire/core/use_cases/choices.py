@@ -7,11 +7,10 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from turnwire.core.disk import on_file_thread
 from turnwire.core.environment import Environment
-from turnwire.core.intake.inputs import NewTurn, SessionChange
-from turnwire.core.intake.readable_files import is_allowed_directory
-from turnwire.core.quotas.checks import spending_exceeded
+from turnwire.core.intake.readable_files import is_allowed_directory, on_file_thread
+from turnwire.core.intake.requests import NewTurn, SessionChange
+from turnwire.core.quotas import spending_exceeded
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session

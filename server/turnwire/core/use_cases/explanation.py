@@ -5,14 +5,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from turnwire.core.answer.preparing import prepare_request
+from turnwire.core.answer.model_call import prepare_request
 from turnwire.core.context.compaction import plan_before_step
 from turnwire.core.context.draft import draft_request
 from turnwire.core.environment import Environment
-from turnwire.core.intake.attachments import LoadedFile
-from turnwire.core.intake.contents import Contents, load_contents
-from turnwire.core.intake.inputs import NewPart, NewTurn
+from turnwire.core.intake.contents import Contents, LoadedFile, load_contents
 from turnwire.core.intake.readable_files import readable_files
+from turnwire.core.intake.requests import NewPart, NewTurn
 from turnwire.core.tools.toolbox import open_toolbox
 from turnwire.core.use_cases.choices import (
     check_tools,

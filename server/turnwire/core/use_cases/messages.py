@@ -7,11 +7,9 @@ import msgspec
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
-from turnwire.core.intake.inputs import NewMessage, NewTurn
-from turnwire.core.intake.once import NamedRequests, receipt_record
 from turnwire.core.intake.readable_files import readable_files
-from turnwire.core.intake.receipts import Receipt
-from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.intake.requests import NamedRequests, NewMessage, NewTurn, Receipt, receipt_record
+from turnwire.core.quotas import Reservations
 from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted

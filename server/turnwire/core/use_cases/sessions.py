@@ -9,10 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
-from turnwire.core.intake.inputs import NamedRequest, SessionChange
-from turnwire.core.intake.once import NamedRequests, receipt_record
-from turnwire.core.intake.receipts import Receipt
-from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.intake.requests import NamedRequest, NamedRequests, Receipt, SessionChange, receipt_record
+from turnwire.core.quotas import Reservations
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.work import Work

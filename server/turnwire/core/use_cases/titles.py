@@ -14,9 +14,9 @@ import structlog
 
 from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.ending.spending import spent_by_call
+from turnwire.core.ending import spent_by_call
 from turnwire.core.environment import Environment
-from turnwire.core.quotas.checks import spending_exceeded
+from turnwire.core.quotas import spending_exceeded
 from turnwire.core.token_estimate import estimate_tokens
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import (

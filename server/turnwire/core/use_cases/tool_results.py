@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from turnwire.core.ending.closing import settle_calls
+from turnwire.core.ending import settle_calls
 from turnwire.core.environment import Environment
-from turnwire.core.intake.inputs import NewToolResult
 from turnwire.core.intake.readable_files import readable_files
+from turnwire.core.intake.requests import NewToolResult
 from turnwire.core.tools.client_calls import client_result
 from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.tools.results import CallResult

@@ -1,4 +1,4 @@
-"""Uploads: beginning them, storing their bytes in pieces, completing, deleting and forgetting them."""
+"""Files: uploads in pieces, and those that messages and tool results refer to."""
 
 import asyncio
 import hashlib
@@ -6,12 +6,10 @@ from asyncio import Future
 from pathlib import PurePosixPath
 
 from turnwire.core.environment import Environment
-from turnwire.core.intake.attachments import is_media_type
-from turnwire.core.intake.inputs import NewUpload
-from turnwire.core.intake.once import NamedRequests, receipt_record
-from turnwire.core.intake.receipts import Receipt
-from turnwire.core.quotas.reservations import Reservations
-from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError
+from turnwire.core.intake.contents import is_media_type
+from turnwire.core.intake.requests import NamedRequests, NewUpload, Receipt, receipt_record
+from turnwire.core.quotas import Reservations
+from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError, StoredFileNotFound
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
@@ -195,3 +193,24 @@ class UploadExpiry:
                 pass
         except (StorageError, ShuttingDown):
             return  # as on a full disk; the next look, or the next start, tries again
+
+
+class Files:
+    """The use cases about stored files."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Takes the ports."""
+        self._environment = environment
+
+    async def read(self, principal: Principal, session_id: str, sha256: str) -> bytes:
+        """Returns the bytes of a file that a message of the session refers to.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoredFileNotFound: no message of the session refers to such a file.
+            StorageError: the file could not be read.
+        """
+        content = await self._environment.store.of(principal.tenant).session_file(session_id, sha256)
+        if content is None:
+            raise StoredFileNotFound(sha256)
+        return content

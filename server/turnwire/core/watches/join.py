@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from turnwire.core.environment import Environment
-from turnwire.core.quotas.checks import SOON, check_count
+from turnwire.core.quotas import SOON, check_count
 from turnwire.domain.accounts import QuotaName
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.ports.feed import Entry, Subscription

@@ -26,7 +26,7 @@ class SchemaForm(Struct, frozen=True, tag="schema"):
     """A form to fill in."""
 
     schema_json: str
-    """JSON Schema of the content: a flat object, see `turnwire.core.tools.questions.forms`."""
+    """JSON Schema of the content: a flat object, see `turnwire.core.tools.question_forms`."""
 
 
 class LinkForm(Struct, frozen=True, tag="link"):

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.fuzzing.targets import Target
 from tests.support.fuzzing.targets.running import at_end, run
 from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, assembled, jwks
-from turnwire.core.intake.attachments import decode_data_uri
+from turnwire.core.intake.contents import decode_data_uri
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.errors import DomainError, InvalidRequest, MessageTooLarge, TooManySignIns, Unauthenticated

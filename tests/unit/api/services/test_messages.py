@@ -7,7 +7,7 @@ import pytest
 
 from opencode.message import message_pb2 as pb
 from turnwire.api.services.messages import MessageService
-from turnwire.core.intake.receipts import Receipt
+from turnwire.core.intake.requests import Receipt
 from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.principal import ANONYMOUS, BUILT_IN
 

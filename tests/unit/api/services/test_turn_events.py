@@ -14,7 +14,7 @@ from tests.support.fakes.domain_values import (
 from tests.support.fakes.opened_store import kinds_in
 from turnwire.api.services.turn_events import answered_by, events_of_turn
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.core.intake.receipts import Receipt
+from turnwire.core.intake.requests import Receipt
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.messages import MessageStatus, Text

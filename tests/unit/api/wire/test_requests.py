@@ -18,8 +18,7 @@ from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
 from turnwire.api.wire.requests.watches import watch_request
-from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewMessage, NewText, NewTurn, Report
+from turnwire.core.intake.requests import NewFile, NewMessage, NewText, NewTurn, Report
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import turns

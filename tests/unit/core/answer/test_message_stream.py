@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.fakes.core import numbered_ids
 from tests.support.fakes.domain_values import NOW, later, make_answer, open_part
-from turnwire.core.answer.growing_part import LOOSE_DELTAS
-from turnwire.core.answer.message_stream import MAX_NAME_CHARACTERS, MessageStream
+from turnwire.core.answer.message_stream import LOOSE_DELTAS, MAX_NAME_CHARACTERS, GrowingPart, MessageStream
 from turnwire.domain.conversation.drafts import DraftPart
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
@@ -379,3 +378,46 @@ def test_a_save_has_what_is_new_alone() -> None:
     stream.apply(PartEnded(0))
     [ended] = stream.take_draft().parts
     assert (ended.part.content, ended.part.status, ended.continues) == (Text("!"), PartStatus.COMPLETE, True)
+
+
+def test_readers_of_one_moment_share_the_text() -> None:
+    """Hundreds of watches that join a long answer hold it once; a save between them changes nothing."""
+    part = GrowingPart("prt_1", 0, Text)
+    for piece in ("long" * 10_000, "longer" * 10_000):
+        part.add(piece, len(piece))
+        shown = part.text()
+        assert part.text() is shown
+        part.take_draft()
+        assert part.text() is shown
+        assert part.value().content == Text(shown)
+
+
+STEPS = st.lists(st.sampled_from(["add", "many", "text", "take", "fail", "replace"]), max_size=30)
+
+
+@given(STEPS)
+def test_drafts_have_all_of_the_text_in_order(steps: list[str]) -> None:
+    """However readers, saves and failed saves follow each other."""
+    part, whole, saved = GrowingPart("prt_1", 0, Text), "", ""
+    for number, step in enumerate([*steps, "end"]):
+        match step:
+            case "add" | "many":
+                for delta in [f"é{number}"] * (1 if step == "add" else LOOSE_DELTAS + 1):
+                    whole += delta
+                    part.add(delta, len(delta.encode()))
+            case "text":
+                assert part.text() == whole
+            case "replace":
+                whole = f"another {number}"
+                part.replace(whole)
+            case "take" | "end":
+                if step == "end":
+                    part.status = PartStatus.COMPLETE
+                draft = part.take_draft()
+                assert isinstance(draft.part.content, Text)
+                saved = (saved if draft.continues else "") + draft.part.content.text
+                assert (saved, draft.part.status, part.size) == (whole, part.status, len(whole.encode()))
+            case _:
+                part.draft_anew()
+                saved = ""
+    assert part.text() == whole

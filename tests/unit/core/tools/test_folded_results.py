@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.support.fakes.domain_values import NOW, later, make_answer, make_message
-from turnwire.core.ending.closing import CUT_CALL, UNANSWERED_CALL
+from turnwire.core.ending import CUT_CALL, UNANSWERED_CALL
 from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolCallUpdated

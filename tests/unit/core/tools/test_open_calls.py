@@ -12,7 +12,7 @@ from turnwire.core.tools.calls import TRANSITIONS, PassTime
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
 from turnwire.core.tools.open_calls import CallPhase, OpenCalls
 from turnwire.core.tools.permission_requests import AnswerPermission
-from turnwire.core.tools.questions.asking import AnswerQuestion, AskQuestions, CloseQuestion, ResumeCall
+from turnwire.core.tools.questions import AnswerQuestion, AskQuestions, CloseQuestion, ResumeCall
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall, KeepLogs, StartCall
 from turnwire.core.work import Work

@@ -227,7 +227,7 @@ async def test_calls_beyond_the_limit_are_refused_at_once() -> None:
 
 async def test_calls_of_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists and watches read all of them. Another tenant has its own, and a turn that ended makes room."""
-    monkeypatch.setattr("turnwire.core.waiting_calls.MAX_PERMISSIONS_OF_TENANT", 3)
+    monkeypatch.setattr("turnwire.core.memory.MAX_PERMISSIONS_OF_TENANT", 3)
     environment = make_environment(settings={"permissions": (PermissionRule("*", PermissionAction.ASK),)})
 
     async def asked(turn_id: str, tenant: str = "default") -> tuple[int, int]:

@@ -17,11 +17,11 @@ from tests.support.fakes.core import (
 )
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
+from turnwire.core.memory import WaitingCalls
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import INTERRUPTED_RUN, RESULT_RETRY_SECONDS, cut_to_bytes, server_result
-from turnwire.core.waiting_calls import WaitingCalls
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction

@@ -7,9 +7,9 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, outcome
 from tests.support.fakes.loop import settled
-from turnwire.core.ending.closing import Ending
+from turnwire.core.ending import Ending
 from turnwire.core.settings import PermissionRule
-from turnwire.core.turns.resuming import ResumePoint
+from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageFinished, PartFinished, TurnEnded

@@ -10,7 +10,7 @@ import pytest
 from tests.support.fakes.domain_values import NOW, make_message, make_turn
 from tests.support.fakes.turns import make_accept
 from turnwire.core.actor import Command, Decision, Now
-from turnwire.core.ending.closing import Ending
+from turnwire.core.ending import Ending
 from turnwire.core.turns.schedule import (
     TRANSITIONS,
     Aborting,

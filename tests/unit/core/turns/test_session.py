@@ -10,7 +10,7 @@ from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, Rec
 from tests.support.fakes.domain_values import make_session
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import send
-from turnwire.core.ending.closing import Ending
+from turnwire.core.ending import Ending
 from turnwire.core.turns.live import LeftTurns, TurnCounts
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.session import RETRY_SECONDS

@@ -10,8 +10,7 @@ from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, FakeServerTools, make_environment, server_tool
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from turnwire.core.context.next_request import StepRequests
-from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewText, NewTurn
+from turnwire.core.intake.requests import NewFile, NewText, NewTurn
 from turnwire.core.settings import Agent
 from turnwire.core.use_cases.explanation import ContextExplainer, ContextExplanation, ExplainRequest
 from turnwire.domain.conversation.messages import Message, MessageType, ModelRef

@@ -16,10 +16,8 @@ from tests.support.fakes.domain_values import (
     put,
 )
 from tests.support.fakes.loop import settled
-from turnwire.core.intake.inputs import NewMessage, NewPart, NewText
-from turnwire.core.intake.once import NamedRequests
-from turnwire.core.intake.receipts import Receipt
-from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.intake.requests import NamedRequests, NewMessage, NewPart, NewText, Receipt
+from turnwire.core.quotas import Reservations
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work

@@ -7,7 +7,7 @@ import msgspec
 from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_part, make_session
 from tests.support.fakes.loop import settled
-from turnwire.core.intake.inputs import NewToolResult
+from turnwire.core.intake.requests import NewToolResult
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.tool_results import ToolResults

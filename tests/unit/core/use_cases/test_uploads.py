@@ -11,9 +11,8 @@ import pytest
 from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.uploads import FakeUploads
-from turnwire.core.intake.inputs import NewUpload
-from turnwire.core.intake.once import NamedRequests
-from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.intake.requests import NamedRequests, NewUpload
+from turnwire.core.quotas import Reservations
 from turnwire.core.settings import FileSettings, QuotaLimits
 from turnwire.core.use_cases.uploads import INTERVAL_SECONDS, MAX_DIGESTS, UploadExpiry, Uploads
 from turnwire.domain.accounts import Account

@@ -30,7 +30,7 @@ from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
-from turnwire.feed.memory import live_feed
+from turnwire.feed import memory
 from turnwire.ports.pages import PrunedSession
 from turnwire.ports.store import Standing, StoredEvent
 
@@ -253,7 +253,7 @@ async def test_a_filtered_watch_leaves_the_loop_to_others() -> None:
 @pytest.mark.parametrize("filtered", [False, True])
 async def test_a_watcher_that_falls_behind_reads_the_log(filtered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets every durable event once, and a new snapshot for the deltas that it missed."""
-    monkeypatch.setattr(live_feed, "SESSION_RING_BYTES", 60)
+    monkeypatch.setattr(memory, "SESSION_RING_BYTES", 60)
     world = World(stored=1)
     request = _request(after=0, kinds=frozenset({"QueueChanged"}) if filtered else None)
     async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:

@@ -8,7 +8,7 @@ from opencode.usage import usage_pb2 as pb
 from turnwire.api.wire.answers import outcomes, times
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import Checks
-from turnwire.core.use_cases.accounts.usage import QuotaState, UsageAsked, UsageReports
+from turnwire.core.use_cases.usage import QuotaState, UsageAsked, UsageReports
 from turnwire.domain.accounts import UsageDimension, UsageRow
 from turnwire.domain.principal import Principal
 

@@ -5,7 +5,7 @@ from turnwire.api.wire.answers import tools
 from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.tools import question_answer
-from turnwire.core.use_cases.asking.questions import Questions
+from turnwire.core.use_cases.asking import Questions
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.principal import Principal
 

@@ -5,7 +5,7 @@ from opencode.search import search_pb2 as pb
 from turnwire.api.wire.answers import times
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import Checks
-from turnwire.core.use_cases.searching.searches import MessageSearches, SearchAsked
+from turnwire.core.use_cases.searches import MessageSearches, SearchAsked
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.principal import Principal
 from turnwire.domain.searching.hits import SearchHit, SearchOrder

@@ -12,8 +12,7 @@ from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_pb2
 from turnwire.api.wire.requests.checks import MAX_NAME_CHARACTERS, Checks
-from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewPart, NewText, Report
+from turnwire.core.intake.requests import NewFile, NewPart, NewText, Report
 from turnwire.domain.conversation.limits import (
     MAX_NUMBER,
     MAX_PARTS,

@@ -7,7 +7,7 @@ from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.api.wire.requests.turns import busy_policy, new_turn
-from turnwire.core.intake.inputs import NewMessage, NewTurn
+from turnwire.core.intake.requests import NewMessage, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.conversation.turns import BusyPolicy

@@ -6,7 +6,7 @@ from opencode.session import session_pb2
 from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
-from turnwire.core.intake.inputs import NamedRequest, SessionChange
+from turnwire.core.intake.requests import NamedRequest, SessionChange
 from turnwire.core.use_cases.choices import check_directory
 from turnwire.domain.conversation.limits import (
     LABEL_KEY,

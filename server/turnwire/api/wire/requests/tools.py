@@ -9,8 +9,7 @@ from opencode.tool import tool_pb2
 from turnwire.api.wire.requests import fields, pages
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
-from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import LeaseChange, NewAnswer, NewToolResult
+from turnwire.core.intake.requests import LeaseChange, NewAnswer, NewFile, NewToolResult
 from turnwire.domain.conversation.limits import (
     DEFAULT_LEASE,
     MAX_HOLDER_CHARACTERS,

@@ -10,7 +10,7 @@ from turnwire.api.wire.requests import fields
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
 from turnwire.api.wire.requests.watches import MAX_TOKEN_CHARACTERS
-from turnwire.core.intake.inputs import NamedRequest, NewTurn, QueueEdit, Regeneration
+from turnwire.core.intake.requests import NamedRequest, NewTurn, QueueEdit, Regeneration
 from turnwire.domain.conversation.limits import MAX_PROMPT_CHARACTERS
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.conversation.turns import BusyPolicy, TurnStatus

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.intake.languages import language_of
+from turnwire.core.intake.contents import language_of
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ArchivedTurn, ImportProblem, Record
 from turnwire.domain.conversation.messages import Branch, File, Message, Origin, Part, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session

@@ -9,9 +9,9 @@ from uuid import uuid4
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
-from turnwire.core.intake.inputs import NamedRequest
+from turnwire.core.intake.requests import NamedRequest
 from turnwire.core.intake.uploads import complete_upload, spooled
-from turnwire.core.quotas.reservations import Reservations
+from turnwire.core.quotas import Reservations
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
 from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun

@@ -14,12 +14,11 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory
-from turnwire.core.quotas.reservations import Reservation, Reservations
+from turnwire.core.quotas import Reservation, Reservations
 from turnwire.core.use_cases.moving.continuing import Continued, Continuing
 from turnwire.core.use_cases.moving.identities import Identities, Source
-from turnwire.core.use_cases.moving.parts import SessionInParts, changes_of, first_words_in
+from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportOutcome, ImportProgress
-from turnwire.core.use_cases.moving.reading import Item, Reading, end_of
 from turnwire.core.use_cases.moving.validation import Validation
 from turnwire.core.work import Work
 from turnwire.domain.archive.records import (

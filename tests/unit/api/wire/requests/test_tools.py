@@ -9,8 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from opencode.tool.tool_pb2 import ClaimToolCallRequest, RenewToolCallRequest, SubmitToolResultRequest, ToolResultFile
 from opencode.tool.tool_pb2 import PermissionResponse as Response
 from turnwire.api.wire.requests.tools import claim_request, permission_answer, renew_request, tool_result_request
-from turnwire.core.intake.attachments import NewFile
-from turnwire.core.intake.inputs import NewToolResult
+from turnwire.core.intake.requests import NewFile, NewToolResult
 from turnwire.domain.conversation.limits import DEFAULT_LEASE
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
 from turnwire.domain.errors import InvalidRequest

@@ -3,7 +3,7 @@
 from opencode.file import upload_pb2 as pb
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.api.wire.requests.fingerprints import fingerprint
-from turnwire.core.intake.inputs import NewUpload
+from turnwire.core.intake.requests import NewUpload
 from turnwire.domain.conversation.limits import MAX_NUMBER
 from turnwire.ports.moving.uploads import Chunk
 

@@ -1,0 +1,282 @@
+"""Memory for what waits: large messages that are read again, answers whose tool calls wait, and prompts on their way.
+
+It also counts how many questions and permission requests are open, so that nothing floods a person, a session or a
+tenant. A prompt has its place before its conversation is read, and until its provider has read it; whoever waits for a
+place keeps nothing of the conversation.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from turnwire.domain.conversation.messages import Message, Part, ToolUse
+from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.errors import ConversationTooLarge, MemoryShort, TooManyTurns
+from turnwire.domain.fair_semaphore import FairSemaphore, Lease
+from turnwire.domain.text import WIDEST_BYTES
+from turnwire.ports.store import TenantStore
+
+MAX_READ_BYTES = 64 * 2**20
+"""Of messages that wait, with the tools and system prompts of their turns, and of questions that are to be answered:
+from before they are read until their beginning or a change of them is stored. The turns of hundreds of sessions may end
+at once, or wait at a start on a full disk."""
+
+PATIENCE_SECONDS = 10.0
+"""How long a request waits for memory to read a message. On a full disk those that have it may keep it for long."""
+
+
+class ReadBudget(FairSemaphore):
+    """The budget of all sessions. What is larger than all of it has all of it."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        super().__init__(MAX_READ_BYTES)
+
+    async def acquire_soon(self, tenant: str, size: int) -> None:
+        """Acquires for what a caller waits for. Raises TooManyTurns: it could not be had in time."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self.acquire(tenant, size)
+        except TimeoutError:
+            text = "too many messages are read to be answered or changed"
+            raise TooManyTurns.of("MAX_READ_BYTES", self.limit, text) from None
+
+    @contextlib.asynccontextmanager
+    async def for_question(
+        self, store: TenantStore, tenant: str, session_id: str, message_id: str
+    ) -> AsyncIterator[None]:
+        """Has memory for a message that is to be answered, and for what is read with it.
+
+        Raises SessionNotFound, StorageError and TooManyTurns.
+        """
+        async with self.to_read(tenant, await store.question_bytes(session_id, message_id)):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def to_read(self, tenant: str, stored_bytes: int) -> AsyncIterator[None]:
+        """Has memory for texts of so many stored bytes; waits as `acquire_soon` does, and never for nothing."""
+        size = min(WIDEST_BYTES * stored_bytes, self.limit)
+        if size:
+            await self.acquire_soon(tenant, size)
+        try:
+            yield
+        finally:
+            self.release(tenant, size)
+
+
+MAX_OPEN_OF_CALL = 8
+"""Open questions of one call. More than one form at a time is rare, and nobody can look at many."""
+
+MAX_OPEN_OF_SESSION = 32
+"""Open questions of one session, which runs few calls at a time."""
+
+MAX_OPEN_OF_TENANT = 256
+"""Open questions of one tenant: as many as people can be expected to answer before they expire."""
+
+MAX_PERMISSIONS_OF_TENANT = 1000
+"""Open permission requests of one tenant. Watches of all sessions begin with all of them, each with up
+to 64 KiB of arguments."""
+
+CALLS_LIMIT = "limits.max_waiting_calls_bytes"
+"""The name of the limit."""
+
+UNCOUNTED_ANSWER_BYTES = 32 * 1024
+"""Of an answer that is not counted: a turn that waits takes about as much by itself."""
+
+CALL_BYTES = 4096
+"""What a call takes besides its texts, with its permission request and the task that runs it."""
+
+QUESTION_BYTES = 32 * 1024
+"""What a question of a call takes at most besides the state of its tool; counted until the step of its call ends."""
+
+REPEATED_BYTES = 64 * 1024
+"""Of the arguments of a call: a permission request repeats them up to about this size."""
+
+
+class OpenQuestions:
+    """Counts the open questions of the turns that run here. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        """Counts from nothing."""
+        self._sessions: Counter[tuple[str, str]] = Counter()
+        self._tenants: Counter[str] = Counter()
+
+    def problem(self, tenant: str, session_id: str, more: int) -> str:
+        """Returns why so many more may not be opened; "" when they may."""
+        if self._sessions[tenant, session_id] + more > MAX_OPEN_OF_SESSION:
+            return f"{MAX_OPEN_OF_SESSION} questions of the session are open"
+        if self._tenants[tenant] + more > MAX_OPEN_OF_TENANT:
+            return f"{MAX_OPEN_OF_TENANT} questions of the tenant are open"
+        return ""
+
+    def change(self, tenant: str, session_id: str, by: int) -> None:
+        """Counts questions that were opened, or closed when `by` is negative."""
+        self._sessions[tenant, session_id] += by
+        self._tenants[tenant] += by
+        if not self._sessions[tenant, session_id]:
+            del self._sessions[tenant, session_id]
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+
+class OpenPermissions:
+    """Counts the permission requests of the turns that run here, answered ones until their step has ended.
+
+    Used on the event loop only.
+    """
+
+    def __init__(self) -> None:
+        """Counts from nothing."""
+        self._turns: dict[str, tuple[str, int]] = {}
+        self._tenants: Counter[str] = Counter()
+
+    def take(self, tenant: str, turn_id: str, wanted: int) -> int:
+        """Counts requests of a step of a turn, in place of those of the step before. Returns how many it may have."""
+        self.forget(turn_id)
+        most = min(wanted, MAX_PERMISSIONS_OF_TENANT - self._tenants[tenant])
+        if most > 0:
+            self._turns[turn_id] = tenant, most
+            self._tenants[tenant] += most
+        return max(most, 0)
+
+    def forget(self, turn_id: str) -> None:
+        """Forgets the requests of a turn."""
+        tenant, count = self._turns.pop(turn_id, ("", 0))
+        self._tenants[tenant] -= count
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+
+class WaitingCalls:
+    """Counts the answers of the turns that run here, by turn. Used on the event loop only.
+
+    `_turns` has the tenant of each turn and the bytes of its answer, those of small ones too.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        """Takes what all may have together; a tenant has half of it at most."""
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        """Of all that are counted."""
+        self._turns: dict[str, tuple[str, int]] = {}
+        self._tenants: Counter[str] = Counter()
+
+    def hold(self, tenant: str, turn_id: str, answer: Message) -> bool:
+        """Counts the answer of a turn, in place of the one before. Returns False when there is no room for it."""
+        self.forget(turn_id)
+        self._turns[turn_id] = tenant, 0
+        return self.grow(turn_id, sum(map(held_bytes, answer.parts)))
+
+    def grow(self, turn_id: str, by: int) -> bool:
+        """Counts what came for a turn's answer, or went from it. Returns False, and counts nothing, without room."""
+        if turn_id not in self._turns:  # it has ended
+            return True
+        tenant, before = self._turns[turn_id]
+        size = before + by
+        more = _counted(size) - _counted(before)
+        if more > 0 and not self._has_room(tenant, more):
+            return False
+        self._turns[turn_id] = tenant, size
+        self._add(tenant, more)
+        return True
+
+    def forget(self, turn_id: str) -> None:
+        """Forgets the answer of a turn. Idempotent."""
+        tenant, size = self._turns.pop(turn_id, ("", 0))
+        self._add(tenant, -_counted(size))
+
+    def full(self) -> MemoryShort:
+        """Returns the error for what finds no room."""
+        text = f"too much waits in memory for the results of tool calls: {CALLS_LIMIT} is {self.max_bytes}"
+        return MemoryShort.of(CALLS_LIMIT, self.max_bytes, text)
+
+    def _has_room(self, tenant: str, more: int) -> bool:
+        is_within_share = self._tenants[tenant] + more <= self.max_bytes // 2
+        return is_within_share and self.bytes + more <= self.max_bytes
+
+    def _add(self, tenant: str, more: int) -> None:
+        self.bytes += more
+        self._tenants[tenant] += more
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+
+def held_bytes(part: Part) -> int:
+    """Returns about how much memory a part takes while its message waits."""
+    call, state = part.content, sys.getsizeof(part.provider_state)
+    if not isinstance(call, ToolUse):
+        return state + sum(map(sys.getsizeof, texts_of(part)))
+    arguments = sys.getsizeof(call.input_json)
+    return CALL_BYTES + state + arguments + min(arguments, REPEATED_BYTES) + result_bytes(call)
+
+
+def result_bytes(call: ToolUse) -> int:
+    """Returns about how much memory the result and the log of a call take."""
+    return sum(map(sys.getsizeof, (call.output, call.error, call.metadata_json, *call.logs)))
+
+
+def _counted(size: int) -> int:
+    return size if size > UNCOUNTED_ANSWER_BYTES else 0
+
+
+PROMPTS_LIMIT = "limits.max_prompts_bytes"
+"""The name of the limit."""
+
+UNCOUNTED_PROMPT_BYTES = 2**19
+"""Of a prompt that needs no place: more than nearly all. Those of all running turns have 128 MiB."""
+
+
+class PromptPlace:
+    """The place of one turn's prompt. Used by the turn's task."""
+
+    def __init__(self, prompts: FairSemaphore, tenant: str) -> None:
+        """Takes the budget of all prompts, and whose turn it is; holds no place yet."""
+        self._lease = Lease(prompts, tenant)
+        self._slot: Lease | None = None
+
+    @contextmanager
+    def beside(self, slot: Lease) -> Iterator[None]:
+        """Gives up a slot of the model calls while it waits, and the place in the end."""
+        self._slot = slot
+        try:
+            yield
+        finally:
+            self._slot = None
+            self.leave()
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest place."""
+        return self._lease.budget.limit
+
+    async def take(self, size: int) -> None:
+        """Leaves the place, and returns when there is one of this size; at once when none is needed. Safe to cancel.
+
+        Raises:
+            ConversationTooLarge: there is never as much memory.
+        """
+        self.leave()
+        if size > self.max_bytes:
+            raise ConversationTooLarge(size, self.max_bytes, PROMPTS_LIMIT)
+        if self.fits(size):
+            return
+        if self._slot is not None:
+            self._slot.release()  # so that prompts that wait hold up no smaller ones
+        await self._lease.acquire(size)
+        if self._slot is not None:
+            await self._slot.acquire(1)
+
+    def fits(self, size: int) -> bool:
+        """Makes the place as large as this if it is not, and returns True; False when that cannot be had now."""
+        return size <= max(self._lease.size, UNCOUNTED_PROMPT_BYTES) or self._lease.try_grow(size)
+
+    def shrink(self, size: int) -> None:
+        """Makes the place no larger than this."""
+        self._lease.shrink(size if size > UNCOUNTED_PROMPT_BYTES else 0)
+
+    def leave(self) -> None:
+        """Gives up the place. Idempotent."""
+        self._lease.release()

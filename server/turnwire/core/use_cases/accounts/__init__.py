@@ -1,1 +1,0 @@
-"""The use cases about what tenants have used."""

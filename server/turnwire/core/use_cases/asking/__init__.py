@@ -1,1 +1,0 @@
-"""Use cases about what people are asked."""

@@ -1,1 +1,0 @@
-"""Open calls of client tools: listing, claiming, renewing and releasing them."""

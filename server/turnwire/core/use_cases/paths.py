@@ -1,0 +1,99 @@
+"""The path of a conversation: messages leave it and join it, by being taken back, restored or chosen."""
+
+from msgspec import Struct
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.requests import NamedRequest, NamedRequests, Receipt, receipt_record
+from turnwire.core.turns.registry import Turns
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
+from turnwire.domain.principal import Principal
+from turnwire.ports.commit import HideMessages, NewEvent, PathEnd, RequireHead, SelectPath, ShowMessages
+from turnwire.ports.conversations import AlternativesOf
+from turnwire.ports.pages import AlternativesPage, Page
+
+
+class PathChange(Struct, frozen=True):
+    """A change of the path."""
+
+    sequence: int
+    """The session's head just before the event."""
+    messages: int
+    """How many messages left or joined; 0 in the answer to a retry, which does not know any more."""
+
+
+class Paths:
+    """The use cases that move the tip of a conversation.
+
+    Each is one commit, in which the store finds the messages: whatever is stored meanwhile leaves the path or does not.
+    Every change continues when it is cancelled, and is idempotent when the request is named. Each may raise
+    SessionNotFound, TurnInProgress, InvalidRequest (the request's name was used for another one) and StorageError.
+    """
+
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
+        """Takes the ports, and what it shares with other use cases."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = requests
+
+    async def clear(self, principal: Principal, session_id: str, request: NamedRequest) -> PathChange:
+        """Takes the whole conversation back."""
+        told = ConversationChanged(ConversationChange.CLEARED, None)
+        return await self._once(principal, session_id, request, Work((HideMessages(""),), (NewEvent(told),)))
+
+    async def revert(
+        self, principal: Principal, session_id: str, before_message_id: str, request: NamedRequest
+    ) -> PathChange:
+        """Takes a message and all behind it back. Raises MessageNotFound when the conversation does not have it."""
+        told = ConversationChanged(ConversationChange.REVERTED, None)
+        work = Work((HideMessages(before_message_id),), (NewEvent(told),))
+        return await self._once(principal, session_id, request, work)
+
+    async def restore(self, principal: Principal, session_id: str, request: NamedRequest) -> PathChange:
+        """Brings back what was taken back last. Raises NothingToRestore when nothing was, or a turn began since."""
+        # what comes back was told before: clients read it anew
+        told = ConversationChanged(ConversationChange.RESTORED, None, reread=True)
+        return await self._once(principal, session_id, request, Work((ShowMessages(),), (NewEvent(told),)))
+
+    async def select(
+        self,
+        principal: Principal,
+        session_id: str,
+        message_id: str,
+        request: NamedRequest,
+        expected_sequence: int | None,
+    ) -> PathChange:
+        """Leads the path through a message to its newest end.
+
+        Raises:
+            MessageNotFound: there is no such message, or it was taken back.
+            StaleVersion: the session's head is not the expected one.
+        """
+        told = ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None)
+        required = () if expected_sequence is None else (RequireHead(expected_sequence),)
+        work = Work((*required, SelectPath(message_id, PathEnd.NEWEST)), (NewEvent(told),))
+        return await self._once(principal, session_id, request, work, message_id)
+
+    async def alternatives(
+        self, principal: Principal, session_id: str, asked: AlternativesOf, page: Page
+    ) -> AlternativesPage:
+        """Returns alternatives, the oldest first, with what has streamed of them so far. Raises MessageNotFound."""
+        await self._environment.session(principal, session_id)
+        await self._turns.flush(session_id)
+        return await self._environment.store.of(principal.tenant).alternatives(session_id, asked, page)
+
+    async def _once(
+        self, principal: Principal, session_id: str, request: NamedRequest, work: Work, message_id: str = ""
+    ) -> PathChange:
+        """Carries a change out. The store fills the last message that stays into its event."""
+
+        async def carry_out() -> PathChange:
+            await self._environment.session(principal, session_id)
+            receipt = Receipt(session_id=session_id, message_id=message_id)
+            named = work + receipt_record(principal, request, receipt)
+            committed = await self._turns.change_idle(principal.tenant, session_id, named)
+            moved = committed.rewound.messages if committed.rewound is not None else 0
+            return PathChange(committed.before_sequence, moved)
+
+        made = await self._requests.once(principal, request, carry_out)
+        return PathChange(made.sequence, 0) if isinstance(made, Receipt) else made

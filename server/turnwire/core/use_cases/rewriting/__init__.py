@@ -1,1 +1,0 @@
-"""Operations on whole conversations: copies, and messages that are taken back."""

@@ -1,1 +1,0 @@
-"""Searching messages."""

@@ -1,0 +1,164 @@
+"""Waiting messages: the queue of a session as callers read and change it."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from turnwire.core.environment import Environment
+from turnwire.core.intake.contents import load_contents
+from turnwire.core.intake.readable_files import readable_files
+from turnwire.core.intake.requests import NamedRequests, QueueEdit, Receipt, receipt_record
+from turnwire.core.quotas import Reservation, Reservations
+from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.schedule import EditWaiting
+from turnwire.core.turns.wholes import Whole
+from turnwire.core.work import Work
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.turns import QueueEntry
+from turnwire.domain.errors import MessageNotWaiting
+from turnwire.domain.principal import Principal
+from turnwire.domain.text import utf8_bytes
+from turnwire.ports.commit import RequireQueueRevision
+from turnwire.ports.pages import Page, QueuePage
+from turnwire.ports.store import TenantStore
+
+T = TypeVar("T")
+
+
+class EditedMessage(Struct, frozen=True):
+    """A message after an edit."""
+
+    message: Message
+    revision: int
+    """That of the queue."""
+
+
+class OrderedQueue(Struct, frozen=True):
+    """The queue after a move."""
+
+    entries: tuple[QueueEntry, ...]
+    revision: int
+
+
+class WaitingMessages:
+    """The use cases about the queue. Every method may raise SessionNotFound and StorageError.
+
+    Every change continues when it is cancelled, and is idempotent when the request is named: a retry gets what is there
+    then. Each may raise MessageNotFound, MessageNotWaiting, ShuttingDown, StaleVersion (the queue has another revision
+    than expected) and InvalidRequest (the request's name was used for another one).
+    """
+
+    def __init__(
+        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
+    ) -> None:
+        """Takes the ports, and what it shares with other use cases."""
+        self._environment = environment
+        self._turns = turns
+        self._requests = requests
+        self._reservations = reservations
+
+    async def list(self, principal: Principal, session_id: str, page: Page) -> QueuePage:
+        """Returns waiting messages, next first. Raises InvalidRequest: the page token is not of this listing."""
+        return await self._of(principal).queue(session_id, page)
+
+    async def edit(self, principal: Principal, edit: QueueEdit) -> EditedMessage:
+        """Replaces the content of a waiting message; returns when that is durable.
+
+        Raises:
+            InvalidRequest, MessageTooLarge: a part is invalid or too large.
+            UploadNotFound: there is no upload that a part names, or another request has used it.
+            QuotaExceeded: the tenant has stored as much as it may.
+        """
+        made = await self._once(principal, edit, partial(self._edit, principal, edit))
+        if made is not None:
+            return made
+        message = await self._of(principal).message(edit.session_id, edit.message_id)
+        return EditedMessage(message, await self._revision(principal, edit))
+
+    async def move(self, principal: Principal, edit: QueueEdit) -> OrderedQueue:
+        """Moves a waiting message before another one, or to the end; returns when that is durable."""
+        made = await self._once(principal, edit, partial(self._move, principal, edit))
+        if made is not None:
+            return made
+        queue = await self._of(principal).queue_entries(edit.session_id)
+        return OrderedQueue(queue.entries, queue.revision)
+
+    async def remove(self, principal: Principal, edit: QueueEdit) -> int:
+        """Removes a waiting message with its turn; returns the queue's revision when that is durable."""
+        made = await self._once(principal, edit, partial(self._remove, principal, edit))
+        return await self._revision(principal, edit) if made is None else made
+
+    async def _edit(self, principal: Principal, edit: QueueEdit) -> EditedMessage:
+        environment = self._environment
+        session = await environment.session(principal, edit.session_id)
+        contents = None
+        if edit.parts:
+            contents = await load_contents(
+                edit.parts, readable_files(environment, session), environment.settings.limits
+            )
+        files = contents.changes(environment.clock()) if contents is not None else ()
+
+        further = _further(principal, edit)
+
+        def change(whole: Whole) -> EditWaiting:
+            others = utf8_bytes(whole.message.metadata_json)
+            if contents is not None:
+                contents.check_size(environment.settings.limits, others, "parts")
+            parts = None if contents is None else contents.parts(environment.new_id)
+            return EditWaiting(whole.waiting, whole.turn, whole.message, parts, files, edit.policy, further)
+
+        def reserve(change: EditWaiting) -> AbstractContextManager[Reservation]:
+            changed = change.message
+            if change.parts is not None:
+                changed = msgspec.structs.replace(changed, parts=change.parts)
+            return self._reservations.reserve(principal.tenant, (changed,), files, told=(changed,))
+
+        async with self._waiting(principal, edit, edit.message_id):
+            turns = self._turns.waiting_in(edit.session_id, edit.message_id)
+            return EditedMessage(*await turns.edit(edit.message_id, change, reserve))
+
+    async def _move(self, principal: Principal, edit: QueueEdit) -> OrderedQueue:
+        async with self._waiting(principal, edit, edit.message_id, edit.before_message_id):
+            turns = self._turns.waiting_in(edit.session_id, edit.message_id)
+            moved = await turns.move(edit.message_id, edit.before_message_id, _further(principal, edit))
+        return OrderedQueue(*moved)
+
+    async def _remove(self, principal: Principal, edit: QueueEdit) -> int:
+        async with self._waiting(principal, edit, edit.message_id):
+            turns = self._turns.waiting_in(edit.session_id, edit.message_id)
+            return await turns.remove(edit.message_id, _further(principal, edit))
+
+    @asynccontextmanager
+    async def _waiting(self, principal: Principal, edit: QueueEdit, *message_ids: str) -> AsyncIterator[None]:
+        """Tells a session or a message that there is not from one that does not wait. Reads no message that waits."""
+        await self._environment.session(principal, edit.session_id)
+        try:
+            yield
+        except MessageNotWaiting:
+            for message_id in filter(None, message_ids):
+                await self._of(principal).message(edit.session_id, message_id)
+            raise
+
+    async def _once(
+        self, principal: Principal, edit: QueueEdit, carry_out: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T | None:
+        """Carries a change out. Returns None when an earlier request of its name did."""
+        made = await self._requests.once(principal, edit, carry_out)
+        return None if isinstance(made, Receipt) else made
+
+    async def _revision(self, principal: Principal, edit: QueueEdit) -> int:
+        return (await self._of(principal).session(edit.session_id)).queue_revision
+
+    def _of(self, principal: Principal) -> TenantStore:
+        return self._environment.store.of(principal.tenant)
+
+
+def _further(principal: Principal, edit: QueueEdit) -> Work:
+    """Returns what a change stores besides: it may require a revision, and may have a name."""
+    required = () if edit.expected_revision is None else (RequireQueueRevision(edit.expected_revision),)
+    receipt = Receipt(session_id=edit.session_id, message_id=edit.message_id)
+    return Work(required) + receipt_record(principal, edit, receipt)

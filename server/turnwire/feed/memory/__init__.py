@@ -1,1 +1,0 @@
-"""The feed of one process, in memory."""

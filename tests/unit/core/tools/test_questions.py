@@ -1,0 +1,289 @@
+"""Questions of calls: how they are asked, answered, expire and end, and what of them is stored."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.support.fakes.core import FakeStore, ManualClock, make_environment
+from tests.support.fakes.domain_values import make_answer, make_turn
+from tests.support.fakes.loop import elapse, settled
+from turnwire.core.memory import MAX_OPEN_OF_CALL
+from turnwire.core.tools import questions
+from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.questions import MAX_QUESTIONS_OF_CALL
+from turnwire.core.tools.results import CallResult
+from turnwire.core.tools.server_calls import EndCall
+from turnwire.core.work import Work
+from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked, ToolCallUpdated
+from turnwire.domain.conversation.messages import ToolUse
+from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
+from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
+from turnwire.domain.limits import Limits
+from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.ports.commit import Committed, PutQuestion
+from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
+
+ACCEPT, DECLINE = QuestionAnswer(QuestionAction.ACCEPT), QuestionAnswer(QuestionAction.DECLINE)
+RED = '{"colour": "red"}'
+FORM = '{"type": "object", "properties": {"colour": {"type": "string"}}}'
+NEW = NewQuestion(prompt="Which?", form=SchemaForm(schema_json=FORM))
+MINUTE = timedelta(minutes=1)
+
+
+class Asker:
+    """The questions of two calls, and everything around them."""
+
+    def __init__(self, *, automatic: bool = True) -> None:
+        """Begins with calls that ask nothing."""
+        self.store = FakeStore(automatic=automatic)
+        self.clock = ManualClock()
+        limits = {"limits": Limits(question_timeout_seconds=60.0)}
+        self.environment = make_environment(self.store, clock=self.clock, settings=limits)
+        message = make_answer("msg_1", ToolUse(name="ask.one", input_json="{}"), ToolUse(name="two", input_json="{}"))
+        self.calls = ToolCalls(self.environment, make_turn(), message, frozenset())
+        self.watching = asyncio.create_task(self.calls._watch_time())
+
+    async def ask(self, index: int = 0, new: NewQuestion = NEW) -> "asyncio.Task[QuestionReply]":
+        """Asks, and returns when that waits for something."""
+        await self.environment.schemas.problems(DEFAULT_TENANT, (FORM,))  # the first time is on a thread
+        asked = asyncio.create_task(self.calls._questions.ask(index, new))
+        await settled()
+        return asked
+
+    def after_restart(self) -> ToolCalls:
+        """Returns the calls as the next process finds them."""
+        pending = self.calls.pending_questions
+        return ToolCalls(self.environment, make_turn(), self.calls.message, frozenset(), questions=pending)
+
+    def is_paused(self) -> bool:
+        """Returns whether the first call has paused."""
+        return any(one.hold is not None for one in self.calls.pending_questions)
+
+    def events(self) -> list[object]:
+        """Returns what was told."""
+        return [event.kind for commit in self.store.commits for event in commit.events]
+
+    def stored(self) -> list[PutQuestion]:
+        """Returns what was stored of questions."""
+        return [one for commit in self.store.commits for one in commit.changes if isinstance(one, PutQuestion)]
+
+    async def passes(self, time: timedelta) -> None:
+        """Lets time pass, of day and of the loop."""
+        self.clock.now += time
+        await elapse(time)
+
+
+async def test_a_question_is_stored_with_its_event_before_it_is_answered() -> None:
+    """It names who asks and when it ends. What is filled in goes to the tool and is neither stored nor told."""
+    asker = Asker()
+    asked = await asker.ask()
+    (question,) = asker.calls.open_questions
+    assert (question.question_id, question.source, question.tool) == ("que_1", "ask", "ask.one")
+    assert question.expires_at - question.created_at == MINUTE
+    assert asker.events() == [QuestionAsked(question)]
+    assert await asker.calls.answer("que_1", ACCEPT, RED, Work())
+    assert await asked == QuestionReply(QuestionAction.ACCEPT, RED)
+    assert asker.events()[1:] == [QuestionAnswered("que_1", question.tool_call_id, ACCEPT)]
+    assert RED not in repr(asker.store.commits)
+    assert asker.calls.open_questions == ()
+
+
+async def test_the_first_answer_wins() -> None:
+    """The same decline is confirmed. A second accept is refused, for nobody can compare it."""
+    asker = Asker()
+    first, second = await asker.ask(), await asker.ask()
+    assert await asker.calls.answer("que_1", DECLINE, "", Work())
+    assert await asker.calls.answer("que_1", DECLINE, "", Work()) is None
+    with pytest.raises(QuestionAlreadyAnswered, match="decline"):
+        await asker.calls.answer("que_1", ACCEPT, RED, Work())
+    assert await asker.calls.answer("que_2", ACCEPT, RED, Work())
+    with pytest.raises(QuestionAlreadyAnswered):
+        await asker.calls.answer("que_2", ACCEPT, RED, Work())
+    assert [(await one).action for one in (first, second)] == [QuestionAction.DECLINE, QuestionAction.ACCEPT]
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=365), timedelta(days=-365)])
+async def test_a_clock_that_is_set_neither_ends_nor_extends_a_question(jump: timedelta) -> None:
+    """Its time is that of a clock which never jumps; after a restart it has no more than its whole time."""
+    asker = Asker()
+    reply = await asker.ask()
+    asker.clock.now += jump
+    await elapse(timedelta(seconds=59))
+    assert not reply.done()
+    after = asker.after_restart()
+    await elapse(timedelta(seconds=2))
+    assert (await reply).action is QuestionAction.EXPIRED
+    assert len(after.open_questions) == 1
+
+
+async def test_a_question_expires_when_its_time_is_over() -> None:
+    """Not before; the tool hears it, and an answer is too late."""
+    asker = Asker()
+    asked = await asker.ask()
+    await asker.passes(MINUTE - timedelta(seconds=1))
+    assert not asked.done()
+    await asker.passes(timedelta(seconds=1))
+    assert (await asked).action is QuestionAction.EXPIRED
+    with pytest.raises(QuestionAlreadyAnswered, match="expired"):
+        await asker.calls.answer("que_1", ACCEPT, RED, Work())
+
+
+async def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
+    """A full disk does not keep a question open for ever."""
+    asker = Asker()
+    asked = await asker.ask()
+    asker.store.automatic = False
+    await asker.passes(MINUTE)
+    asker.store.futures[-1].set_exception(StorageBusy("busy"))
+    await settled()
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_1"]
+    asker.store.automatic = True
+    await asker.passes(timedelta(seconds=1))
+    assert (await asked).action is QuestionAction.EXPIRED
+
+
+async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> None:
+    """The next answer counts."""
+    asker = Asker()
+    asked = await asker.ask()
+    asker.store.automatic = False
+    answering = asyncio.create_task(asker.calls.answer("que_1", ACCEPT, RED, Work()))
+    await settled()
+    asker.store.futures[-1].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await answering
+    assert not asked.done()
+    asker.store.automatic = True
+    await asker.calls.answer("que_1", DECLINE, "", Work())
+    assert (await asked).action is QuestionAction.DECLINE
+
+
+async def test_a_question_that_could_not_be_stored_was_never_asked() -> None:
+    """Its place is free again."""
+    asker = Asker(automatic=False)
+    asked = await asker.ask()
+    assert asker.calls.question("que_1") is None
+    asker.store.futures[0].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await asked
+    assert asker.calls.question("que_1") is None
+    assert asker.environment.open_questions.problem("default", "ses_1", 32) == ""
+
+
+async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
+    """Watchers hear CANCEL; at the end of the turn it is left to that, and counts no more."""
+    asker = Asker()
+    first, second = await asker.ask(), await asker.ask()
+    first.cancel()
+    await asyncio.wait((first,))
+    (told,) = (kind for kind in asker.events() if isinstance(kind, QuestionAnswered))
+    assert (told.question_id, told.answer.action) == ("que_1", QuestionAction.CANCEL)
+    asker.calls._questions.end()
+    second.cancel()
+    await asyncio.wait((second,))
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_2"]
+    assert asker.environment.open_questions.problem("default", "ses_1", 32) == ""
+
+
+async def test_a_link_that_the_tool_saw_completed_counts_as_accepted() -> None:
+    """Nobody has to answer it then."""
+    asker = Asker()
+    completed = asyncio.Event()
+    link = NewQuestion(prompt="Go", form=LinkForm(url="https://example.com/"), completed=completed)
+    asked = await asker.ask(0, link)
+    completed.set()
+    assert (await asked).action is QuestionAction.ACCEPT
+
+
+async def test_a_call_asks_a_bounded_number_of_questions() -> None:
+    """At once and in all; another call has its own numbers, and what cannot be shown is refused."""
+    asker = Asker()
+    tasks = [await asker.ask() for _ in range(MAX_OPEN_OF_CALL)]
+    with pytest.raises(QuestionRefused, match="are open"):
+        await asker.calls._questions.ask(0, NEW)
+    other = await asker.ask(1)
+    for number in range(1, MAX_QUESTIONS_OF_CALL + 1):
+        if number > MAX_OPEN_OF_CALL:
+            tasks.append(await asker.ask())
+        opened = [one for one in asker.calls.open_questions if one.part_index == 0]
+        await asker.calls.answer(opened[0].question_id, DECLINE, "", Work())
+    with pytest.raises(QuestionRefused, match="may ask no more"):
+        await asker.calls._questions.ask(0, NEW)
+    with pytest.raises(QuestionRefused, match="empty"):
+        await asker.calls._questions.ask(1, NewQuestion(prompt=" ", form=NEW.form))
+    assert not other.done()
+    other.cancel()
+    await asyncio.wait((*tasks, other))
+
+
+async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
+    """What it needs is stored until the commit that lets it go on, and not longer."""
+    asker = Asker()
+    await asker.environment.schemas.problems(DEFAULT_TENANT, (FORM,))
+    paused = asyncio.create_task(
+        asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW), ("b", NEW)), state="s"))
+    )
+    await settled()
+    assert asker.is_paused()
+    await asker.calls.answer("que_1", ACCEPT, RED, Work())
+    assert any(one.hold is not None and one.hold.content_json == RED for one in asker.stored())
+    paused.cancel()
+    await asyncio.wait((paused,))
+    again = asker.after_restart()
+    resuming = asyncio.create_task(again._questions.resumption(0))
+    await settled()
+    await again.answer("que_2", DECLINE, "", Work())
+    resumption = await resuming
+    assert resumption.state == "s"
+    assert resumption.replies == (
+        ("a", QuestionReply(QuestionAction.ACCEPT, RED)),
+        ("b", QuestionReply(QuestionAction.DECLINE)),
+    )
+    assert [one.hold for one in asker.stored()[-2:]] == [None, None]
+    assert again.pending_questions == ()
+
+
+async def test_a_paused_call_has_a_bounded_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stored with each question."""
+    monkeypatch.setattr(questions, "MAX_STATE_CHARS", 3)
+    asker = Asker()
+    with pytest.raises(QuestionRefused, match="larger than 3"):
+        await asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW),), state="long"))
+    assert asker.store.commits == []
+
+
+async def test_the_end_of_a_call_ends_its_questions_in_the_same_commit() -> None:
+    """Those of other calls stay open; when the commit fails, so do these."""
+    asker = Asker()
+    first, second = await asker.ask(0), await asker.ask(1)
+    asker.store.automatic = False
+    ending = asker.calls._actor.ask(EndCall(0, CallResult(output="over")))
+    kinds = [type(event.kind) for event in asker.store.commits[-1].events]
+    assert kinds == [QuestionAnswered, ToolCallUpdated]
+    asker.store.futures[-1].set_exception(StorageBusy("busy"))
+    with pytest.raises(StorageBusy):
+        await ending
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_1", "que_2"]
+    asker.store.automatic = True
+    await asker.calls._actor.ask(EndCall(0, CallResult(output="over")))
+    assert [one.question_id for one in asker.calls.open_questions] == ["que_2"]
+    assert (await first).action is QuestionAction.CANCEL
+    asker.calls._questions.end()
+    second.cancel()
+    await asyncio.wait((second,))
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+async def test_the_end_of_a_step_gives_back_each_question_once(is_seen: bool) -> None:
+    """Also one whose commit is done, or about to be, while nothing behind it has run."""
+    asker = Asker(automatic=False)
+    asked = await asker.ask()
+    asker.store.futures[-1].set_result(Committed(0, 1))
+    assert len(asker.calls.open_questions if is_seen else [None]) == 1
+    asker.calls._questions.end()
+    await settled()
+    counts = asker.environment.open_questions
+    assert (counts._tenants, counts._sessions) == ({}, {})
+    asked.cancel()
+    asker.watching.cancel()

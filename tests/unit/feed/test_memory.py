@@ -1,0 +1,274 @@
+"""The ring: newest entries within a bound of bytes, read by cursors."""
+
+import asyncio
+import sys
+import tracemalloc
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.fakes.domain_values import NOW
+from tests.support.fakes.loop import elapse, settled
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.domain.conversation.events import Event, Heartbeat, PartDelta
+from turnwire.feed.memory import AT_ONCE, PER_SECOND, TRIM_EVERY, LiveFeed, Ring, RingMemory, Waking
+from turnwire.ports.feed import Entry, Taken
+
+EVENT = Event(session_id="ses_1", kind=Heartbeat(0), at=NOW)
+
+
+def _entry(frame: bytes, order: int = 0) -> Entry:
+    return Entry(EVENT, frame, order)
+
+
+def _ring(*frames: bytes, max_bytes: int = 100) -> Ring:
+    ring = Ring(max_bytes, entry_bytes=0)
+    for order, frame in enumerate(frames, 1):
+        ring.append(_entry(frame, order))
+    return ring
+
+
+def test_entries_within_the_bound_are_kept() -> None:
+    """Up to the bound, inclusive."""
+    ring = _ring(b"aaaa", b"bbbb", max_bytes=8)
+    assert (ring.start, ring.end, ring.head) == (0, 2, 2)
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+
+
+def test_old_entries_go_when_bytes_run_out() -> None:
+    """As many as needed, oldest first."""
+    ring = _ring(b"aaaa", b"bb", b"cc", b"dddd", max_bytes=8)
+    assert (ring.start, ring.end) == (1, 4)
+    assert ring.slice(1, 1000) == (Taken(b"bbccdddd", 4), 4)
+
+
+def test_the_newest_entry_is_always_kept() -> None:
+    """However large it is."""
+    ring = _ring(b"a", b"b" * 1000, max_bytes=8)
+    assert (ring.start, ring.end) == (1, 2)
+    ring.append(_entry(b"c"))
+    assert (ring.start, ring.end) == (2, 3)
+
+
+def test_the_head_is_the_newest_durable_order() -> None:
+    """Entries without an order do not move it, and a slice of only those has none."""
+    ring = _ring(b"a")
+    ring.append(_entry(b"b"))
+    assert ring.head == 1
+    assert ring.slice(0, 1000) == (Taken(b"ab", 1), 2)
+    assert ring.slice(1, 1000) == (Taken(b"b", 0), 2)
+
+
+def test_a_slice_ends_after_its_size_is_reached() -> None:
+    """At least one entry, about max_bytes."""
+    ring = _ring(b"aaaa", b"bbbb", b"cccc")
+    assert ring.slice(0, 1) == (Taken(b"aaaa", 1), 1)
+
+
+def test_watchers_at_one_place_share_a_slice() -> None:
+    """The same object, so that frames are joined once for all who keep up."""
+    ring = _ring(b"aaaa", b"bbbb")
+    assert ring.slice(0, 1000)[0] is ring.slice(0, 1000)[0]
+
+
+def test_a_shared_slice_is_not_given_to_others() -> None:
+    """Another place, or the same place after more has come, gets its own."""
+    ring = _ring(b"aaaa", b"bbbb")
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+    assert ring.slice(1, 1000) == (Taken(b"bbbb", 2), 2)
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+    ring.append(_entry(b"cccc", 3))
+    assert ring.slice(0, 1000) == (Taken(b"aaaabbbbcccc", 3), 3)
+
+
+def test_a_lower_limit_drops_at_once() -> None:
+    """The oldest entries; the newest one stays however low it is."""
+    ring = _ring(b"aaaa", b"bbbb", b"cccc")
+    ring.limit(9)
+    assert (ring.start, ring.end) == (1, 3)
+    ring.limit(0)
+    assert (ring.start, ring.slice(2, 1000)) == (2, (Taken(b"cccc", 3), 3))
+
+
+async def test_waking_ends_every_wait() -> None:
+    """All who wait go on together, at an entry, a tick or the end."""
+    ring = Ring(100, entry_bytes=0)
+    for wake in (lambda: ring.append(_entry(b"a")), ring.wake, ring.close):
+        tasks = [asyncio.create_task(ring.wait()) for _ in range(3)]
+        await settled()
+        assert not any(task.done() for task in tasks)
+        wake()
+        await asyncio.gather(*tasks)
+
+
+async def test_a_cancelled_wait_disturbs_nobody() -> None:
+    """The others wake as before."""
+    ring = Ring(100, entry_bytes=0)
+    gone, staying = asyncio.create_task(ring.wait()), asyncio.create_task(ring.wait())
+    await settled()
+    gone.cancel()
+    await asyncio.wait((gone,))
+    ring.wake()
+    await staying
+    assert gone.cancelled()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
+def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, slice_bytes: int) -> None:
+    """Whatever the sizes, what a cursor takes is what was appended, unless it lags, and then it knows."""
+    ring, written, read, cursor = Ring(max_bytes, entry_bytes=0), [], b"", 0
+    for index, size in enumerate(sizes):
+        frame = bytes([index]) * size
+        written.append(frame)
+        ring.append(_entry(frame, index + 1))
+        assert sum(map(len, written[ring.start :])) <= max(max_bytes, size)
+        if index % 3 == 0 or cursor < ring.start:
+            if cursor < ring.start:
+                read, cursor = b"".join(written[: ring.end]), ring.end
+            while cursor < ring.end:
+                taken, cursor = ring.slice(cursor, slice_bytes)
+                read += taken.frames
+            assert read == b"".join(written)
+    assert b"".join(entry.frame for entry in ring.entries(ring.start)[0]) == b"".join(written[ring.start :])
+
+
+def test_positions_stay_valid_when_the_list_is_cut() -> None:
+    """Thousands of dropped entries later a cursor still reads at its place."""
+    ring = Ring(10, entry_bytes=0)
+    for order in range(1, 5001):
+        ring.append(_entry(b"x", order))
+    assert (ring.start, ring.end, ring.head) == (4990, 5000, 5000)
+    assert ring.slice(4995, 1000) == (Taken(b"xxxxx", 5000), 5000)
+
+
+def test_the_list_does_not_grow_with_what_was_dropped() -> None:
+    """Nor does a place in it stay for each entry that ever was: that would be eight bytes for each."""
+    ring, entry = Ring(10, entry_bytes=0), _entry(b"x")
+    tracemalloc.start()
+    for _ in range(50_000):
+        ring.append(entry)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 50_000
+
+
+def test_dropped_entries_are_let_go_of_at_once() -> None:
+    """The bound is one of memory, not of what can be read."""
+    ring, entries = Ring(100, entry_bytes=0), [_entry(b"x" * 60) for _ in range(500)]
+    counts = [sys.getrefcount(entry) for entry in entries]
+    for entry in entries:
+        ring.append(entry)
+    assert ring.end - ring.start == 1
+    del entry
+    assert [sys.getrefcount(entry) for entry in entries] == [*counts[:-1], counts[-1] + 1]
+
+
+def test_what_all_have_read_is_dropped() -> None:
+    """A ring whose readers keep up does not grow to its bound; one that is behind holds what it has not read."""
+    ring = Ring(10**9, entry_bytes=0)
+    fast, slow = ring.open_cursor(), ring.open_cursor()
+    for _ in range(2 * TRIM_EVERY):
+        ring.append(_entry(b"x"))
+        fast.position = ring.end
+    assert (ring.start, ring.end) == (0, 2 * TRIM_EVERY)
+    ring.close_cursor(slow)
+    for _ in range(TRIM_EVERY):
+        ring.append(_entry(b"x"))
+    assert ring.start == 2 * TRIM_EVERY
+
+
+def test_rings_count_together() -> None:
+    """Beyond the bound room is made; what is dropped in any way is no longer counted."""
+    asked = list[int]()
+    memory = RingMemory(10, lambda: asked.append(memory.bytes))
+    first, second = (Ring(100, entry_bytes=0, memory=memory) for _ in range(2))
+    first.append(_entry(b"x" * 6))
+    second.append(_entry(b"x" * 4))
+    assert (memory.bytes, asked) == (10, [])
+    second.append(_entry(b"x"))
+    assert (memory.bytes, asked) == (11, [11])
+    first.limit(0)
+    first.append(_entry(b"yy"))
+    assert (memory.bytes, first.bytes, second.bytes) == (7, 2, 5)
+    second.leave()
+    assert memory.bytes == 2
+
+
+def test_a_dropped_ring_keeps_its_last_word() -> None:
+    """A small newest entry stays, which may say that the session is deleted; a large one does not."""
+    for size, kept in ((1024, 1), (1025, 0)):
+        ring = _ring(b"a" * 60, b"b" * size, max_bytes=10_000)
+        ring.slice(0, 1)
+        ring.drop()
+        assert (ring.end - ring.start, ring.bytes) == (kept, kept * size)
+
+
+def test_a_large_frame_is_taken_alone() -> None:
+    """So all who read it have one object."""
+    large = b"b" * 100
+    ring = _ring(b"aa", large, b"cc", max_bytes=1000)
+    assert ring.slice(0, 50) == (Taken(b"aa", 1), 1)
+    assert ring.slice(1, 50)[0].frames is large
+    assert ring.slice(2, 50) == (Taken(b"cc", 3), 3)
+
+
+async def test_watchers_that_are_behind_do_not_go_on_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else thousands of them would leave the loop no time for anything else."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)  # which stands still, however long they take
+    feed = LiveFeed(ProtoCodec(), 2 * AT_ONCE, timedelta(hours=1))
+    watchers = [feed.subscribe("acme", "ses_1") for _ in range(2 * AT_ONCE)]
+    feed.publish("acme", Event(session_id="ses_1", kind=PartDelta("msg_1", 0, 0, "word")))
+    waits = [asyncio.create_task(watcher.wait()) for watcher in watchers]
+    await settled()
+    assert sum(wait.done() for wait in waits) == AT_ONCE
+    now += AT_ONCE / PER_SECOND
+    await settled()
+    assert all(wait.done() for wait in waits)
+    assert all(watcher.take(2**20).frames for watcher in watchers)
+    for watcher in watchers:
+        watcher.close()
+    assert feed.open_watchers == 0
+
+
+def _futures(count: int) -> list[asyncio.Future[None]]:
+    return [asyncio.get_running_loop().create_future() for _ in range(count)]
+
+
+def _woken(futures: list[asyncio.Future[None]]) -> int:
+    return sum(future.done() for future in futures)
+
+
+async def test_few_are_woken_at_once() -> None:
+    """In the same moment."""
+    watchers = _futures(AT_ONCE)
+    Waking().wake(1, watchers)
+    assert _woken(watchers) == AT_ONCE
+
+
+async def test_many_are_woken_at_a_pace() -> None:
+    """All of them, in their order."""
+    waking, watchers = Waking(), _futures(10 * AT_ONCE)
+    waking.wake(1, watchers)
+    assert _woken(watchers) == AT_ONCE
+    await elapse(timedelta(seconds=AT_ONCE / PER_SECOND))
+    assert AT_ONCE < _woken(watchers) <= 3 * AT_ONCE
+    assert all(watcher.done() for watcher in watchers[: _woken(watchers)])
+    for _ in range(20):
+        await elapse(timedelta(seconds=AT_ONCE / PER_SECOND))
+    assert _woken(watchers) == len(watchers)
+
+
+async def test_the_watchers_of_another_ring_wait_for_few() -> None:
+    """Rings have their turns; who has gone is passed over."""
+    waking, crowd, gone, other = Waking(), _futures(20 * AT_ONCE), _futures(1), _futures(1)
+    waking.wake(1, crowd)
+    gone[0].cancel()
+    waking.wake(2, gone + other)
+    await elapse(timedelta(seconds=AT_ONCE / PER_SECOND))
+    assert other[0].done()
+    assert _woken(crowd) < len(crowd)

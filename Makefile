@@ -118,7 +118,7 @@ $(VENV)/atheris: $(VENV)/dev .ci/atheris.txt
 
 .PHONY: fuzz
 fuzz: SECONDS ?= 60
-fuzz: $(VENV)/atheris ## Feeds what parses foreign bytes, each target SECONDS long: make fuzz SECONDS=10 ARGS="sse http2"
+fuzz: $(VENV)/atheris ## Feeds what parses foreign bytes, each target SECONDS long: make fuzz SECONDS=10 ARGS="sse web_body"
 	@PYTHONPATH="$(CURDIR)/$(VENV)/atheris" $(BIN)/python -m tests.support.fuzzing --seconds $(SECONDS) $(ARGS)
 
 verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test ## Runs every check.

@@ -25,8 +25,8 @@ from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, Unar
 from turnwire.api.registry import Service
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.web.caller import WebCaller
+from turnwire.api.web.certificates import WebCertificates
 from turnwire.api.web.encoding.deadlines import connect_timeout, grpc_timeout
-from turnwire.api.web.http.certificates import WebCertificates
 from turnwire.api.web.server import WebServer, WebSettings
 from turnwire.domain.errors import DomainError
 from turnwire.domain.principal import ANONYMOUS, Role
@@ -157,17 +157,13 @@ def _services() -> Iterable[Service]:
     return (Service(SERVICE, ConformanceService()),)
 
 
-def _certificates(folder: Path, client_cert: bytes) -> WebCertificates:
+def _certificates(folder: Path) -> WebCertificates:
     """Makes a certificate for this machine, with the tool that the step requires."""
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     subprocess.run([*command, "-days", "2", *names, *files], check=True, capture_output=True)
-    authority = None
-    if client_cert:
-        authority = folder / "clients.pem"
-        authority.write_bytes(client_cert)
-    return WebCertificates(folder / "cert.pem", folder / "key.pem", authority)
+    return WebCertificates(folder / "cert.pem", folder / "key.pem")
 
 
 async def _serve() -> None:
@@ -175,7 +171,7 @@ async def _serve() -> None:
     asked = server_compat_pb2.ServerCompatRequest.FromString(sys.stdin.buffer.read(length))
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        certificates = _certificates(folder, asked.client_tls_cert) if asked.use_tls else None
+        certificates = _certificates(folder) if asked.use_tls else None
         limit = asked.message_receive_limit or 64 * 2**20
         web = WebServer(WebSettings(limit, 1000), certificates)
         url = web.bind("127.0.0.1", 0)

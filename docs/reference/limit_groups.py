@@ -120,7 +120,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "files.max_uploads": BUSY,
         "files.upload_expiry_seconds": "the upload is removed",
     },
-    "Web listener": {"web.max_connections": CLOSED},
+    "Web listener": {"web.max_connections": "HTTP 503"},
     "Sign-in": {
         "auth.jwt.clock_skew_seconds": "`UNAUTHENTICATED`",
         "auth.jwt.keys_max_age_seconds": "the keys are read again",
@@ -460,22 +460,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "interop.turnwire_lines.reading": {"MAX_TEXTS": ARCHIVE},
     },
     "Web listener": {
-        "api.web.http.limits": {
-            "MAX_HEAD_BYTES": "HTTP 431",
-            "MAX_HEADERS": "HTTP 431",
-            "HEAD_SECONDS": CLOSED,
-            "IDLE_SECONDS": CLOSED,
-            "STALL_SECONDS": CLOSED,
-        },
-        "api.web.http.http1": {"_MAX_UPGRADES": CLOSED, "_MAX_WAITING": CLOSED},
-        "api.web.http.http2": {
-            "MAX_STREAMS": "the stream is refused",
-            "MAX_RESETS": CLOSED,
-            "MAX_IDLE_FRAMES": CLOSED,
-            "STREAM_WINDOW_BYTES": "the client waits",
-            "CONNECTION_WINDOW_BYTES": "the client waits",
-            "HEADER_TABLE_BYTES": FORGOTTEN,
-        },
+        "api.web.server": {"MAX_HEAD_BYTES": "HTTP 400", "IDLE_SECONDS": CLOSED, "USER_TIMEOUT_MS": CLOSED},
         "api.web.exchange": {"MAX_BODIES_BYTES": BUSY},
         "api.web.protocols.grpc_web": {"_MAX_PIECES": "INVALID_ARGUMENT, without a reason"},
         "api.web.encoding.codecs": {"_MAX_PROBLEM": CUT},

@@ -192,7 +192,7 @@ class Server:
         tracer = await stack.enter_async_context(_tracing(config))
         listener = self._bind(tracer, stack)
         observer = self._start_observing(stack)
-        listeners: _Listeners = (listener, *self._bind_web(tracer, observer, stack))
+        listeners: _Listeners = (listener, *self._bind_web(tracer, stack))
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = self._store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
@@ -243,26 +243,20 @@ class Server:
         self.address = listener.bind(config.server.listen, access)
         return listener
 
-    def _bind_web(self, tracer: Tracer, observer: Observer, stack: AsyncExitStack) -> tuple["WebServer", ...]:
+    def _bind_web(self, tracer: Tracer, stack: AsyncExitStack) -> tuple["WebServer", ...]:
         """Takes the address of the web listener, if there is one. Calls wait until it starts."""
         config, tls = self._config.web, self._config.tls
         if not config.listen:
             return ()
         # a seventh of what a server imports, and needless without the listener
-        from turnwire.api.web.http.certificates import WebCertificates  # noqa: PLC0415
+        from turnwire.api.web.certificates import WebCertificates  # noqa: PLC0415
         from turnwire.api.web.server import WebServer, WebSettings  # noqa: PLC0415
 
         limits = (self._config.server.max_message_bytes, config.max_connections)
         host, port = host_and_port(config.listen)
         settings = WebSettings(*limits, config.allowed_origins, (host, *config.allowed_hosts))
-        certificates = WebCertificates(tls.cert, tls.key, tls.client_ca) if tls.cert and tls.key else None
-        web = WebServer(
-            settings,
-            certificates,
-            tracer,
-            handshake_failed=observer.handshake_failed,
-            problem=self._problem,
-        )
+        certificates = WebCertificates(tls.cert, tls.key) if tls.cert and tls.key else None
+        web = WebServer(settings, certificates, tracer, problem=self._problem)
         stack.push_async_callback(web.stop, timedelta())
         self.web_address = web.bind(host, port)
         return (web,)

@@ -367,7 +367,7 @@ async def test_what_is_kept_of_conversations_goes_when_memory_is_short(tmp_path:
 
 async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of gRPC; they have their place until they are written, or their client is cut off for others."""
-    monkeypatch.setattr("turnwire.api.web.http.limits._USER_TIMEOUT_MS", 0)  # the system alone would end it later
+    monkeypatch.setattr("turnwire.api.web.server.USER_TIMEOUT_MS", 0)  # the system alone would end it later
     toml = '[web]\nlisten = "127.0.0.1:0"\n[limits]\nmax_sending_bytes = 1_000_000\n'
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         get = await _stored(client, 12_000_000)

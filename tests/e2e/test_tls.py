@@ -8,7 +8,6 @@ import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import grpc
 import pytest
 from cryptography import x509
@@ -20,12 +19,10 @@ from structlog.testing import capture_logs
 from opencode.server.server_pb2 import Caller, GetServerInfoRequest
 from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
 from tests.support.clients.signed_in import connect_tls
-from tests.support.clients.web import web_client
 from tests.support.servers.authority import Authority, Pair
 from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
 from tests.support.servers.running import connect, running_server
 from turnwire.api.grpc.tls import ServerCertificates
-from turnwire.api.web.http.certificates import WebCertificates
 from turnwire.app import Server
 
 
@@ -42,10 +39,9 @@ BY_NAME = MTLS.replace("[auth.mtls]", '[auth.mtls]\nsubject = "first_alternative
 
 @pytest.fixture(scope="module")
 async def by_name(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    """A server that identifies callers by the first alternative name, with both listeners."""
+    """A server that identifies callers by the first alternative name."""
     folder = tmp_path_factory.mktemp("by_name")
-    configuration = tls(folder, client_ca=True) + BY_NAME.replace("ci =", '"DNS:ci" =')
-    async with running_server(folder, configuration + '[web]\nlisten = "127.0.0.1:0"\n') as server:
+    async with running_server(folder, tls(folder, client_ca=True) + BY_NAME.replace("ci =", '"DNS:ci" =')) as server:
         yield server
 
 
@@ -97,21 +93,15 @@ DIRECTORY = x509.DirectoryName(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME
     ],
 )
 async def test_the_kind_of_a_name_is_a_part_of_the_subject(
-    by_name: Server, tmp_path: Path, names: tuple[x509.GeneralName, ...], subject: str
+    by_name: Server, names: tuple[x509.GeneralName, ...], subject: str
 ) -> None:
-    """The same one over gRPC and over HTTP. Names of other kinds name nobody."""
+    """Names of other kinds name nobody."""
     pair = CLIENTS.issue_for("alice", *names)
     try:
-        over_grpc = (await caller(by_name.address, pair)).subject
+        found = (await caller(by_name.address, pair)).subject
     except grpc.aio.AioRpcError as refused:
-        over_grpc = refused.code().name
-    context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
-    context.load_cert_chain(*pair.write(tmp_path, "alice"))
-    async with web_client(by_name.web_address, connector=aiohttp.TCPConnector(ssl=context)) as web:
-        answer = await web.json("server.ServerService/GetServerInfo", {}, accept_encoding="identity")
-    over_http = answer.json()
-    assert over_grpc == subject
-    assert (over_http["caller"]["subject"] if "caller" in over_http else over_http["code"].upper()) == subject
+        found = refused.code().name
+    assert found == subject
 
 
 async def test_a_certificate_has_the_rights_of_its_role(strict_server: Server) -> None:
@@ -206,17 +196,14 @@ async def test_files_that_do_not_work_stop_the_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["server.pem", "server.key", "clients.pem"])
 async def test_a_pipe_is_no_certificate(name: str, tmp_path: Path) -> None:
     """Nobody may ever write to it: the start ends with an error, and a renewal keeps what is served."""
-    section = tls(tmp_path, client_ca=True) + '[web]\nlisten = "127.0.0.1:0"\n'
+    section = tls(tmp_path, client_ca=True)
     files = [tmp_path / "server.pem", tmp_path / "server.key", tmp_path / "clients.pem"]
-    grpc_side, web_side = ServerCertificates(*files), WebCertificates(*files)
+    grpc_side = ServerCertificates(*files)
     (tmp_path / name).unlink()
     os.mkfifo(tmp_path / name)
     with pytest.raises(OSError, match=rf"^tls\.(cert|key|client_ca): .*{name} is not a regular file"):
         async with running_server(tmp_path, section):
             pass
-    with pytest.raises(OSError, match="is not a regular file"):
-        WebCertificates(*files)
     with capture_logs() as lines:
         assert grpc_side.renewed() is None
-        assert web_side._renewed() is web_side._current
-    assert [line["event"] for line in lines] == ["certificates_not_renewed", "web_certificates_not_renewed"]
+    assert [line["event"] for line in lines] == ["certificates_not_renewed"]

@@ -13,16 +13,13 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from structlog.testing import capture_logs
 
 from opencode.event.event_pb2 import WatchEventsRequest
-from opencode.message.message_pb2 import StreamMessageRequest
 from opencode.session.session_pb2 import ListSessionsRequest
-from tests.support.clients.conversation import ask
-from tests.support.clients.http2 import http2_client
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
 from turnwire.api.admission import requests
 from turnwire.api.web import exchange
+from turnwire.api.web import server as web_server
 from turnwire.api.web.encoding.envelopes import envelope
-from turnwire.api.web.http import http1, http2
 from turnwire.app import Server
 
 LIMIT = 65_536
@@ -155,38 +152,17 @@ async def test_a_broken_query_is_told(web: WebClient, query: str) -> None:
     assert (answer.status, answer.json()["code"]) == (400, "invalid_argument")
 
 
-async def test_a_slow_head_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that sends a letter now and then does not hold its connection, nor does one that sends nothing."""
-    monkeypatch.setattr(http1, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(http2, "HEAD_SECONDS", 0.3)
-    for beginning in (b"", b"POST / HTTP/1.1\r\nx: ", b"\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PRI "):
-        reader, writer = await raw(server)
-        writer.write(beginning)
-        ended = asyncio.create_task(reader.read())
-        while not ended.done():
-            await asyncio.wait((ended,), timeout=0.1)
-            if not writer.is_closing():
-                writer.write(b"\r\n" if beginning == b"\r\n" else b"x" if beginning.startswith(b"POST") else b"")
-        writer.transport.abort()
-        await asyncio.gather(ended, return_exceptions=True)
-
-
 async def test_a_long_head_is_refused(server: Server) -> None:
-    """Neither one long header nor many short ones fill the memory."""
-    for head, status in (
-        (b"x: " + b"x" * 40_000 + b"\r\n", b"431"),
-        (b"x: " + b"x" * 40_000, b"431"),
-        (b"x: y\r\n" * 200, b"400"),
-    ):
+    """Neither one header without end nor many short ones fill the memory."""
+    for head in (b"x: " + b"x" * 40_000, b"x: y\r\n" * 8_000):
         reader, writer = await raw(server)
-        writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n")
-        assert (await reader.read()).split(b" ")[1] == status
+        writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\n" + head)
+        assert (await reader.read()).split(b" ")[1] == b"400"
         writer.transport.abort()
 
 
-async def test_a_body_without_end_is_refused_and_not_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer comes at the limit; what follows is dropped, and the connection is closed after a while."""
-    monkeypatch.setattr(http1, "IDLE_SECONDS", 0.3)
+async def test_a_body_without_end_is_refused_and_not_kept(server: Server) -> None:
+    """The answer comes at the limit; what follows is dropped."""
     reader, writer = await raw(server)
     writer.write(f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\n".encode())
     writer.write(b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -195,7 +171,7 @@ async def test_a_body_without_end_is_refused_and_not_kept(server: Server, monkey
         writer.write(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
         await asyncio.wait((answer,), timeout=0.01)
     assert b" 429 " in answer.result()
-    assert b"resource_exhausted" in await reader.read()
+    assert await reader.readuntil(b"resource_exhausted")
     writer.transport.abort()
 
 
@@ -253,9 +229,10 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
 
 
 async def test_further_connections_are_refused(server: Server) -> None:
-    """Connections that wait for nothing do not take more than their number; calls go on when they are gone."""
+    """Their requests get no answer of the application; calls go on when there are fewer."""
     opened = [await raw(server) for _ in range(20)]
     reader, writer = await raw(server)
+    writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert b" 503 " in await reader.read()
     writer.transport.abort()
     for _, one in opened:
@@ -265,8 +242,20 @@ async def test_further_connections_are_refused(server: Server) -> None:
             pass
 
 
+async def test_an_idle_connection_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its last answer, not before its next request."""
+    monkeypatch.setattr(web_server, "IDLE_SECONDS", 1)
+    async with running_server(tmp_path, TOML) as server:
+        reader, writer = await raw(server)
+        for _ in range(2):
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b" 200 " in await reader.readuntil(b"ok\n")
+        assert await reader.read() == b""
+        writer.transport.abort()
+
+
 async def test_a_client_that_vanishes_ends_its_watch(server: Server) -> None:
-    """A browser that goes to sleep or away leaves nothing behind, by either version of HTTP."""
+    """A browser that goes to sleep or away leaves nothing behind."""
     reader, writer = await raw(server)
     body = envelope(0, WatchEventsRequest().SerializeToString())
     head = f"POST {WATCH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/connect+proto\r\n"
@@ -276,41 +265,6 @@ async def test_a_client_that_vanishes_ends_its_watch(server: Server) -> None:
     writer.transport.abort()
     while server.readings().watchers:
         await asyncio.sleep(0.01)
-    async with http2_client(server.web_address) as client:
-        client.begin(WATCH, body, {"content-type": "application/connect+proto"})
-        while server.readings().watchers != 1:
-            await client.read_some()
-    while server.readings().watchers:
-        await asyncio.sleep(0.01)
-
-
-async def test_a_client_that_does_not_read_stops_its_own_stream(server: Server) -> None:
-    """Windows of HTTP/2 that nobody opens hold up one stream, not its connection's others, and fill no memory."""
-    async with http2_client(server.web_address) as client:
-        client.acknowledges = False
-        request = StreamMessageRequest(message=ask("/words 20000"))
-        body = envelope(0, request.SerializeToString())
-        stream = client.begin(
-            "/opencode.message.MessageService/StreamMessage", body, {"content-type": "application/connect+proto"}
-        )
-        while len(client.answers[stream].body) < 65_535:
-            assert await client.read_some()
-        client.http2.increment_flow_control_window(1_000_000)
-        other = client.begin(f"{SESSIONS}/ListSessions", b"{}", {"content-type": "application/json"})
-        assert (await client.answer(other)).status == 200
-        assert (len(client.answers[stream].body), client.answers[stream].has_ended) == (65_535, False)
-
-
-async def test_resets_have_a_bound(server: Server) -> None:
-    """A client that begins calls and resets them at once is sent away."""
-    async with http2_client(server.web_address) as client:
-        for _ in range(http2.MAX_RESETS + 1):
-            stream = client.begin(f"{SESSIONS}/ListSessions", b"", {"content-type": "application/json"}, end=False)
-            client.http2.reset_stream(stream)
-        client.flush()
-        while client.ended_by is None:
-            assert await client.read_some()
-        assert client.ended_by == 11  # ENHANCE_YOUR_CALM
 
 
 async def test_uvicorn_is_silent(server: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,9 +1,8 @@
-"""The web listener's other protocols: gRPC-Web, HTTP/2, compression, deadlines, TLS, and who may call."""
+"""The web listener's other protocols: gRPC-Web, compression, deadlines, TLS, and who may call."""
 
 import asyncio
 import base64
 import gzip
-import json
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from opencode.message.message_pb2 import StreamMessageRequest, StreamMessageResp
 from opencode.server.server_pb2 import GetServerInfoRequest, GetServerInfoResponse
 from opencode.session.session_pb2 import CreateSessionRequest, GetSessionRequest, SessionInfo
 from tests.support.clients.conversation import ask
-from tests.support.clients.http2 import Http2Answer, http2_client
 from tests.support.clients.web import END, WebClient, web_client
 from tests.support.servers.collector import collector
 from tests.support.servers.encrypted import AUTHORITY, CLIENTS, MTLS, tls
@@ -84,49 +82,6 @@ async def test_grpc_web_streams(web: WebClient) -> None:
     assert b"SESSION_NOT_FOUND" in base64.b64decode(found["grpc-status-details-bin"] + "===")
 
 
-async def test_many_calls_share_a_connection_of_http2(server: Server) -> None:
-    """A browser that has HTTP/2 needs one connection for all tabs: a watch does not hold up a call."""
-    async with http2_client(server.web_address) as client:
-        body = envelope(0, WatchEventsRequest().SerializeToString())
-        watch = client.begin(
-            "/opencode.event.EventService/WatchEvents", body, {"content-type": "application/connect+proto"}
-        )
-        calls = [client.begin(INFO, b"{}", {"content-type": "application/json"}) for _ in range(50)]
-        answers = [await client.answer(call) for call in calls]
-        assert [answer.status for answer in answers] == [200] * 50
-        assert all(json.loads(answer.body)["version"] for answer in answers)
-        while not client.answers[watch].body:
-            await client.read_some()
-        assert not client.answers[watch].has_ended
-        assert server.readings().watchers == 1
-        client.http2.reset_stream(watch)
-        client.flush()
-        while server.readings().watchers:
-            await asyncio.sleep(0.01)
-
-
-async def test_a_large_body_and_answer_fit_through_the_windows_of_http2(server: Server) -> None:
-    """Bodies of more than a window arrive whole, in both directions."""
-    title = "x" * 1000
-    async with http2_client(server.web_address) as client:
-        text = json.dumps({"title": title, "ignored": "y" * 200_000}).encode()
-        stream = client.http2.get_next_available_stream_id()
-        headers = [(":method", "POST"), (":path", f"{SESSIONS}/CreateSession"), (":scheme", "http")]
-        client.http2.send_headers(stream, [*headers, (":authority", "localhost"), ("content-type", "application/json")])
-        client.answers[stream] = Http2Answer()
-        rest = text
-        while rest:
-            size = min(client.http2.local_flow_control_window(stream), 16_384, len(rest))
-            if not size:
-                client.flush()
-                assert await client.read_some()
-                continue
-            client.http2.send_data(stream, rest[:size], end_stream=size == len(rest))
-            rest = rest[size:]
-        client.flush()
-        assert json.loads((await client.answer(stream)).body)["title"] == title
-
-
 async def test_messages_are_compressed(web: WebClient) -> None:
     """Requests may come compressed; answers are, when the caller takes it and they are long enough."""
     sent = gzip.compress(b'{"title": "small"}')
@@ -180,28 +135,38 @@ async def test_tokens_come_in_a_header_and_never_in_the_address(tmp_path: Path) 
         assert ending["error"]["code"] == "unauthenticated"
 
 
-@pytest.mark.parametrize("client_ca", [False, True])
-async def test_tls_serves_both_versions_and_knows_certificates(tmp_path: Path, client_ca: bool) -> None:
-    """The certificates of `[tls]` serve HTTP/1.1 and HTTP/2; client certificates identify callers."""
-    toml = tls(tmp_path, client_ca=client_ca) + (MTLS if client_ca else "") + TOML
+async def test_tls_serves_renewed_certificates(tmp_path: Path) -> None:
+    """Those of `[tls]`, as they are when a client connects. HTTP/2 is not spoken, whatever a client asks for."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
-    if client_ca:
-        context.load_cert_chain(*CLIENTS.issue("ci").write(tmp_path, "ci"))
-    async with running_server(tmp_path, toml) as server:
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    async with running_server(tmp_path, tls(tmp_path) + TOML) as server:
         assert server.web_address.startswith("https://")
         connector = aiohttp.TCPConnector(ssl=context)
         async with web_client(server.web_address, connector=connector) as web:
             answer = await web.json("server.ServerService/GetServerInfo", {}, accept_encoding="identity")
-            assert answer.json()["caller"].get("tenant") == ("acme" if client_ca else "default")
-        context.set_alpn_protocols(["h2"])
-        async with http2_client(server.web_address, context) as client:
-            found = await client.answer(client.begin(INFO, b"{}", {"content-type": "application/json"}))
-            assert found.status == 200
+            assert answer.json()["caller"].get("tenant") == "default"
         AUTHORITY.issue("renewed").write(tmp_path, "server")
         _, writer = await asyncio.open_connection(*server.web_address[8:].rsplit(":", 1), ssl=context)
         subject = dict(pair for group in writer.get_extra_info("peercert")["subject"] for pair in group)
         assert subject == {"commonName": "renewed"}
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
         writer.transport.abort()
+
+
+async def test_client_certificates_are_for_grpc(tmp_path: Path) -> None:
+    """Where clients of gRPC present one, those of the web listener sign in by a token, and by nothing else."""
+    auth = MTLS.replace('["mtls"]', '["mtls", "token"]')
+    context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
+    context.load_cert_chain(*CLIENTS.issue("ci").write(tmp_path, "ci"))
+    async with (
+        running_server(tmp_path, tls(tmp_path, client_ca=True) + auth + TOML) as server,
+        web_client(server.web_address, connector=aiohttp.TCPConnector(ssl=context)) as web,
+    ):
+        answer = await web.json("session.SessionService/ListSessions", {})
+        assert (answer.status, answer.json()["code"]) == (401, "unauthenticated")
+    with pytest.raises(ConfigError, match=r"web\.listen.*no certificates"):
+        async with running_server(tmp_path, tls(tmp_path, client_ca=True) + MTLS + TOML):
+            pass
 
 
 async def test_an_open_address_needs_protection(tmp_path: Path) -> None:
@@ -265,38 +230,3 @@ async def test_a_call_continues_the_trace_of_its_page(tmp_path: Path) -> None:
             await web.json("session.SessionService/GetSession", {"sessionId": "ses_0"}, traceparent=placed)
         span = traces.one("opencode.session.SessionService/GetSession")
     assert (span.trace_id, span.failed, span.attributes["rpc.response.status_code"]) == (trace, False, "NOT_FOUND")
-
-
-async def test_callers_without_a_right_certificate_get_no_answer(tmp_path: Path) -> None:
-    """With authorities of clients, the handshake fails without a certificate of theirs, also after a renewal."""
-    async with running_server(tmp_path, tls(tmp_path, client_ca=True) + MTLS + TOML) as server:
-        for pair in (None, AUTHORITY.issue("ci")):
-            context = ssl.create_default_context(cadata=AUTHORITY.pem.decode())
-            if pair is not None:
-                context.load_cert_chain(*pair.write(tmp_path, "foreign"))
-            for _ in range(2):
-                async with web_client(server.web_address, connector=aiohttp.TCPConnector(ssl=context)) as web:
-                    with pytest.raises((aiohttp.ClientError, OSError)):
-                        await web.json("server.ServerService/GetServerInfo", {})
-                AUTHORITY.issue("renewed").write(tmp_path, "server")
-
-
-async def test_a_stop_ends_streams_of_http2(tmp_path: Path) -> None:
-    """Each gets its last envelope, then the connection is closed with a word."""
-    async with (
-        running_server(tmp_path, TOML) as server,
-        http2_client(server.web_address) as client,
-    ):
-        body = envelope(0, WatchEventsRequest().SerializeToString())
-        kind = {"content-type": "application/connect+proto"}
-        watches = [client.begin("/opencode.event.EventService/WatchEvents", body, kind) for _ in range(3)]
-        while server.readings().watchers < 3:
-            await client.read_some()
-        stopping = asyncio.create_task(server.__aexit__(None, None, None))
-        for watch in watches:
-            last = list(envelopes((await client.answer(watch)).body))[-1]
-            assert (last.flags, json.loads(last.data)["error"]["code"]) == (END, "unavailable")
-        while await client.read_some():
-            pass
-        assert client.ended_by == 0
-        await stopping

@@ -69,6 +69,12 @@ def check_open_addresses(
     Raises:
         ConfigError: names the keys to set.
     """
+    if web.listen and tls.client_ca is not None and not {"token", "jwt"} & set(auth.methods):
+        raise document.error(
+            "web.listen",
+            "clients of the web listener present no certificates, so tls.client_ca does not protect it: add "
+            '"token" or "jwt" to auth.methods, or leave web.listen out',
+        )
     for section, listener, instead in (("server", server, "127.0.0.1 or a Unix socket"), ("web", web, "127.0.0.1")):
         missing = missing_protection(listener.listen, tls, auth)
         if missing and not listener.insecure:

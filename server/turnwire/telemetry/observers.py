@@ -54,10 +54,6 @@ class Observers:
         """See `Observer.watcher_fell_behind`."""
         self._tell(lambda observer: observer.watcher_fell_behind())
 
-    def handshake_failed(self, problem: str) -> None:
-        """See `Observer.handshake_failed`."""
-        self._tell(lambda observer: observer.handshake_failed(problem))
-
     def _tell(self, report: Callable[[Observer], None]) -> None:
         for observer in self._observers:
             try:

@@ -461,7 +461,6 @@ class RecordingObserver:
         self.tool_calls: list[ToolCallEnd] = []
         self.batches: list[BatchEnd] = []
         self.fell_behind = 0
-        self.handshake_failures: list[str] = []
 
     def call_started(self, method: str) -> None:
         """Keeps it."""
@@ -500,10 +499,6 @@ class RecordingObserver:
     def watcher_fell_behind(self) -> None:
         """Counts it."""
         self.fell_behind += 1
-
-    def handshake_failed(self, problem: str) -> None:
-        """Keeps it."""
-        self.handshake_failures.append(problem)
 
 
 def make_environment(

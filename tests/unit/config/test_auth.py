@@ -56,6 +56,11 @@ def test_keys_come_over_https_or_from_this_machine(keys: str) -> None:
             '"ci.example" = { tenant = "acme", role = "writer" }\n' + TLS + 'client_ca = "c"\n',
             'auth.mtls.holders."ci.example": a first alternative name has its kind: one of "DNS:ci.example", ',
         ),
+        (
+            '[auth]\nmethods = ["mtls"]\n[auth.mtls]\n[web]\nlisten = "127.0.0.1:1"\n' + TLS + 'client_ca = "c"\n',
+            "web.listen: clients of the web listener present no certificates",
+        ),
+        (TLS + 'client_ca = "c"\n[web]\nlisten = "127.0.0.1:1"\n', "web.listen: clients of the web listener present"),
         ('[auth]\nmethods = ["token"]\ntokens = "turnwire.db"\n', "auth.tokens: is the database"),
         ('[auth]\nmethods = ["jwt"]\n' + JWT.replace("jwks.json", "http://id.example/jwks"), "auth.jwt.keys: must be"),
         ('[auth]\nmethods = ["jwt"]\n' + JWT.replace("jwks.json", "ftp://id.example/jwks"), "auth.jwt.keys: must be"),
@@ -70,6 +75,12 @@ def test_a_wrong_setting_is_named(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as wrong:
         load(text)
     assert problem in str(wrong.value)
+
+
+def test_certificates_and_tokens_stand_beside_each_other() -> None:
+    """Clients of gRPC present the ones, and those of the web listener the others."""
+    web = '[web]\nlisten = "127.0.0.1:1"\n[auth]\nmethods = ["mtls", "token"]\n[auth.mtls]\n'
+    assert load(web + TLS + 'client_ca = "c"\n').web.listen == "127.0.0.1:1"
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "turnwire.example:1", "[::ffff:10.0.0.1]:1"])

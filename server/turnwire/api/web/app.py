@@ -50,6 +50,8 @@ class WebApplication:
         self._routes: Mapping[str, Route] = {}
         self._serving: Serving | None = None
         self._is_stopping = False
+        self._running = set[asyncio.Task[None]]()
+        """The tasks of requests that are being answered, each from its first to its last line of `__call__`."""
 
     def open(self, routes: Mapping[str, Route], gate: Gatekeeper) -> None:
         """Lets calls of these methods in."""
@@ -60,8 +62,19 @@ class WebApplication:
         """Refuses new calls from now on. Idempotent."""
         self._is_stopping = True
 
+    async def end(self, seconds: float) -> None:
+        """Cancels all running requests, and waits at most so long for their end. Idempotent."""
+        running = set(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request. Never raises, unless it is cancelled before an answer began."""
+        """Answers one request. Never raises."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
         exchange = Exchange(scope, receive, send, self._bodies)
         try:
             await self._answer(exchange)
@@ -73,6 +86,8 @@ class WebApplication:
             log.error("web_request_failed", path=exchange.path[:100], exc_info=error)
             if not exchange.is_started:
                 await exchange.answer(500, [("content-type", "text/plain")], b"internal error\n")
+        finally:
+            self._running.discard(task)
 
     async def _answer(self, exchange: Exchange) -> None:
         if exchange.path.rstrip("/") in _HEALTH_PATHS and exchange.method in ("GET", "HEAD"):

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from turnwire.api.web.exchange import Exchange
 from turnwire.ports.identity.authenticator import ClientCertificate
 
-PEER = "turnwire.peer_certificate"
-"""Key of a scope's `state` under which the connection keeps the verified certificate of its client."""
-
 
 class WebCaller:
     """The sender of one call. Implements `ports.identity.authenticator.Caller`."""
@@ -41,9 +38,8 @@ class WebCaller:
         return self._exchange.connection()
 
     def certificate(self) -> ClientCertificate | None:
-        """Returns the verified certificate of the connection."""
-        found: ClientCertificate | None = self._exchange.scope.get("state", {}).get(PEER)
-        return found
+        """Returns None: clients present certificates to the gRPC listener alone."""
+        return None
 
     def address(self) -> str:
         """Returns the address without the port."""

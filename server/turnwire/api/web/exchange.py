@@ -1,10 +1,10 @@
 """One HTTP request and its answer, as ASGI delivers them, with bounds in size."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from email.utils import formatdate
 from typing import Any
+
+from h11 import LocalProtocolError
 
 from turnwire.api.admission.requests import CallerGone
 from turnwire.api.web.encoding.compression import TooLarge
@@ -105,18 +105,19 @@ class Exchange:
         self.is_gone = True
 
     async def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Writes a whole answer."""
+        """Writes a whole answer. Raises CallerGone."""
         length = () if status == _NO_CONTENT else (("content-length", str(len(body))),)
         await self.start(status, (*headers, *length))
         await self._write(body, last=True)
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Writes the status and the headers."""
+        """Writes the status and the headers. Raises CallerGone."""
         self.is_started = True
-        sent = [(b"date", _date())]
-        for name, value in (*headers, *self.extra_headers):
-            sent.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
-        await self._send({"type": "http.response.start", "status": status, "headers": sent})
+        sent = [  # blanks at the ends of a value are none of its own
+            (name.encode("latin-1"), value.encode("latin-1", "replace").strip())
+            for name, value in (*headers, *self.extra_headers)
+        ]
+        await self._put({"type": "http.response.start", "status": status, "headers": sent})
 
     async def write(self, chunk: bytes, *, last: bool = False) -> None:
         """Writes a piece of the body; returns when there is room for the next. Raises CallerGone."""
@@ -129,9 +130,16 @@ class Exchange:
         end = max(len(data) - 1, 0) // PIECE_BYTES * PIECE_BYTES
         for start in range(0, end, PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        message = {"type": "http.response.body", "body": data[end:], "more_body": not last}
-        await self._send(message)
+            await self._put({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._put({"type": "http.response.body", "body": data[end:], "more_body": not last})
+
+    async def _put(self, message: MutableMapping[str, Any]) -> None:
+        """Gives a message to uvicorn. Raises CallerGone."""
+        try:
+            await self._send(message)
+        except LocalProtocolError:  # the rest of the body was no HTTP, and uvicorn has answered that itself
+            self.is_gone = True
+            raise CallerGone from None
 
 
 def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
@@ -140,16 +148,3 @@ def _joined(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         joined[name] = f"{joined[name]}, {value}" if name in joined else value
     return joined
-
-
-class _Date:
-    second = 0
-    text = b""
-
-
-def _date() -> bytes:
-    """Returns the time for the header `date`, which is written anew once a second."""
-    second = int(time.time())
-    if second != _Date.second:
-        _Date.second, _Date.text = second, formatdate(second, usegmt=True).encode()
-    return _Date.text

@@ -1,24 +1,22 @@
-"""The web listener: binds an address, and starts and stops what answers on it."""
+"""The web listener: uvicorn serves `WebApplication` on one address, in the event loop of this process."""
 
 import asyncio
+import contextlib
 import logging
+import resource
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from datetime import timedelta
 from typing import NamedTuple
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
+from h11 import LocalProtocolError
+from uvicorn import Config, Server
 
 from turnwire.api.registry import Service
 from turnwire.api.web.app import WebApplication
+from turnwire.api.web.certificates import WebCertificates
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import routes_of
-from turnwire.api.web.http.certificates import WebCertificates
-from turnwire.api.web.http.handshakes import watch_handshakes
-from turnwire.api.web.http.http1 import Http1
-from turnwire.api.web.http.limits import HEAD_SECONDS, IDLE_SECONDS, Connections
-from turnwire.api.web.http.work import a_few_at_a_time
 from turnwire.api.web.origins import Origins
 from turnwire.api.web.protocols.call import Gatekeeper
 from turnwire.api.web.tracing import TracedGate
@@ -26,8 +24,26 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 _BACKLOG = 1024
 
+MAX_HEAD_BYTES = 32_768
+"""Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
+GET has its message in the first line."""
+
+IDLE_SECONDS = 75
+"""How long a connection may wait for its next request. Browsers and proxies close theirs after about a minute."""
+
+USER_TIMEOUT_MS = 30_000
+"""When the system ends a connection whose peer is gone without a word, or reads nothing of what waits for it."""
+
+_PEER_OPTIONS = {
+    (socket.SOL_SOCKET, "SO_KEEPALIVE"): 1,
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE"): 20,
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL"): 5,
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT"): 2,
+}
+"""How a peer that is gone is noticed while nothing is sent to it: within half a minute, as gRPC does."""
+
 STOP_SECONDS = 5.0
-"""How long the end of cancelled requests is waited for; they end at once."""
+"""How long the end of cancelled requests, and then of connections, is waited for; they end at once."""
 
 
 class WebSettings(NamedTuple):
@@ -42,6 +58,15 @@ class WebSettings(NamedTuple):
     """Names by which the listener is called, beside addresses and `localhost`."""
 
 
+class _Server(Server):
+    """uvicorn in a process that has an event loop and signals of its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leaves the signals to the process, which stops its listeners."""
+        yield
+
+
 class WebServer:
     """Serves the contract and the console on one address: `bind`, then `start`, then `stop`."""
 
@@ -51,26 +76,46 @@ class WebServer:
         certificates: WebCertificates | None = None,
         tracer: Tracer = NO_TRACER,
         *,
-        handshake_failed: Callable[[str], None] = lambda _: None,
         problem: Callable[[], str] = lambda: "",
     ) -> None:
         """Args:
         settings: Bounds, and which pages may call.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one they cost nothing.
-        handshake_failed: Called with the problem of each handshake of TLS that fails.
         problem: Returns why calls cannot be carried out; "" if they can.
         """
-        self._tracer = tracer
-        self._certificates = certificates
-        self._handshake_failed = handshake_failed
+        self._settings, self._tracer, self._certificates = settings, tracer, certificates
         # TLS proves the name that was called; without it, a name that resolves to this machine proves nothing
         origins = Origins(settings.allowed_origins, settings.hosts, checks_host=certificates is None)
         self._application = WebApplication(origins, Console(), settings.max_message_bytes, problem)
-        self._connections = Connections(settings.max_connections)
-        self._state = ServerState()
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        """The bound one, until uvicorn has it."""
+        self._server = _Server(self._config())
+        self._serving: asyncio.Task[None] | None = None
+
+    def _config(self) -> Config:
+        certificates = self._certificates
+        # half of the files are left to gRPC and the database; uvicorn counts the connection of the request too
+        max_connections = min(
+            self._settings.max_connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        )
+        return Config(
+            self._application,
+            interface="asgi3",
+            http="h11",  # httptools reads heads without a bound
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # words about bad requests, of which anybody can send many
+            access_log=False,
+            proxy_headers=False,  # they would let callers choose their address
+            server_header=False,
+            backlog=_BACKLOG,
+            limit_concurrency=max_connections + 1,
+            timeout_keep_alive=IDLE_SECONDS,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
+        )
 
     def bind(self, host: str, port: int) -> str:
         """Takes the address. Callers can connect, but wait until `start`.
@@ -91,6 +136,7 @@ class WebServer:
             )[0]
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _notice_dead_peers(self._socket)
             self._socket.setblocking(False)
             self._socket.bind(address)
             self._socket.listen(_BACKLOG)
@@ -105,38 +151,15 @@ class WebServer:
     async def start(self, services: Iterable[Service], gate: Gatekeeper) -> None:
         """Begins to answer calls of the services through the gate. The address must have been bound."""
         assert self._socket is not None
+        logging.getLogger("asyncio").addFilter(_is_of_the_server)
         traced = gate if self._tracer is NO_TRACER else TracedGate(gate, self._tracer)
         self._application.open(routes_of(services), traced)
-        # words about bad requests would fill the log; what is said of errors, the application logs itself
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-        logging.getLogger("hpack").setLevel(logging.CRITICAL)  # tells the headers with their credentials
-        config = Config(
-            self._application,
-            interface="asgi3",
-            http=Http1,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,  # they would let callers choose their address
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=round(IDLE_SECONDS),
-        )
-        config.load()
-        loop = asyncio.get_running_loop()
-
-        def connection() -> Http1:
-            return Http1(config, self._state, {}, loop, all_connections=self._connections)
-
-        if self._certificates is None:
-            self._server = await loop.create_server(connection, sock=self._socket, backlog=_BACKLOG)
-            return
-        context = self._certificates.context()
-        watch_handshakes(context, self._connections, self._handshake_failed)
-        self._server = await loop.create_server(
-            connection, sock=self._socket, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=HEAD_SECONDS
-        )
+        taken, self._socket = self._socket, None
+        self._serving = asyncio.create_task(self._server.serve(sockets=[taken]))
+        while not self._server.started:  # a few rounds of the loop
+            if self._serving.done():
+                await self._serving
+            await asyncio.sleep(0)
 
     async def stop(self, grace: timedelta) -> None:
         """Refuses new calls, and cancels running ones that do not end within the grace period. Idempotent.
@@ -144,20 +167,37 @@ class WebServer:
         An open stream would delay this for the whole period, so close the feed first.
         """
         self._application.close()
-        if self._server is not None:
-            self._server.close()
         self._close_socket()
-        await self._connections.shutdown()
-        running = set(self._state.tasks)
-        if running:
-            _, running = await asyncio.wait(running, timeout=grace.total_seconds())
-        async for task in a_few_at_a_time(running):
-            task.cancel()
-        if running := {task for task in running if not task.done()}:
-            await asyncio.wait(running, timeout=STOP_SECONDS)
-        await self._connections.abort()
+        if self._serving is None:
+            return
+        self._server.should_exit = True
+        await asyncio.wait((self._serving,), timeout=grace.total_seconds())
+        if not self._serving.done():
+            await self._application.end(STOP_SECONDS)
+            self._server.force_exit = True  # it waits for connections of which nothing more comes
+            await asyncio.wait((self._serving,), timeout=STOP_SECONDS)
+        self._serving.cancel()
+        await asyncio.wait((self._serving,))
 
     def _close_socket(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _is_of_the_server(record: logging.LogRecord) -> bool:
+    """Returns whether a line of the event loop is about the server, not about a client that sends no HTTP.
+
+    uvicorn answers a broken body also when the application has answered before, which h11 refuses: an exception for
+    each connection that anybody makes.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], LocalProtocolError))
+
+
+def _notice_dead_peers(listening: socket.socket) -> None:
+    """Sets what the system does about peers that are gone. Accepted connections take it from the listening socket."""
+    options = {**_PEER_OPTIONS, (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT"): USER_TIMEOUT_MS}
+    for (level, name), value in options.items():
+        if (option := getattr(socket, name, None)) is not None:  # some systems lack some of them
+            with contextlib.suppress(OSError):
+                listening.setsockopt(level, option, value)

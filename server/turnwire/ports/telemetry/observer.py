@@ -109,10 +109,6 @@ class Observer(Protocol):
         """A watcher read so slowly that it has to read the store."""
         ...
 
-    def handshake_failed(self, problem: str) -> None:
-        """A handshake of TLS failed, was not ended in time, or was left by its client. Only the web listener tells."""
-        ...
-
 
 class NoObserver:
     """Ignores everything."""
@@ -142,7 +138,4 @@ class NoObserver:
         """Does nothing."""
 
     def watcher_fell_behind(self) -> None:
-        """Does nothing."""
-
-    def handshake_failed(self, problem: str) -> None:
         """Does nothing."""

@@ -1,4 +1,4 @@
-"""The log lines of turns, model calls and handshakes, made of the server's reports.
+"""The log lines of turns and model calls, made of the server's reports.
 
 No line holds content: neither prompts, answers nor a provider's own words. Names that callers or providers chose are
 cut and made printable.
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class LogLines(NoObserver):
-    """Writes a line for each turn's end and for each model call or handshake that failed.
+    """Writes a line for each turn's end and for each model call that failed.
 
     Implements `ports.telemetry.observer.Observer`.
     """
@@ -74,10 +74,6 @@ class LogLines(NoObserver):
             fallback=one_line(next_model, MAX_NAME_CHARS),
             milliseconds=_milliseconds(call.seconds),
         )
-
-    def handshake_failed(self, problem: str) -> None:
-        """Writes `web_handshake_failed` for whoever looks for the reason: strangers could fill the log with them."""
-        log.debug("web_handshake_failed", problem=one_line(problem, MAX_NAME_CHARS))
 
 
 def _milliseconds(seconds: float | None) -> int | None:

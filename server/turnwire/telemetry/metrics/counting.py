@@ -110,9 +110,5 @@ class Counting:
         """Counts it."""
         self._instruments.watcher_lags.inc()
 
-    def handshake_failed(self, problem: str) -> None:
-        """Counts it."""
-        self._instruments.handshake_failures.inc()
-
     def _tenant(self, turn: Turn) -> tuple[str, ...]:
         return (self._tenants.of(turn.tenant),) if self._instruments.by_tenant else ()

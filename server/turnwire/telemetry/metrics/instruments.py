@@ -58,9 +58,6 @@ class Instruments:
         self.watcher_lags = self._counter(
             "watcher_lags", "Times that a watcher read too slowly and was given stored events instead of live ones."
         )
-        self.handshake_failures = self._counter(
-            "web_handshake_failures", "TLS handshakes of the web listener that failed or were not ended in time."
-        )
 
     def _make_turns(self) -> None:
         tenant = ("tenant",) if self.by_tenant else ()

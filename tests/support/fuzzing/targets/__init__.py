@@ -44,7 +44,6 @@ _PLACES: Mapping[str, _Place] = {
     "protobuf_request": _CALLS,
     "json_request": _CALLS,
     "web_body": _Place("web", ("turnwire.api.web",)),
-    "http2": _Place("web", ("turnwire.api.web", "h2", "hpack", "hyperframe")),
 }
 
 NAMES = tuple(_PLACES)

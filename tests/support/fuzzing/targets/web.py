@@ -1,12 +1,10 @@
-"""What browsers and proxies send: frames of HTTP/2, and bodies in envelopes, compressed or not."""
+"""What browsers and proxies send: bodies in envelopes, compressed or not."""
 
 import asyncio
 import gzip
 from collections.abc import Iterable, MutableMapping
-from typing import Any, cast
+from typing import Any
 
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from structlog.testing import capture_logs
 
 from opencode.event.event_pb2 import DESCRIPTOR as EVENTS
@@ -20,9 +18,7 @@ from turnwire.api.web.app import WebApplication
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import routes_of
 from turnwire.api.web.encoding.envelopes import envelope
-from turnwire.api.web.exchange import Receive, Scope, Send
-from turnwire.api.web.http.http2 import PREFACE, Http2
-from turnwire.api.web.http.limits import Connections
+from turnwire.api.web.exchange import Scope
 from turnwire.api.web.origins import Origins
 
 MAX_MESSAGE_BYTES = 20_000
@@ -103,56 +99,6 @@ async def _answered(head: bytes, body: bytes) -> list[int]:
     return statuses
 
 
-class _Wire:
-    """A transport that counts what is written."""
-
-    def __init__(self) -> None:
-        self.written = 0
-        self.is_closed = False
-
-    def write(self, data: bytes) -> None:
-        """Counts it."""
-        self.written += len(data)
-
-    def close(self) -> None:
-        """Writes nothing more."""
-        self.is_closed = True
-
-    def is_closing(self) -> bool:
-        """Returns whether it was closed."""
-        return self.is_closed
-
-    def get_extra_info(self, _name: str) -> None:
-        """Knows nothing."""
-
-
-async def _read_all(_scope: Scope, receive: Receive, send: Send) -> None:
-    while (event := await receive())["type"] == "http.request" and event["more_body"]:
-        pass
-    if event["type"] == "http.request":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"x", "more_body": False})
-
-
-def check_http2(data: bytes) -> None:
-    """Frames are answered or end the connection; no exception, no task left, and answers are no flood."""
-    written = run(_connection(PREFACE + data))
-    assert written < 10_000 + 50 * len(data), f"{len(data)} bytes were answered by {written}"
-
-
-async def _connection(data: bytes) -> int:
-    tasks: set[asyncio.Task[None]] = set()
-    connection, wire = Http2(_read_all, Connections(10), {}, tasks, asyncio.get_running_loop()), _Wire()
-    connection.connection_made(cast(asyncio.Transport, wire))
-    for start in range(0, len(data), 200):
-        connection.data_received(data[start : start + 200])
-        await asyncio.sleep(0)
-    running = list(tasks)
-    connection.connection_lost(None)
-    await asyncio.gather(*running)
-    return wire.written
-
-
 def _bodies() -> Iterable[bytes]:
     message = SendMessageRequest(session_id="ses_1").SerializeToString()
     yield bytes((0, 0, 0, 0)) + message
@@ -165,22 +111,4 @@ def _bodies() -> Iterable[bytes]:
     yield bytes((1, 0, 64, 0)) + b"100"
 
 
-def _frames() -> Iterable[bytes]:
-    client = H2Connection(H2Configuration(client_side=True))
-    client.initiate_connection()
-    pseudo = [(":method", "POST"), (":path", "/a"), (":scheme", "http"), (":authority", "localhost")]
-    client.send_headers(1, pseudo)
-    client.send_headers(3, pseudo, end_stream=True)
-    client.send_data(1, b"body", end_stream=True)
-    client.ping(b"12345678")
-    client.increment_flow_control_window(1000)
-    client.send_headers(5, [*pseudo, ("a", "b" * 100)])
-    client.reset_stream(5)
-    client.close_connection()
-    yield client.data_to_send().removeprefix(PREFACE)
-
-
-TARGETS = {
-    "web_body": Target(check_body, _bodies),
-    "http2": Target(check_http2, _frames),
-}
+TARGETS = {"web_body": Target(check_body, _bodies)}

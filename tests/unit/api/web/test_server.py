@@ -1,75 +1,137 @@
-"""The end of the web listener."""
+"""The web listener on uvicorn, in the event loop and beside the signals of its process."""
 
 import asyncio
-import contextlib
-import ssl
-from collections.abc import Callable
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import cast
+from typing import Any
 
-from turnwire.api.web.http.limits import Connection, Connections
+import pytest
+from structlog.testing import capture_logs
+
 from turnwire.api.web.server import WebServer, WebSettings
 
-MANY = 500
-"""Connections, and requests that do not end by themselves."""
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
-class Ended:
-    """A connection and its transport, which count what is asked of them."""
+class _NoGate:
+    """Nothing is called through it."""
 
-    count = 0
-    """Of all."""
-
-    def shutdown(self) -> None:
-        """Is counted."""
-        Ended.count += 1
-
-    def abort(self) -> None:
-        """Is counted."""
-        Ended.count += 1
-
-    def get_extra_info(self, _name: str) -> None:
-        """Knows nothing."""
+    def refused(self, *_: object) -> None:
+        """Forgets it."""
 
 
-async def most_in_a_round(ending: asyncio.Task[None], count: Callable[[], int]) -> int:
-    """Returns how much the count grows at most between two rounds of the loop, until a task has ended."""
-    most, before = 0, count()
-    while not ending.done():
-        await asyncio.sleep(0)
-        most, before = max(most, count() - before), count()
-    await ending
-    return most
+@asynccontextmanager
+async def listening(max_connections: int = 20) -> AsyncIterator[int]:
+    """Runs a listener that has no methods; its port."""
+    server, gate = WebServer(WebSettings(1024, max_connections)), _NoGate()
+    port = int(server.bind("127.0.0.1", 0).rpartition(":")[2])
+    await server.start((), gate)  # type: ignore[arg-type]
+    try:
+        yield port
+    finally:
+        await server.stop(timedelta())
 
 
-async def test_connections_are_closed_a_few_at_a_time() -> None:
-    """A stop closes thousands, and turns and other calls go on meanwhile."""
-    connections = Connections(MANY)
-    for _ in range(MANY):
-        one = Ended()
-        connections.add(cast(Connection, one), cast(asyncio.Transport, one))
-    open_ones = len(connections)
-    for close in (connections.shutdown, connections.abort):
-        Ended.count = 0
-        assert await most_in_a_round(asyncio.create_task(close()), lambda: Ended.count) <= MANY // 5
-        assert Ended.count == open_ones
-    late = Ended()
-    assert not connections.add(cast(Connection, late), cast(asyncio.Transport, late))  # its handshake took so long
-    assert not connections.begin_handshake(cast(ssl.SSLObject, late))
+async def said(port: int, request: bytes) -> bytes:
+    """Returns all that is answered to a client that sends this and nothing more, until the listener closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
 
 
-async def test_requests_are_cancelled_a_few_at_a_time() -> None:
-    """Those that do not end within the grace period."""
-    cancelled = 0
+async def test_signals_stay_those_of_the_process() -> None:
+    """Else uvicorn would take them, and end alone."""
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    async with listening():
+        assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
 
-    async def request() -> None:
-        nonlocal cancelled
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        cancelled += 1
 
-    server = WebServer(WebSettings(1024, MANY))
-    server._state.tasks |= {asyncio.create_task(request()) for _ in range(MANY)}
-    await asyncio.sleep(0)
-    assert await most_in_a_round(asyncio.create_task(server.stop(timedelta())), lambda: cancelled) <= MANY // 5
-    assert cancelled == MANY
+async def test_a_stop_ends_what_does_not_end_by_itself() -> None:
+    """Requests whose body never comes, and connections that say nothing; a second stop finds nothing to do."""
+    server, gate = WebServer(WebSettings(1024, 20)), _NoGate()
+    port = int(server.bind("127.0.0.1", 0).rpartition(":")[2])
+    await server.start((), gate)  # type: ignore[arg-type]
+    readers = []
+    for request in (b"", HEALTH, b"POST /a.b/c HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        readers.append((reader, writer))
+    assert b" 200 " in await readers[1][0].readuntil(b"ok\n")
+    for _ in range(2):
+        await server.stop(timedelta())
+    for reader, writer in readers:
+        await reader.read()
+        writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_listener_that_never_started_gives_its_address_back() -> None:
+    """The start of something else failed."""
+    server = WebServer(WebSettings(1024, 20))
+    port = int(server.bind("127.0.0.1", 0).rpartition(":")[2])
+    await server.stop(timedelta())
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+BROKEN = b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b"no HTTP\r\n\r\n",),
+        (b"GET /healthz HTTP/1.1\r\n\r\n",),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",),
+        (b"POST / HTTP/1.1\r\nhost: a\r\n" + BROKEN + b"no number\r\n",),
+        (b"POST / HTTP/1.1\r\nhost: a\r\n" + BROKEN, b"no number\r\n"),
+        (HEALTH, b"no HTTP\r\n\r\n"),
+    ],
+    ids=["nothing", "no host", "HTTP/2", "broken body", "broken after the answer", "broken afterwards"],
+)
+async def test_what_is_no_http_ends_its_connection_without_a_word(
+    caplog: pytest.LogCaptureFixture, pieces: tuple[bytes, ...]
+) -> None:
+    """Anybody can send it, as often as he likes: no line of the log has it, neither uvicorn's nor the event loop's."""
+    with caplog.at_level(logging.DEBUG), capture_logs() as lines:
+        async with listening() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for at, piece in enumerate(pieces, 1):
+                writer.write(piece)
+                if at < len(pieces):
+                    await reader.readuntil(b"\n\r\n")
+            await reader.read()
+            writer.close()
+            assert await said(port, HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    assert lines == []
+    assert [one for one in caplog.records if one.levelno > logging.DEBUG] == []
+
+
+async def test_a_wish_for_another_protocol_loses_no_body() -> None:
+    """Clients ask for HTTP/2 with their first request; it is answered in HTTP/1.1, and so is the next one."""
+    upgrade = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"
+    first = b"GET /healthz HTTP/1.1\r\nhost: a\r\n%scontent-length: 2\r\n\r\nhi" % upgrade
+    async with listening() as port:
+        answer = await said(port, first + HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    assert answer.count(b"HTTP/1.1 200") == 2
+
+
+async def test_requests_that_come_together_are_answered_in_order() -> None:
+    """Pipelining: the second one waits for the first."""
+    async with listening() as port:
+        answer = await said(port, HEALTH * 50 + HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    assert answer.count(b"HTTP/1.1 200") == 51
+
+
+async def test_every_answer_has_its_date() -> None:
+    """The first one too; no answer names the software."""
+    async with listening() as port:
+        answer: Any = await said(port, HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    head = answer.lower().partition(b"\r\n\r\n")[0]
+    assert b"\r\ndate: " in head and b"\r\nserver: " not in head

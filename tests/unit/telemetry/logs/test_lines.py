@@ -130,10 +130,3 @@ def test_foreign_names_are_cut_and_printable() -> None:
         texts = [value for value in line.values() if isinstance(value, str)]
         assert all(text.isprintable() and len(text) <= MAX_NAME_CHARS for text in texts)
     assert lines[0]["model"].startswith("m??[31mxxx")
-
-
-def test_a_handshake_that_fails_is_told_to_who_looks_for_it() -> None:
-    """Strangers cause as many as they like, so nobody else reads of them."""
-    with capture_logs() as lines:
-        LogLines({}).handshake_failed("wrong version number")
-    assert lines == [{"log_level": "debug", "event": "web_handshake_failed", "problem": "wrong version number"}]

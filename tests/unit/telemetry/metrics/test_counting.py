@@ -114,8 +114,6 @@ def test_transactions_are_counted() -> None:
     assert world.value("storage_commit_duration_seconds_sum") == 0.02
     world.counting.watcher_fell_behind()
     assert world.value("watcher_lags_total") == 1
-    world.counting.handshake_failed("wrong version number")
-    assert world.value("web_handshake_failures_total") == 1
 
 
 def test_the_tenant_is_a_label_only_if_a_setting_says_so() -> None:

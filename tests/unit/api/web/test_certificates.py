@@ -8,18 +8,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.servers.authority import Authority, Pair
-from turnwire.api.web.http.certificates import WebCertificates, certificate_of
-from turnwire.ports.identity.authenticator import ClientCertificate
+from turnwire.api.web.certificates import WebCertificates
 
 AUTHORITY = Authority("Turnwire tests")
-OTHERS = Authority("somebody else")
 
 
-def _certificates(folder: Path, *, pair: Pair | None = None, client_ca: bool = False) -> WebCertificates:
-    cert, key = (pair or AUTHORITY.issue("", "localhost")).write(folder, "web")
-    ca = folder / "ca.pem"
-    ca.write_bytes(AUTHORITY.pem)
-    return WebCertificates(cert, key, ca if client_ca else None)
+def _certificates(folder: Path, *, pair: Pair | None = None) -> WebCertificates:
+    return WebCertificates(*(pair or AUTHORITY.issue("", "localhost")).write(folder, "web"))
 
 
 def _client(*protocols: str) -> ssl.SSLContext:
@@ -50,15 +45,15 @@ def _handshake(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -
 @pytest.mark.parametrize(
     ("offered", "agreed"),
     [
-        (("h2", "http/1.1"), "h2"),
-        (("http/1.1", "h2"), "h2"),
+        (("h2", "http/1.1"), "http/1.1"),
+        (("h2",), None),
         (("http/1.1",), "http/1.1"),
         (("spdy/3",), None),
         ((), None),
     ],
 )
 def test_both_ends_agree_on_a_protocol(tmp_path: Path, offered: tuple[str, ...], agreed: str | None) -> None:
-    """Browsers speak HTTP/2 only if it was agreed on, and it is best; also with new files."""
+    """On HTTP/1.1, which a client that knows nothing else is left without; also with new files."""
     certificates = _certificates(tmp_path)
     context = certificates.context()
     assert _handshake(context, _client(*offered))[0].selected_alpn_protocol() == agreed
@@ -75,28 +70,10 @@ def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     assert _handshake(context, client)[0].version() == "TLSv1.2"
 
 
-def test_with_an_authority_every_client_has_a_certificate(tmp_path: Path) -> None:
-    """One of that authority; who it is stands in it."""
-    context = _certificates(tmp_path, client_ca=True).context()
-    with pytest.raises(ssl.SSLError):
-        _handshake(context, _client())
-    known, stranger = _client(), _client()
-    known.load_cert_chain(*AUTHORITY.issue("eve", "eve.example").write(tmp_path, "eve"))
-    stranger.load_cert_chain(*OTHERS.issue("eve").write(tmp_path, "stranger"))
-    _, server = _handshake(context, known)
-    eve = ClientCertificate(common_name="eve", alternative_name="DNS:eve.example")
-    assert certificate_of(server.getpeercert()) == eve
-    with pytest.raises(ssl.SSLError):
-        _handshake(context, stranger)
-
-
-def test_without_one_no_client_is_asked(tmp_path: Path) -> None:
-    """Nor is anything known of it."""
+def test_no_client_is_asked_for_a_certificate(tmp_path: Path) -> None:
+    """One that it would present is not looked at."""
     _, server = _handshake(_certificates(tmp_path).context(), _client())
-    assert certificate_of(server.getpeercert()) is None
-    assert certificate_of({"subject": ()}) == ClientCertificate(common_name="", alternative_name="")
-    twice = ((("organizationName", "o"),), (("commonName", "eve"), ("commonName", "adam")))
-    assert certificate_of({"subject": twice}) == ClientCertificate(common_name="eve", alternative_name="")
+    assert server.getpeercert() is None
 
 
 def test_new_files_are_taken_at_the_next_handshake(tmp_path: Path) -> None:
@@ -140,7 +117,7 @@ def _shown(context: ssl.SSLContext) -> bytes | None:
 def test_files_that_do_not_work_fail_at_the_start(tmp_path: Path) -> None:
     """None is there, or the key is another one's."""
     with pytest.raises(FileNotFoundError):
-        WebCertificates(tmp_path / "none.crt", tmp_path / "none.key", None)
+        WebCertificates(tmp_path / "none.crt", tmp_path / "none.key")
     cert, _ = AUTHORITY.issue("", "localhost")
     with pytest.raises(ssl.SSLError):
         _certificates(tmp_path, pair=Pair(cert, AUTHORITY.issue("").key))

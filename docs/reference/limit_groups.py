@@ -374,7 +374,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_TENANTS": "further ones are `other`",
         },
         "telemetry.logs.lines": {"MAX_NAME_CHARS": CUT},
-        "telemetry.logs.output": {"MAX_WAITING_BYTES": "further lines are lost, and counted"},
+        "telemetry.logs.output": {"MAX_WAITING_LINES": "further lines are lost, and counted"},
         "telemetry.watches.loop_watch": {
             "MAX_FRAMES": LEFT_OUT,
             "_MAX_DELAYS": FORGOTTEN,

@@ -43,7 +43,7 @@ def configure_logging(
         output: Where lines go; None is standard error, whose reader can hold up the process.
         clock: In seconds.
     """
-    stream = sys.stderr if output is None else cast("TextIO", output)
+    stream = sys.stderr if output is None else output
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         _add_trace,
@@ -54,10 +54,10 @@ def configure_logging(
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", stream)),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(sys.stderr) if output is None else output
     handler.addFilter(_tells_more_than_a_client_that_left)
     handler.addFilter(_FewLines(clock))
     _configure_libraries(handler, max(_LEVELS[level], logging.WARNING), [*shared, _add_logger], renderers)
@@ -82,7 +82,7 @@ class _FewLines(logging.Filter):
 
 
 def _configure_libraries(
-    handler: "logging.StreamHandler[TextIO]", level: int, shared: list[Processor], renderers: list[Processor]
+    handler: logging.Handler, level: int, shared: list[Processor], renderers: list[Processor]
 ) -> None:
     # The handler filters too: OPENAI_LOG and ANTHROPIC_LOG make the SDKs lower their loggers' levels when imported.
     handler.setLevel(level)

@@ -412,7 +412,7 @@ async def _open_authenticator(config: Config, stack: AsyncExitStack) -> Authenti
         return Everybody()
     tokens, web_tokens = None, None
     if "token" in auth.methods:
-        book = await asyncio.to_thread(TokenFile.open, config.token_file())
+        book = await TokenFile.open(config.token_file())
         tokens = OwnTokens(book, utc_now)
         stack.push_async_callback(tokens.aclose)
         await tokens.start()

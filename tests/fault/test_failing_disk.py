@@ -307,14 +307,14 @@ async def test_tokens_stay_valid_while_their_file_cannot_be_read(disk: Disk) -> 
     """One line of the log tells it; when it can be read again, what was revoked meanwhile is refused."""
     path = disk.folder / "turnwire-tokens.db"
     token, record = new_record()
-    with contextlib.closing(TokenFile.open(path)) as file:
-        file.add(record)
+    async with contextlib.aclosing(await TokenFile.open(path)) as file:
+        await file.add(record)
     listing = ListSessionsRequest()
     async with disk.server("[auth]\nmethods = ['token']\n") as server, connect(server.address) as client:
         await client.sessions.ListSessions(listing, metadata=bearer(token))
         rule = disk.fail(Call.READ, ERRORS["EIO"], suffix=path.name)
-        with contextlib.closing(TokenFile.open(path)) as file:
-            assert file.revoke(record.token_id, datetime.now(UTC))
+        async with contextlib.aclosing(await TokenFile.open(path)) as file:
+            assert await file.revoke(record.token_id, datetime.now(UTC))
         while disk.hits(rule) < 3 or not lines(server, "tokens_not_read"):
             await client.sessions.ListSessions(listing, metadata=bearer(token))
         disk.heal()

@@ -1,8 +1,9 @@
 """`turnwire token`: creates, lists and revokes the tokens of a server, also while it runs."""
 
+import asyncio
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -75,8 +76,8 @@ class TokenCommands:
             revoked_at=None,
         )
 
-        def add(file: TokenFile, config: Config) -> int:
-            file.add(record)
+        async def add(file: TokenFile, config: Config) -> int:
+            await file.add(record)
             if self._as_json:
                 print_json({"token": token, **_facts(record)})
             else:
@@ -94,8 +95,8 @@ class TokenCommands:
     def list(self) -> int:
         """Prints all tokens, oldest first, without the tokens themselves."""
 
-        def show(file: TokenFile, _config: Config) -> int:
-            records = file.all()
+        async def show(file: TokenFile, _config: Config) -> int:
+            records = await file.all()
             if self._as_json:
                 print_json([_facts(record) for record in records])
             else:
@@ -107,8 +108,8 @@ class TokenCommands:
     def revoke(self, token_id: str) -> int:
         """Revokes a token. A running server refuses it within about a second. May be repeated."""
 
-        def revoke(file: TokenFile, _config: Config) -> int:
-            if not file.revoke(token_id, datetime.now(UTC)):
+        async def revoke(file: TokenFile, _config: Config) -> int:
+            if not await file.revoke(token_id, datetime.now(UTC)):
                 return _fail(f"there is no token {token_id!r}: `turnwire token list` has their ids", 1)
             if self._as_json:
                 print_json({"revoked": token_id})
@@ -118,17 +119,21 @@ class TokenCommands:
 
         return self._with_file(revoke)
 
-    def _with_file(self, action: Callable[[TokenFile, Config], int], *, create: bool = False) -> int:
+    def _with_file(self, action: Callable[[TokenFile, Config], Awaitable[int]], *, create: bool = False) -> int:
         try:
             config = self._config()
         except ConfigError as error:
             return _fail(str(error), 2)
-        try:
-            file = TokenFile.open(config.token_file(), create=create)
+
+        async def act() -> int:
+            file = await TokenFile.open(config.token_file(), create=create)
             try:
-                return action(file, config)
+                return await action(file, config)
             finally:
-                file.close()
+                await file.aclose()
+
+        try:
+            return asyncio.run(act())
         except StorageError as error:
             return _fail(error.message, 1)
 

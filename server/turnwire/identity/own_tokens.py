@@ -40,7 +40,7 @@ class OwnTokens:
         self._trouble = ""
         self._stopping = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
-        """Ends with `aclose`, never by cancelling: a thread would go on with the book."""
+        """Ends with `aclose`, never by cancelling, which could come in the middle of a use of the book."""
 
     async def start(self) -> None:
         """Reads all tokens and begins to follow the book. Raises StorageError."""
@@ -67,7 +67,7 @@ class OwnTokens:
     async def load(self) -> None:
         """Reads all tokens. Raises StorageError."""
         before = self._records
-        self._records = {record.token_hash: record for record in await asyncio.to_thread(self._book.all)}
+        self._records = {record.token_hash: record for record in await self._book.all()}
         came = [record.token_id for key, record in self._records.items() if key not in before]
         went = [record.token_id for key, record in before.items() if self._has_ended(key, record)]
         if before and (came or went):
@@ -79,7 +79,7 @@ class OwnTokens:
         While the book cannot be read, the tokens that are known stay valid, and the log has it once.
         """
         try:
-            if await asyncio.to_thread(self._book.changed):
+            if await self._book.changed():
                 await self.load()
             await self._store_uses(self._due())
         except StorageError as error:
@@ -96,7 +96,7 @@ class OwnTokens:
             await self._following
         with contextlib.suppress(StorageError):
             await self._store_uses(dict(self._used))
-        await asyncio.to_thread(self._book.close)
+        await self._book.aclose()
 
     async def _follow(self) -> None:
         while not self._stopping.is_set():
@@ -119,7 +119,7 @@ class OwnTokens:
     async def _store_uses(self, uses: dict[str, datetime]) -> None:
         if not uses:
             return
-        await asyncio.to_thread(self._book.note_uses, uses)
+        await self._book.note_uses(uses)
         for token_id, used in uses.items():
             self._stored[token_id] = used
             if self._used.get(token_id) == used:

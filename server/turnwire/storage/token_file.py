@@ -6,12 +6,12 @@ can be copied. Only its owner can read it.
 
 import contextlib
 import os
-import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+
+import aiosqlite
 
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
 from turnwire.domain.principal import Principal, Role
@@ -36,23 +36,21 @@ CREATE TABLE tokens (
 
 _COLUMNS = "token_id, token_hash, tenant, subject, role, created_at_ms, expires_at_ms, last_used_at_ms, revoked_at_ms"
 
-T = TypeVar("T")
-
 
 class TokenFile:
-    """An open file of tokens. One thread at a time may use it."""
+    """An open file of tokens. One task at a time may use it; who is cancelled may leave a change stored."""
 
     def __init__(self, path: Path) -> None:
         """Use `open`."""
         self._path = path
-        self._connection: sqlite3.Connection | None = None
+        self._connection: aiosqlite.Connection | None = None
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that the connection reads."""
         self._version: int | None = None
         """SQLite's counter of changes by others when the tokens were read; None before that."""
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = True) -> "TokenFile":
+    async def open(cls, path: Path, *, create: bool = True) -> "TokenFile":
         """Opens the file, readable by its owner only.
 
         Args:
@@ -63,37 +61,34 @@ class TokenFile:
             StorageError: it is not there, cannot be created or opened, or was written by a newer version.
         """
         file = cls(path)
-        file._connect(create=create)
+        await file._connect(create=create)
         return file
 
-    def add(self, record: TokenRecord) -> None:
+    async def add(self, record: TokenRecord) -> None:
         """Stores a new token."""
         principal = record.principal
         values = (record.token_id, record.token_hash, principal.tenant, principal.subject, principal.role.value)
         times = (record.created_at, record.expires_at, record.last_used_at, record.revoked_at)
-        self._run(
-            lambda connection: connection.execute(
-                f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, *map(_to_ms, times))
-            )
-        )
+        statement = f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        async with self._using() as connection:
+            await connection.execute(statement, (*values, *map(_to_ms, times)))
 
-    def revoke(self, token_id: str, when: datetime) -> bool:
+    async def revoke(self, token_id: str, when: datetime) -> bool:
         """Marks a token as revoked."""
         statement = "UPDATE tokens SET revoked_at_ms = coalesce(revoked_at_ms, ?) WHERE token_id = ?"
-        return self._run(lambda connection: connection.execute(statement, (_to_ms(when), token_id)).rowcount) > 0
+        async with self._using() as connection:
+            return (await connection.execute(statement, (_to_ms(when), token_id))).rowcount > 0
 
-    def all(self) -> tuple[TokenRecord, ...]:
+    async def all(self) -> tuple[TokenRecord, ...]:
         """Returns every token; none if the file is gone."""
-        if not self._in_place():
+        if not await self._in_place():
             self._version = None
             return ()
-        # the counter is read first: a change in between is read now, and once more
-        version = self._run(_data_version)
-        rows = self._run(
-            lambda connection: connection.execute(
-                f"SELECT {_COLUMNS} FROM tokens ORDER BY created_at_ms, token_id"
-            ).fetchall()
-        )
+        async with self._using() as connection:
+            # the counter is read first: a change in between is read now, and once more
+            version = await _data_version(connection)
+            query = f"SELECT {_COLUMNS} FROM tokens ORDER BY created_at_ms, token_id"
+            rows = await connection.execute_fetchall(query)
         self._version = version
         try:
             return tuple(map(_record, rows))
@@ -102,32 +97,29 @@ class TokenFile:
                 f"the tokens {self._path} have a row that is wrong", {"path": str(self._path)}
             ) from error
 
-    def changed(self) -> bool:
+    async def changed(self) -> bool:
         """Returns whether others have changed the tokens since `all`."""
-        if not self._in_place():
+        if not await self._in_place():
             return self._version is not None
-        return self._version is None or self._run(_data_version) != self._version
+        async with self._using() as connection:
+            return await _data_version(connection) != self._version
 
-    def note_uses(self, uses: Mapping[str, datetime]) -> None:
+    async def note_uses(self, uses: Mapping[str, datetime]) -> None:
         """Stores times of last use."""
-        if not uses or not self._in_place():
+        if not uses or not await self._in_place():
             return
         rows = [(_to_ms(when), token_id) for token_id, when in uses.items()]
         statement = "UPDATE tokens SET last_used_at_ms = max(?, coalesce(last_used_at_ms, 0)) WHERE token_id = ?"
+        async with self._using() as connection, _transaction(connection):
+            await connection.executemany(statement, rows)
 
-        def note(connection: sqlite3.Connection) -> None:
-            with _transaction(connection):
-                connection.executemany(statement, rows)
-
-        self._run(note)
-
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Closes the file."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
-    def _in_place(self) -> bool:
+    async def _in_place(self) -> bool:
         """Returns whether the file is there. If it was replaced, the new one is opened."""
         try:
             status = os.stat(self._path)  # noqa: PTH116 - as in `storage.sqlite.files`
@@ -136,12 +128,12 @@ class TokenFile:
         except OSError as error:
             raise _unusable(self._path, error) from error
         if self._connection is None or (status.st_dev, status.st_ino) != self._identity:
-            self.close()
+            await self.aclose()
             self._version = None
-            self._connect(create=False)
+            await self._connect(create=False)
         return True
 
-    def _connect(self, *, create: bool) -> None:
+    async def _connect(self, *, create: bool) -> None:
         try:
             if create:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,56 +146,56 @@ class TokenFile:
             raise _unusable(self._path, error) from error
         self._identity = (status.st_dev, status.st_ino)
         try:
-            # the server polls from worker threads, one at a time
-            self._connection = sqlite3.connect(
-                self._path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._connection = await aiosqlite.connect(self._path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
         except FAILURES as error:
             raise StorageError(f"cannot open the tokens {self._path}: {error}", {"path": str(self._path)}) from error
         try:
-            self._run(_prepare)
+            async with self._using() as connection:
+                await _prepare(connection)
         except BaseException:
-            self.close()
+            await self.aclose()
             raise
 
-    def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    @contextlib.asynccontextmanager
+    async def _using(self) -> AsyncIterator[aiosqlite.Connection]:
+        """Yields the connection. What it raises becomes a StorageError."""
         if self._connection is None:
             raise StorageError(f"the tokens {self._path} are closed", {"path": str(self._path)})
         try:
-            return function(self._connection)
+            yield self._connection
         except FAILURES as error:
             raise translate(error) from error
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
+async def _prepare(connection: aiosqlite.Connection) -> None:
     """Makes the schema of an empty file. Two processes may do so at the same time."""
-    connection.execute("PRAGMA synchronous = FULL")
-    with _transaction(connection):
-        [version] = connection.execute("PRAGMA user_version").fetchone()
+    await connection.execute("PRAGMA synchronous = FULL")
+    async with _transaction(connection):
+        [[version]] = await connection.execute_fetchall("PRAGMA user_version")
         if version > _SCHEMA_VERSION:
             raise StorageSchemaTooNew(f"the tokens have schema {version}, this version knows {_SCHEMA_VERSION}")
         if version == 0:
-            connection.execute(_SCHEMA)
-            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            await connection.execute(_SCHEMA)
+            await connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
+@contextlib.asynccontextmanager
+async def _transaction(connection: aiosqlite.Connection) -> AsyncIterator[None]:
+    await connection.execute("BEGIN IMMEDIATE")
     try:
         yield
     except BaseException:
-        connection.execute("ROLLBACK")
+        await connection.rollback()
         raise
-    connection.execute("COMMIT")
+    await connection.commit()
 
 
-def _data_version(connection: sqlite3.Connection) -> int:
-    [version] = connection.execute("PRAGMA data_version").fetchone()
+async def _data_version(connection: aiosqlite.Connection) -> int:
+    [[version]] = await connection.execute_fetchall("PRAGMA data_version")
     return int(version)
 
 
-def _record(row: tuple[str, bytes, str, str, str, int, int | None, int | None, int | None]) -> TokenRecord:
+def _record(row: aiosqlite.Row) -> TokenRecord:
     token_id, token_hash, tenant, subject, role, created_at, expires_at, last_used_at, revoked_at = row
     return TokenRecord(
         token_id=token_id,

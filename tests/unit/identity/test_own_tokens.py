@@ -41,23 +41,23 @@ class Book:
         self.uses: list[Mapping[str, datetime]] = []
         self.trouble: StorageBusy | None = None
 
-    def all(self) -> tuple[TokenRecord, ...]:
+    async def all(self) -> tuple[TokenRecord, ...]:
         """Returns them."""
         self.stale = False
         self.reads += 1
         return tuple(self.records)
 
-    def changed(self) -> bool:
+    async def changed(self) -> bool:
         """Whether a test changed them."""
         if self.trouble:
             raise self.trouble
         return self.stale
 
-    def note_uses(self, uses: Mapping[str, datetime]) -> None:
+    async def note_uses(self, uses: Mapping[str, datetime]) -> None:
         """Remembers the uses."""
         self.uses.append(dict(uses))
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Nothing."""
 
 

@@ -1,4 +1,4 @@
-"""Where Turnwire's own tokens are kept. Methods block: call them from a thread, or from a command."""
+"""Where Turnwire's own tokens are kept. One task at a time may use it."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -28,11 +28,11 @@ class TokenRecord(Struct, frozen=True, kw_only=True):
 class TokenBook(Protocol):
     """All tokens. Several processes use it at the same time: a server and the commands that create and revoke."""
 
-    def add(self, record: TokenRecord) -> None:
+    async def add(self, record: TokenRecord) -> None:
         """Stores a new token durably. Raises StorageError."""
         ...
 
-    def revoke(self, token_id: str, when: datetime) -> bool:
+    async def revoke(self, token_id: str, when: datetime) -> bool:
         """Marks a token as revoked, durably. A token that is revoked already keeps its time.
 
         Returns:
@@ -43,11 +43,11 @@ class TokenBook(Protocol):
         """
         ...
 
-    def all(self) -> tuple[TokenRecord, ...]:
+    async def all(self) -> tuple[TokenRecord, ...]:
         """Returns every token, revoked and expired ones too, oldest first. Raises StorageError."""
         ...
 
-    def changed(self) -> bool:
+    async def changed(self) -> bool:
         """Returns whether another process has changed the tokens since the last call of `all`; True before the first.
 
         Reads little. A file that was deleted or replaced counts as changed.
@@ -57,10 +57,10 @@ class TokenBook(Protocol):
         """
         ...
 
-    def note_uses(self, uses: Mapping[str, datetime]) -> None:
+    async def note_uses(self, uses: Mapping[str, datetime]) -> None:
         """Stores the time of last use by token id. Unknown ids are skipped. Raises StorageError."""
         ...
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Closes the file. Idempotent."""
         ...

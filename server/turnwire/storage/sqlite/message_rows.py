@@ -2,21 +2,24 @@
 
 import sqlite3
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from turnwire.domain.conversation.drafts import Draft, fold
 from turnwire.domain.conversation.messages import Message, MessageStatus, Part
 
-COLUMNS = "messages.id, messages.body, messages.previous, messages.parts, messages.provider_states"
-"""What `message_of` takes."""
+HEADER = (
+    "messages.id, messages.message_id, (SELECT session_id FROM sessions WHERE id = messages.session),"
+    " messages.turn_id, messages.previous, messages.body, NULL, NULL"
+)
+"""What `message_of` takes, for a message without its parts."""
 
-OUTLINE = "messages.id, messages.body, messages.previous, messages.parts, NULL"
-"""The same without what is for the provider alone, of which an answer may have 32 MiB."""
+OUTLINE = HEADER.replace("NULL, NULL", "messages.parts, NULL")
+"""With its parts, but for what is for the provider alone, of which an answer may have 32 MiB."""
 
-HEADER = "messages.id, messages.body, messages.previous, NULL, NULL"
-"""The same without the parts."""
+COLUMNS = HEADER.replace("NULL, NULL", "messages.parts, messages.provider_states")
+"""With all of it."""
 
 MESSAGE_BYTES = "(length(messages.parts) + coalesce(length(messages.provider_states), 0))"
 """What is stored of the parts of a message, as SQL. SQLite need not read a BLOB for its length."""
@@ -49,10 +52,7 @@ class MessageRow(NamedTuple):
 
 def message_row(message: Message) -> MessageRow:
     """Returns how a message is stored."""
-    # columns say what is before it, and how many alternatives it has depends on others
-    header = msgspec.structs.replace(
-        message, parts=(), previous_message_id="", alternative_count=0, alternative_index=0
-    )
+    header = msgspec.structs.replace(message, **_BESIDE_BODY)
     states = [(n, part.provider_state) for n, part in enumerate(message.parts) if part.provider_state is not None]
     parts = message.parts
     if states:
@@ -60,7 +60,20 @@ def message_row(message: Message) -> MessageRow:
     return MessageRow(encode(header).decode(), encode(parts), encode(states) if states else None)
 
 
-Columns = tuple[int, str, str, bytes | None, bytes | None]
+_BESIDE_BODY: dict[str, Any] = {
+    "parts": (),
+    # columns say these
+    "message_id": "",
+    "session_id": "",
+    "turn_id": "",
+    "previous_message_id": "",
+    # others say these
+    "alternative_count": 0,
+    "alternative_index": 0,
+}
+"""What the body of a message leaves out."""
+
+Columns = tuple[int, str, str, str, str, str, bytes | None, bytes | None]
 """The values of `COLUMNS`."""
 
 
@@ -70,16 +83,18 @@ def message_of(db: sqlite3.Connection, columns: Columns) -> Message:
     Raises:
         ValueError: it is damaged (`msgspec.DecodeError`).
     """
-    row, body, previous, parts, states = columns
+    row, message_id, session_id, turn_id, previous, body, parts, states = columns
     message = _message(body)
-    found = parts_of(parts, states) if parts is not None else ()
-    if message.status is MessageStatus.STREAMING and parts is not None:
-        message = _with_drafts(db, row, msgspec.structs.replace(message, parts=found))
-        return msgspec.structs.replace(message, previous_message_id=previous)
     # nothing else refers to the message yet, so this is quicker than a copy
-    msgspec.structs.force_setattr(message, "parts", found)
-    msgspec.structs.force_setattr(message, "previous_message_id", previous)
-    return message
+    fill = msgspec.structs.force_setattr
+    fill(message, "message_id", message_id)
+    fill(message, "session_id", session_id)
+    fill(message, "turn_id", turn_id)
+    fill(message, "previous_message_id", previous)
+    if parts is None:
+        return message
+    fill(message, "parts", parts_of(parts, states))
+    return _with_drafts(db, row, message) if message.status is MessageStatus.STREAMING else message
 
 
 def parts_of(parts: bytes, states: bytes | None = None) -> tuple[Part, ...]:

@@ -66,6 +66,7 @@ CREATE TABLE session_facets (
 CREATE INDEX session_facets_of_sessions ON session_facets (session);
 
 -- start_sequence, end_sequence: between which events it ran. first_sequence: its first event of all, kept while it runs
+-- body: without turn_id, and without what its session says
 CREATE TABLE turns (
     id              INTEGER PRIMARY KEY,
     turn_id         TEXT NOT NULL UNIQUE,
@@ -102,7 +103,7 @@ CREATE TABLE messages (
     previous         TEXT NOT NULL,
     -- off the path: the turn of the message before it when the path led on to this one; NULL: as it has it now
     branch_turn      TEXT,
-    -- the message without its parts
+    -- the message without its parts, and without what the columns above and its session say
     body             TEXT NOT NULL CHECK (json_valid(body)),
     -- its parts as JSON, without what only their providers understand, which is much and which no list reads: that
     -- stands behind them, as pairs of the index of a part and its state; NULL for none

@@ -166,28 +166,41 @@ def display(source: m.Message) -> message_pb.DisplayMessage:
 
 
 def _display_header(source: m.Message) -> message_pb.DisplayMessage:
-    """Returns the display form of a message without what its parts add to it."""
-    tokens = source.usage or Usage()
-    return message_pb.DisplayMessage(
+    """Returns the display form of a message without what its parts add to it.
+
+    What most messages lack is set apart: a field costs a fifth of a microsecond also when it is None.
+    """
+    result = message_pb.DisplayMessage(
         message_id=source.message_id,
         role=role_of(source.type),
+        message_type=_TYPES[source.type],
+        status=_STATUSES[source.status],
+        turn_id=source.turn_id,
+        parent_id=source.answers_message_id,
+        sender=source.sender,
+        sender_name=source.sender_name,
+        metadata_json=source.metadata_json,
+        created_at=milliseconds(source.created_at),
+        updated_at=milliseconds(source.updated_at),
+    )
+    said = source.model_run or source.finish_reason or source.provider_finish_reason or source.usage
+    if said or source.cost_pico_usd is not None or source.failure or source.compaction:
+        result.MergeFrom(_display_outcome(source))
+    return result
+
+
+def _display_outcome(source: m.Message) -> message_pb.DisplayMessage:
+    """Returns what the display form says of how a message was made, and what became of it."""
+    tokens = source.usage or Usage()
+    return message_pb.DisplayMessage(
         tokens_input=tokens.prompt_total,
         tokens_output=tokens.shown_output,
         tokens_reasoning=tokens.reasoning_tokens,
-        message_type=_TYPES[source.type],
-        status=_STATUSES[source.status],
         finish_reason=finish_reason(source.finish_reason),
         provider_finish_reason=source.provider_finish_reason,
         usage=usage(source.usage),
         cost_pico_usd=source.cost_pico_usd,
         model_run=model_run(source.model_run),
-        metadata_json=source.metadata_json,
-        turn_id=source.turn_id,
-        parent_id=source.answers_message_id,
-        sender=source.sender,
-        sender_name=source.sender_name,
-        created_at=milliseconds(source.created_at),
-        updated_at=milliseconds(source.updated_at),
         failure=failure(source.failure),
         compaction=compaction(source.compaction),
     )

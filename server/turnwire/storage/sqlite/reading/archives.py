@@ -27,7 +27,7 @@ from turnwire.domain.conversation.messages import Branch, FinishReason, Message,
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
-from turnwire.storage.sqlite.reading.queries import session
+from turnwire.storage.sqlite.reading.queries import TURN, session, turn_of
 from turnwire.storage.sqlite.reading.rows import session_row
 from turnwire.storage.sqlite.tree import NOT_TAKEN_BACK
 
@@ -35,7 +35,6 @@ BATCH_RECORDS = 200
 BATCH_BYTES = 2**20
 """Of the texts of a batch; a record alone may be larger."""
 
-_turn = msgspec.json.Decoder(Turn).decode
 _created = msgspec.json.Decoder(datetime).decode
 
 _ASKED = (
@@ -62,7 +61,7 @@ ORDER BY place
 """
 """In the order of an index, so that SQLite sorts nothing."""
 
-_TURNS = f"SELECT body FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? AND {_ASKED} ORDER BY id"
+_TURNS = f"SELECT {TURN} FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? AND {_ASKED} ORDER BY id"
 
 
 def session_ids(db: sqlite3.Connection, tenant: str) -> tuple[str, ...]:
@@ -147,8 +146,9 @@ def _content_size(part: Part) -> int:
 def _records(db: sqlite3.Connection, tenant: str, session_id: str, *, include_files: bool) -> Iterator[Record]:
     row, found = session_row(db, tenant, session_id), session(db, tenant, session_id)
     yield ArchivedSession(found.without_first_words())
-    for (body,) in db.execute(_TURNS, (row, TurnStatus.QUEUED)):
-        yield ArchivedTurn(_ended(_turn(body), found.updated_at))
+    for turn_id, _, body, *_ in db.execute(_TURNS, (row, TurnStatus.QUEUED)):
+        # without its sequences, which are those of this log
+        yield ArchivedTurn(_ended(turn_of(turn_id, session_id, body, 0, 0), found.updated_at))
     count, files = 0, set[str]()
     for message, hidden, branch in _messages(db, row):
         for file in message.all_files() if include_files else ():

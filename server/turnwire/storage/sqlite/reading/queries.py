@@ -40,9 +40,13 @@ _permission = msgspec.json.Decoder(PermissionRequest).decode
 _turn = msgspec.json.Decoder(Turn).decode
 _usage = msgspec.json.Decoder(Usage).decode
 
-_TURN_COLUMNS = "body, start_sequence, end_sequence"
+TURN = (
+    "turns.turn_id, (SELECT session_id FROM sessions WHERE id = turns.session), turns.body, turns.start_sequence,"
+    " turns.end_sequence"
+)
+"""What `turn_of` takes."""
 
-TURN_OUTLINE = "json_remove(body, '$.tools', '$.system'), start_sequence, end_sequence"
+TURN_OUTLINE = TURN.replace("turns.body", "json_remove(turns.body, '$.tools', '$.system')")
 """See `Turn.outline`: what is left out may be a megabyte a turn, and never leaves SQLite."""
 
 
@@ -155,7 +159,7 @@ def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
 def turn(db: sqlite3.Connection, tenant: str, session_id: str, turn_id: str) -> Turn:
     """Returns one turn; see `TenantStore.turn`."""
     row = db.execute(
-        f"SELECT {_TURN_COLUMNS} FROM turns WHERE turn_id = ? AND session = ?",
+        f"SELECT {TURN} FROM turns WHERE turn_id = ? AND session = ?",
         (turn_id, session_row(db, tenant, session_id)),
     ).fetchone()
     if row is None:
@@ -185,14 +189,14 @@ def turns(
         parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
     found = db.execute(
-        f"SELECT {TURN_OUTLINE}, turn_id, length(CAST(body AS BLOB)) FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
+        f"SELECT {TURN_OUTLINE}, length(CAST(body AS BLOB)) FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
     )
     most = None if page.size is None else MAX_PAGE_BYTES
     rows, left_out = fitting(found, _cost_of_turn, most, light_bytes=max_bytes)
     rows, more = cut(rows, page, left_out)
-    token = encode_token(turns_listed, rows[-1][-2]) if more else ""
-    return TurnPage(tuple(turn_of(*row[:-2]) for row in rows), token)
+    token = encode_token(turns_listed, rows[-1][0]) if more else ""
+    return TurnPage(tuple(turn_of(*row[:-1]) for row in rows), token)
 
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
@@ -289,13 +293,19 @@ def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:
 
 def _cost_of_turn(row: tuple[Any, ...]) -> int:
     """Returns the bytes of an outline, and a part of those that SQLite reads for it: a page reads 56 MB at most."""
-    outline, *_, body_bytes = row
+    outline, body_bytes = row[2], row[-1]
     return len(outline.encode()) + int(body_bytes) // 16
 
 
-def turn_of(body: str, start_sequence: int, end_sequence: int) -> Turn:
+def turn_of(turn_id: str, session_id: str, body: str, start_sequence: int, end_sequence: int) -> Turn:
     """Returns a turn from its row."""
-    return msgspec.structs.replace(_turn(body), start_sequence=start_sequence, end_sequence=end_sequence)
+    return msgspec.structs.replace(
+        _turn(body),
+        turn_id=turn_id,
+        session_id=session_id,
+        start_sequence=start_sequence,
+        end_sequence=end_sequence,
+    )
 
 
 def _page_of_ids(

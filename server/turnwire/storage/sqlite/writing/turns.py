@@ -1,5 +1,7 @@
 """Turns as rows. Runs inside the writer's transaction."""
 
+import msgspec
+
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import IdTaken
 from turnwire.ports.commit import PutTurn
@@ -30,9 +32,10 @@ def put_turn(unit: Unit, change: PutTurn) -> None:
         IdTaken: the id is that of a turn of another session.
     """
     turn = change.turn.outline() if change.keeps_settings else change.turn
+    body = text(msgspec.structs.replace(turn, turn_id="", session_id=""))  # which columns say
     if turn.turn_id in unit.turns:
         write_turns(unit)
-    db, session, body = unit.db, unit.session.id, text(turn)
+    db, session = unit.db, unit.session.id
     new_size = len(body.encode())
     has_ended = turn.status is TurnStatus.ENDED
     query = "SELECT session, start_sequence, end_sequence, length(CAST(body AS BLOB)) FROM turns WHERE turn_id = ?"

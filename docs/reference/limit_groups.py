@@ -267,13 +267,16 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.tools.server_calls": {"MAX_NAME_CHARS": CUT},
         "core.tools.permission_requests": {"MAX_TITLE_CHARS": CUT, "MAX_ARGUMENTS_CHARS": "they are left out"},
         "core.memory": {
-            "MAX_OPEN_OF_CALL": MODEL_READS,
-            "MAX_OPEN_OF_SESSION": MODEL_READS,
-            "MAX_OPEN_OF_TENANT": MODEL_READS,
             "MAX_PERMISSIONS_OF_TENANT": MODEL_READS,
             "UNCOUNTED_ANSWER_BYTES": "the answer is counted",
         },
-        "core.tools.questions": {"MAX_QUESTIONS_OF_CALL": MODEL_READS, "MAX_STATE_CHARS": MODEL_READS},
+        "core.tools.questions": {
+            "MAX_OPEN_OF_CALL": MODEL_READS,
+            "MAX_OPEN_OF_SESSION": MODEL_READS,
+            "MAX_OPEN_OF_TENANT": MODEL_READS,
+            "MAX_QUESTIONS_OF_CALL": MODEL_READS,
+            "MAX_STATE_CHARS": MODEL_READS,
+        },
         "core.tools.question_forms": {
             "MAX_PROMPT_CHARS": MODEL_READS,
             "MAX_SCHEMA_BYTES": MODEL_READS,

@@ -33,8 +33,7 @@ from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests
 from turnwire.core.quotas import RequestRates, Reservations
-from turnwire.core.turns.live import LeftTurns, TurnCounts
-from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.asking import Permissions, Questions
 from turnwire.core.use_cases.catalog import Catalog

@@ -1,6 +1,7 @@
 """The ports and settings that use cases work with, in one value."""
 
 from asyncio import Future
+from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,7 +9,7 @@ from functools import cached_property
 
 from turnwire.core.conversation.conversations import Conversations
 from turnwire.core.detached import DetachedTasks
-from turnwire.core.memory import OpenPermissions, OpenQuestions, ReadBudget, WaitingCalls
+from turnwire.core.memory import OpenPermissions, ReadBudget, WaitingCalls
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.core.work import Work
@@ -44,9 +45,10 @@ class Environment:
     schemas: SchemaChecks = field(default_factory=SchemaChecks)
     detached: DetachedTasks = field(default_factory=DetachedTasks)
     """Requests whose callers may be gone."""
-    open_questions: OpenQuestions = field(default_factory=OpenQuestions)
+    open_questions: Counter[str] = field(default_factory=Counter)
+    """Of the turns that run, by tenant."""
     open_permissions: OpenPermissions = field(default_factory=OpenPermissions)
-    """Both are of the turns that run, and shared by them."""
+    """Of the turns that run."""
     conversations: Conversations = field(init=False)
 
     def __post_init__(self) -> None:

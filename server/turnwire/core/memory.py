@@ -1,7 +1,6 @@
 """Memory for what waits: large messages that are read again, answers whose tool calls wait, and prompts on their way.
 
-It also counts how many questions and permission requests are open, so that nothing floods a person, a session or a
-tenant. A prompt has its place before its conversation is read, and until its provider has read it; whoever waits for a
+It also counts how many permission requests are open, so that nothing floods a tenant. A prompt has its place before its conversation is read, and until its provider has read it; whoever waits for a
 place keeps nothing of the conversation.
 """
 
@@ -67,15 +66,6 @@ class ReadBudget(FairSemaphore):
             self.release(tenant, size)
 
 
-MAX_OPEN_OF_CALL = 8
-"""Open questions of one call. More than one form at a time is rare, and nobody can look at many."""
-
-MAX_OPEN_OF_SESSION = 32
-"""Open questions of one session, which runs few calls at a time."""
-
-MAX_OPEN_OF_TENANT = 256
-"""Open questions of one tenant: as many as people can be expected to answer before they expire."""
-
 MAX_PERMISSIONS_OF_TENANT = 1000
 """Open permission requests of one tenant. Watches of all sessions begin with all of them, each with up
 to 64 KiB of arguments."""
@@ -94,32 +84,6 @@ QUESTION_BYTES = 32 * 1024
 
 REPEATED_BYTES = 64 * 1024
 """Of the arguments of a call: a permission request repeats them up to about this size."""
-
-
-class OpenQuestions:
-    """Counts the open questions of the turns that run here. Used on the event loop only."""
-
-    def __init__(self) -> None:
-        """Counts from nothing."""
-        self._sessions: Counter[tuple[str, str]] = Counter()
-        self._tenants: Counter[str] = Counter()
-
-    def problem(self, tenant: str, session_id: str, more: int) -> str:
-        """Returns why so many more may not be opened; "" when they may."""
-        if self._sessions[tenant, session_id] + more > MAX_OPEN_OF_SESSION:
-            return f"{MAX_OPEN_OF_SESSION} questions of the session are open"
-        if self._tenants[tenant] + more > MAX_OPEN_OF_TENANT:
-            return f"{MAX_OPEN_OF_TENANT} questions of the tenant are open"
-        return ""
-
-    def change(self, tenant: str, session_id: str, by: int) -> None:
-        """Counts questions that were opened, or closed when `by` is negative."""
-        self._sessions[tenant, session_id] += by
-        self._tenants[tenant] += by
-        if not self._sessions[tenant, session_id]:
-            del self._sessions[tenant, session_id]
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]
 
 
 class OpenPermissions:

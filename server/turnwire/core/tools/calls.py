@@ -155,24 +155,9 @@ class ToolCalls:
         return self._actor.state.message.parts[index]
 
     @property
-    def open_permissions(self) -> tuple[PermissionRequest, ...]:
-        """The unanswered permission requests, oldest first."""
-        return self._actor.state.open_permissions
-
-    @property
-    def open_questions(self) -> tuple[Question, ...]:
-        """The unanswered questions, oldest first."""
-        return self._actor.state.open_questions
-
-    @property
-    def pending_questions(self) -> tuple[HeldQuestion, ...]:
-        """The questions that are open or whose call has yet to go on, oldest first."""
-        return self._actor.state.pending_questions
-
-    @property
-    def open_requests(self) -> int:
-        """How many calls wait for the answer to a permission request or for the client's result, and open questions."""
-        return self._actor.state.open_requests
+    def state(self) -> OpenCalls:
+        """The calls as they are stored."""
+        return self._actor.state
 
     async def settle(self) -> None:
         """Returns when every call has a durable result. Cancelling this cancels running calls of the server's tools.

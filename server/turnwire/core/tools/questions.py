@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from turnwire.core.actor import Actor, Decision, Done, Now
 from turnwire.core.environment import Environment
-from turnwire.core.memory import MAX_OPEN_OF_CALL, QUESTION_BYTES
+from turnwire.core.memory import QUESTION_BYTES
 from turnwire.core.tools.open_calls import (
     CANCELLED,
     AskedQuestion,
@@ -37,6 +37,15 @@ from turnwire.domain.conversation.questions import (
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
+
+MAX_OPEN_OF_CALL = 8
+"""Open questions of one call. More than one form at a time is rare, and nobody can look at many."""
+
+MAX_OPEN_OF_SESSION = 32
+"""Open questions of one session, which runs few calls at a time."""
+
+MAX_OPEN_OF_TENANT = 256
+"""Open questions of one tenant: as many as people can be expected to answer before they expire."""
 
 MAX_QUESTIONS_OF_CALL = 20
 """That one call asks in all, because a wild tool would ask for ever."""
@@ -65,6 +74,8 @@ class AskQuestions(Struct, frozen=True):
             raise QuestionRefused(f"the call has asked {MAX_QUESTIONS_OF_CALL} questions, and may ask no more")
         if sum(one.is_open for one in of_call) + more > MAX_OPEN_OF_CALL:
             raise QuestionRefused(f"{MAX_OPEN_OF_CALL} questions of the call are open")
+        if len(calls.open_questions) + more > MAX_OPEN_OF_SESSION:
+            raise QuestionRefused(f"{MAX_OPEN_OF_SESSION} questions of the session are open")
         asked = (
             AskedQuestion(one, now.seconds + (one.question.expires_at - one.question.created_at).total_seconds())
             for one in self.questions
@@ -123,7 +134,7 @@ class ResumeCall(Struct, frozen=True):
 class Questions:
     """Asks the questions of the calls of one message. Used on the event loop only.
 
-    `_counted` is how many of them count as open, those on their way included.
+    The open ones count for their tenant (`Environment.open_questions`) until `end`.
     """
 
     def __init__(self, environment: Environment, turn: Turn, actor: Actor[OpenCalls]) -> None:
@@ -132,17 +143,17 @@ class Questions:
         self._turn = turn
         self._actor = actor
         self._limit = environment.settings.limits.question_timeout
-        self._counted = 0
         self._is_over = False
         self._count(len(actor.state.open_questions))
 
     def note_change(self, before: OpenCalls, after: OpenCalls) -> None:
-        """Counts the questions that were closed; those that are opened count from when they are on their way."""
-        self._count(-sum(one.is_open and not after.questions[key].is_open for key, one in before.questions.items()))
+        """Counts the questions that were opened or closed."""
+        if before.questions is not after.questions:
+            self._count(len(after.open_questions) - len(before.open_questions))
 
     def end(self) -> None:
         """Leaves the open questions to the end of the turn, or to the next process. Idempotent."""
-        self._count(-self._counted)
+        self._count(-len(self._actor.state.open_questions))
         self._is_over = True
 
     async def ask(self, index: int, new: NewQuestion) -> QuestionReply:
@@ -191,22 +202,20 @@ class Questions:
                 raise QuestionRefused(problem)
         if len(state) > MAX_STATE_CHARS:
             raise QuestionRefused(f"what it needs to go on is larger than {MAX_STATE_CHARS} characters")
-        if problem := environment.open_questions.problem(turn.tenant, turn.session_id, len(new)):
-            raise QuestionRefused(problem)
+        if environment.open_questions[turn.tenant] + len(new) > MAX_OPEN_OF_TENANT:
+            raise QuestionRefused(f"{MAX_OPEN_OF_TENANT} questions of the tenant are open")
         size = len(new) * QUESTION_BYTES + sys.getsizeof(state)
         if not environment.waiting_calls.grow(turn.turn_id, size):
             raise QuestionRefused(environment.waiting_calls.full().message)
-        self._count(len(new))
         questions = tuple(HeldQuestion(self._question(index, one), hold) for one, hold in zip(new, holds, strict=True))
         opening = self._actor.ask(AskQuestions(index, questions))
-        opening.add_done_callback(partial(self._give_back_unless_opened, len(new), size))
+        opening.add_done_callback(partial(self._give_back_unless_opened, size))
         await asyncio.shield(opening)
         return [one.question.question_id for one in questions]
 
-    def _give_back_unless_opened(self, count: int, size: int, opening: "asyncio.Future[Done[OpenCalls]]") -> None:
+    def _give_back_unless_opened(self, size: int, opening: "asyncio.Future[Done[OpenCalls]]") -> None:
         if opening.cancelled() or opening.exception() is not None:
             self._environment.waiting_calls.grow(self._turn.turn_id, -size)
-            self._count(-count)
 
     def _question(self, index: int, new: NewQuestion) -> Question:
         environment, turn, calls = self._environment, self._turn, self._actor.state
@@ -248,10 +257,11 @@ class Questions:
             await asyncio.sleep(RETRY_SECONDS)
 
     def _count(self, by: int) -> None:
-        """Counts questions that open or close, until `end` has taken all of them off."""
         if by and not self._is_over:
-            self._counted += by
-            self._environment.open_questions.change(self._turn.tenant, self._turn.session_id, by)
+            open_questions, tenant = self._environment.open_questions, self._turn.tenant
+            open_questions[tenant] += by
+            if not open_questions[tenant]:
+                del open_questions[tenant]
 
 
 def answered(

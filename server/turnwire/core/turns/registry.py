@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from msgspec import Struct
+
 from turnwire.core.actor import Done
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON, check_count
@@ -17,7 +19,6 @@ from turnwire.core.spans import note_accepted
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
-from turnwire.core.turns.live import Aborted, LeftTurns, LiveTurn, TurnCounts
 from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
@@ -31,7 +32,7 @@ from turnwire.core.turns.schedule import (
     Waiting,
     WhenIdle,
 )
-from turnwire.core.turns.session import SessionTurns
+from turnwire.core.turns.session import Aborted, SessionTurns
 from turnwire.core.turns.wholes import held_bytes
 from turnwire.core.work import Work
 from turnwire.domain.accounts import QuotaName
@@ -53,6 +54,24 @@ from turnwire.ports.commit import Committed
 from turnwire.ports.store import TenantStore
 
 NOTHING = Schedule()
+
+
+class TurnCounts(Struct, frozen=True):
+    """Turns and messages of all tenants at one moment."""
+
+    running: int
+    """Turns that run, the waiting ones included."""
+    waiting: int
+    """Running turns that wait for a person or for a tool of the client."""
+    queued: int
+    """Messages that wait behind a running turn."""
+
+
+class LeftTurns(Struct, frozen=True):
+    """What the next start continues."""
+
+    running: int
+    queued: int
 
 
 class Turns:
@@ -264,9 +283,10 @@ class Turns:
         """Returns how many messages of a tenant wait behind running turns."""
         return sum(owner.waiting for owner in self._tenants.get(tenant, {}).values())
 
-    def live(self, session_id: str) -> LiveTurn | None:
-        """Returns read access to the running turn of a session; None when no turn runs."""
-        return self._run(session_id)
+    def live(self, session_id: str) -> TurnRun | None:
+        """Returns the running turn of a session; None when no turn runs."""
+        owner = self._owners.get(session_id)
+        return owner.live if owner is not None else None
 
     def waiting_call(self, session_id: str, part_id: str) -> tuple[ToolCalls, int] | None:
         """Returns the calls among which a turn waits for one, and its part; None when no running turn does.
@@ -274,7 +294,7 @@ class Turns:
         Raises:
             ToolCallNotReady: the call is still being written.
         """
-        run = self._run(session_id)
+        run = self.live(session_id)
         calls = run.calls if run is not None else None
         if calls is not None and (index := calls.index_of(part_id)) is not None:
             return calls, index
@@ -285,21 +305,11 @@ class Turns:
     async def deliver_result(
         self, session: Session, part_id: str, result: CallResult, lease_id: str = ""
     ) -> tuple[Part, int]:
-        """Stores the result of a client tool call; its turn continues when all calls of the step have one.
-
-        Idempotent: submitting the same result again succeeds. Safe to cancel: a commit that has begun completes.
+        """Stores the result of a client tool call; see `ToolResults.submit`.
 
         Returns:
             The part of the call, and the session's sequence after the result was stored; 0 when that is unknown
             because an earlier request stored it.
-
-        Raises:
-            ToolCallNotFound: the session has no such call.
-            ToolCallAlreadySettled: the call has another result, is not the client's, or its turn has ended.
-            ToolCallNotReady: the call is still being written, or waits for a permission.
-            LeaseHeld: no lease is given, and somebody holds the call.
-            LeaseLost: the lease has ended.
-            StorageError: the result was not stored.
         """
         if (waiting := self.waiting_call(session.session_id, part_id)) is not None:
             calls, index = waiting
@@ -314,17 +324,8 @@ class Turns:
         return part, 0
 
     async def answer_permission(self, session: Session, permission_id: str, answer: PermissionAnswer) -> None:
-        """Answers a permission request and returns when that is durable. The first answer wins.
-
-        Idempotent: giving the same answer again succeeds. Safe to cancel: a commit that has begun completes.
-
-        Raises:
-            PermissionRequestNotFound: the session never had such a request.
-            PermissionAlreadyAnswered: it has another answer, or its turn has ended.
-            StorageError: the answer was not stored.
-        """
-        run = self._run(session.session_id)
-        calls = run.calls if run is not None else None
+        """Answers a permission request; see `Permissions.respond`."""
+        calls = self.calls(session.session_id)
         if calls is not None and calls.has_permission(permission_id):
             await calls.reply(permission_id, answer)
             return
@@ -334,15 +335,15 @@ class Turns:
 
     def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the unanswered permission requests of a tenant's session, or of all its sessions for None."""
-        return tuple(asked for run in self._runs(tenant, session_id) for asked in run.open_permissions)
+        return tuple(asked for calls in self._calls(tenant, session_id) for asked in calls.state.open_permissions)
 
     def open_questions(self, tenant: str, session_id: str | None) -> tuple[Question, ...]:
         """Returns the unanswered questions of a tenant's session, or of all its sessions for None."""
-        return tuple(asked for run in self._runs(tenant, session_id) for asked in run.open_questions)
+        return tuple(asked for calls in self._calls(tenant, session_id) for asked in calls.state.open_questions)
 
     def calls(self, session_id: str) -> ToolCalls | None:
         """Returns the tool calls of the running turn that wait for their results; None when there are none."""
-        run = self._run(session_id)
+        run = self.live(session_id)
         return run.calls if run is not None else None
 
     def pending_notices(
@@ -361,19 +362,19 @@ class Turns:
 
     async def flush(self, session_id: str) -> None:
         """Makes durable what has streamed so far in a session. Safe to cancel."""
-        run = self._run(session_id)
+        run = self.live(session_id)
         if run is not None:
             await run.flush()
-
-    def _run(self, session_id: str) -> TurnRun | None:
-        owner = self._owners.get(session_id)
-        return owner.live if owner is not None else None
 
     def _runs(self, tenant: str, session_id: str | None) -> Iterator[TurnRun]:
         """Returns the running turn of a tenant's session, or all its running turns for None."""
         owners = self._owners.values() if session_id is None else filter(None, (self._owners.get(session_id),))
         runs = (owner.live for owner in owners)
         return (run for run in runs if run is not None and run.turn.tenant == tenant)
+
+    def _calls(self, tenant: str, session_id: str | None) -> Iterator[ToolCalls]:
+        """Returns the calls for which the running turns of a tenant's session wait, or all its running turns for None."""
+        return (run.calls for run in self._runs(tenant, session_id) if run.calls is not None)
 
     def _reads(self, session: Session) -> TenantStore:
         return self._environment.store.of(session.tenant)

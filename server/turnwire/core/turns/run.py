@@ -57,7 +57,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
-from turnwire.domain.conversation.questions import HeldQuestion, Question
+from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, ProviderContextFull, QuotaExceeded
 from turnwire.domain.fair_semaphore import FairSemaphore, Lease
@@ -353,7 +353,7 @@ class EndedStep:
             return StepEnd(self._end.message, work=work)
         await self._calls.wait_stored()
         calls = self._calls
-        return StepEnd(calls.message, calls.open_permissions, calls.pending_questions, work)
+        return StepEnd(calls.message, calls.state.open_permissions, calls.state.pending_questions, work)
 
     @property
     def _is_stored(self) -> bool:
@@ -488,19 +488,9 @@ class TurnRun:
         return frozenset(filter(None, itertools.chain.from_iterable(unsettled)))
 
     @property
-    def open_permissions(self) -> tuple[PermissionRequest, ...]:
-        """The unanswered permission requests, oldest first."""
-        return self.calls.open_permissions if self.calls is not None else ()
-
-    @property
-    def open_questions(self) -> tuple[Question, ...]:
-        """The unanswered questions, oldest first."""
-        return self.calls.open_questions if self.calls is not None else ()
-
-    @property
     def open_requests(self) -> int:
         """How many open permission requests, questions and calls of client tools that may run, the turn waits for."""
-        return self.calls.open_requests if self.calls is not None else 0
+        return self.calls.state.open_requests if self.calls is not None else 0
 
     @property
     def pending_notice(self) -> CompactionStarted | RetryScheduled | None:

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from turnwire.core.actor import Actor, Command, Done
 from turnwire.core.ending import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import Reservation
 from turnwire.core.spans import note_turn_end, turn_span
-from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.recovery import ResumePoint, end_stored_turn
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
@@ -68,6 +68,15 @@ UNSAVED = Ending(FinishReason.ERROR, Failure("INTERNAL", "the server could not s
 T = TypeVar("T")
 
 log = structlog.get_logger()
+
+
+class Aborted(Struct, frozen=True):
+    """What an abort did."""
+
+    turn_id: str = ""
+    """The turn that was ended; "" when none ran."""
+    dropped_message_ids: tuple[str, ...] = ()
+    """Waiting messages that were dropped, in queue order."""
 
 
 class SessionTurns:

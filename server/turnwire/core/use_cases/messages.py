@@ -10,9 +10,9 @@ from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewTurn, Receipt, receipt_record
 from turnwire.core.quotas import Reservations
-from turnwire.core.turns.live import Aborted
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted
+from turnwire.core.turns.session import Aborted
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work

@@ -73,7 +73,7 @@ async def test_an_answered_request_keeps_no_arguments() -> None:
     await calls.reply("per_0", REJECT)
     [closed] = [change.permission for change in store.commits[-1].changes if isinstance(change, PutPermission)]
     assert (closed.answer, closed.metadata_json) == (REJECT, "")
-    assert [one.metadata_json for one in calls.open_permissions] == ['{"arguments":{}}']
+    assert [one.metadata_json for one in calls.state.open_permissions] == ['{"arguments":{}}']
 
 
 async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
@@ -91,7 +91,7 @@ async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
     tools.calls[0][3].set_result(ToolOutcome(output="done"))
     await settling
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
-    assert calls.open_permissions == ()
+    assert calls.state.open_permissions == ()
 
 
 async def test_readers_see_the_permission_until_its_answer_is_durable() -> None:
@@ -130,7 +130,7 @@ async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> 
     store.futures[0].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
         await replying
-    assert [permission.permission_id for permission in calls.open_permissions] == ["per_0"]
+    assert [permission.permission_id for permission in calls.state.open_permissions] == ["per_0"]
     store.automatic = True
     await calls.reply("per_0", REJECT)
     await settling
@@ -153,7 +153,7 @@ async def test_always_answers_what_else_its_patterns_match() -> None:
     calls, tools = _asking("fs.read", "fs.read", "fs.write", store=store)
     settling = asyncio.create_task(calls.settle())
     await calls.reply("per_0", ALWAYS)
-    assert [p.permission_id for p in calls.open_permissions] == ["per_2"]
+    assert [p.permission_id for p in calls.state.open_permissions] == ["per_2"]
     replies = [event.kind for event in store.commits[0].events if isinstance(event.kind, PermissionReplied)]
     assert replies == [PermissionReplied(f"per_{n}", calls.message.parts[n].part_id, ALWAYS) for n in (0, 1)]
     await tools.until_called(2)
@@ -190,11 +190,11 @@ async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
         await replying
     with pytest.raises(ToolCallNotReady):
         await early
-    assert (len(store.commits), len(calls.open_permissions), settling.done()) == (1, 1, False)
+    assert (len(store.commits), len(calls.state.open_permissions), settling.done()) == (1, 1, False)
     store.automatic = True
     await calls.reply("per_0", ONCE)
     await settling
-    assert calls.open_permissions == ()
+    assert calls.state.open_permissions == ()
     assert _results(calls.message) == [(ToolStatus.ERROR, None, "the client did not answer within 0 seconds")]
 
 

@@ -8,10 +8,9 @@ import pytest
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.memory import MAX_OPEN_OF_CALL
 from turnwire.core.tools import questions
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.questions import MAX_QUESTIONS_OF_CALL
+from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall
 from turnwire.core.work import Work
@@ -53,12 +52,12 @@ class Asker:
 
     def after_restart(self) -> ToolCalls:
         """Returns the calls as the next process finds them."""
-        pending = self.calls.pending_questions
+        pending = self.calls.state.pending_questions
         return ToolCalls(self.environment, make_turn(), self.calls.message, frozenset(), questions=pending)
 
     def is_paused(self) -> bool:
         """Returns whether the first call has paused."""
-        return any(one.hold is not None for one in self.calls.pending_questions)
+        return any(one.hold is not None for one in self.calls.state.pending_questions)
 
     def events(self) -> list[object]:
         """Returns what was told."""
@@ -78,7 +77,7 @@ async def test_a_question_is_stored_with_its_event_before_it_is_answered() -> No
     """It names who asks and when it ends. What is filled in goes to the tool and is neither stored nor told."""
     asker = Asker()
     asked = await asker.ask()
-    (question,) = asker.calls.open_questions
+    (question,) = asker.calls.state.open_questions
     assert (question.question_id, question.source, question.tool) == ("que_1", "ask", "ask.one")
     assert question.expires_at - question.created_at == MINUTE
     assert asker.events() == [QuestionAsked(question)]
@@ -86,7 +85,7 @@ async def test_a_question_is_stored_with_its_event_before_it_is_answered() -> No
     assert await asked == QuestionReply(QuestionAction.ACCEPT, RED)
     assert asker.events()[1:] == [QuestionAnswered("que_1", question.tool_call_id, ACCEPT)]
     assert RED not in repr(asker.store.commits)
-    assert asker.calls.open_questions == ()
+    assert asker.calls.state.open_questions == ()
 
 
 async def test_the_first_answer_wins() -> None:
@@ -114,7 +113,7 @@ async def test_a_clock_that_is_set_neither_ends_nor_extends_a_question(jump: tim
     after = asker.after_restart()
     await elapse(timedelta(seconds=2))
     assert (await reply).action is QuestionAction.EXPIRED
-    assert len(after.open_questions) == 1
+    assert len(after.state.open_questions) == 1
 
 
 async def test_a_question_expires_when_its_time_is_over() -> None:
@@ -137,7 +136,7 @@ async def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
     await asker.passes(MINUTE)
     asker.store.futures[-1].set_exception(StorageBusy("busy"))
     await settled()
-    assert [one.question_id for one in asker.calls.open_questions] == ["que_1"]
+    assert [one.question_id for one in asker.calls.state.open_questions] == ["que_1"]
     asker.store.automatic = True
     await asker.passes(timedelta(seconds=1))
     assert (await asked).action is QuestionAction.EXPIRED
@@ -168,7 +167,7 @@ async def test_a_question_that_could_not_be_stored_was_never_asked() -> None:
     with pytest.raises(StorageBusy):
         await asked
     assert asker.calls.question("que_1") is None
-    assert asker.environment.open_questions.problem("default", "ses_1", 32) == ""
+    assert asker.environment.open_questions == {}
 
 
 async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
@@ -182,8 +181,8 @@ async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
     asker.calls._questions.end()
     second.cancel()
     await asyncio.wait((second,))
-    assert [one.question_id for one in asker.calls.open_questions] == ["que_2"]
-    assert asker.environment.open_questions.problem("default", "ses_1", 32) == ""
+    assert [one.question_id for one in asker.calls.state.open_questions] == ["que_2"]
+    assert asker.environment.open_questions == {}
 
 
 async def test_a_link_that_the_tool_saw_completed_counts_as_accepted() -> None:
@@ -206,7 +205,7 @@ async def test_a_call_asks_a_bounded_number_of_questions() -> None:
     for number in range(1, MAX_QUESTIONS_OF_CALL + 1):
         if number > MAX_OPEN_OF_CALL:
             tasks.append(await asker.ask())
-        opened = [one for one in asker.calls.open_questions if one.part_index == 0]
+        opened = [one for one in asker.calls.state.open_questions if one.part_index == 0]
         await asker.calls.answer(opened[0].question_id, DECLINE, "", Work())
     with pytest.raises(QuestionRefused, match="may ask no more"):
         await asker.calls._questions.ask(0, NEW)
@@ -241,7 +240,7 @@ async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
         ("b", QuestionReply(QuestionAction.DECLINE)),
     )
     assert [one.hold for one in asker.stored()[-2:]] == [None, None]
-    assert again.pending_questions == ()
+    assert again.state.pending_questions == ()
 
 
 async def test_a_paused_call_has_a_bounded_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,10 +263,10 @@ async def test_the_end_of_a_call_ends_its_questions_in_the_same_commit() -> None
     asker.store.futures[-1].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
         await ending
-    assert [one.question_id for one in asker.calls.open_questions] == ["que_1", "que_2"]
+    assert [one.question_id for one in asker.calls.state.open_questions] == ["que_1", "que_2"]
     asker.store.automatic = True
     await asker.calls._actor.ask(EndCall(0, CallResult(output="over")))
-    assert [one.question_id for one in asker.calls.open_questions] == ["que_2"]
+    assert [one.question_id for one in asker.calls.state.open_questions] == ["que_2"]
     assert (await first).action is QuestionAction.CANCEL
     asker.calls._questions.end()
     second.cancel()
@@ -280,10 +279,9 @@ async def test_the_end_of_a_step_gives_back_each_question_once(is_seen: bool) ->
     asker = Asker(automatic=False)
     asked = await asker.ask()
     asker.store.futures[-1].set_result(Committed(0, 1))
-    assert len(asker.calls.open_questions if is_seen else [None]) == 1
+    assert len(asker.calls.state.open_questions if is_seen else [None]) == 1
     asker.calls._questions.end()
     await settled()
-    counts = asker.environment.open_questions
-    assert (counts._tenants, counts._sessions) == ({}, {})
+    assert asker.environment.open_questions == {}
     asked.cancel()
     asker.watching.cancel()

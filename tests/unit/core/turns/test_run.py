@@ -211,14 +211,14 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
         for future in store.futures:
             future.done() or future.set_result(Committed(0, 1))
         await settled()
-    assert (run.calls, run.open_permissions) == (None, ())
+    assert run.calls is None
     message = run.open_message()
     assert message is not None
     [part] = message.parts
     assert run.awaited_call_ids == {"c1", part.part_id}
     store.futures[-1].set_result(Committed(1, 2))
     assert run.calls is not None
-    assert [asked.tool for asked in run.open_permissions] == ["look"]
+    assert [asked.tool for asked in run.calls.state.open_permissions] == ["look"]
     assert run.awaited_call_ids == {"c1", part.part_id}
     store.automatic = True
     run.stop(Ending(FinishReason.ABORTED))
@@ -234,12 +234,11 @@ async def test_permission_requests_count_until_their_step_has_ended() -> None:
     turn = make_turn(tools=(ToolDefinition("look", "", "{}"),))
     run = TurnRun(environment, turn)
     running = asyncio.create_task(run.run(FairSemaphore(1)))
-    while not run.open_permissions:
+    while run.calls is None or not run.calls.state.open_permissions:
         await settled()
     assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 999
     provider._items = (None,)
-    [asked] = run.open_permissions
-    assert run.calls is not None
+    [asked] = run.calls.state.open_permissions
     await run.calls.reply(asked.permission_id, PermissionAnswer(PermissionChoice.REJECT))
     await provider.waiting.wait()
     assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 1000

@@ -11,8 +11,7 @@ from tests.support.fakes.domain_values import make_session
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import send
 from turnwire.core.ending import Ending
-from turnwire.core.turns.live import LeftTurns, TurnCounts
-from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.turns.session import RETRY_SECONDS
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus

@@ -32,14 +32,14 @@ from turnwire.config.renewal import renewal
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests
-from turnwire.core.quotas import RequestRates, Reservations
+from turnwire.core.quotas import PendingUsage, RequestRates
 from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.asking import Permissions, Questions
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.forks import SessionForks
-from turnwire.core.use_cases.late_turns import LateTurns, Regenerations
+from turnwire.core.use_cases.late_turns import LateTurns
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
@@ -345,32 +345,31 @@ def _use_cases(
 ) -> UseCases:
     heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store, environment.detached)
-    reservations, formats = Reservations(environment), _formats(config)
-    sessions = Sessions(environment, turns, requests, reservations)
+    pending, formats = PendingUsage(environment), _formats(config)
+    sessions = Sessions(environment, turns, requests, pending)
     titles = Titles(environment, sessions.give_title)
     sessions.before_removal = titles.cancel
     turns.when_ended(titles.note_ended)
     return UseCases(
-        conversations=Conversations(environment, turns, tool_results, requests, reservations),
+        conversations=Conversations(environment, turns, requests, pending, tool_results=tool_results),
         tool_results=tool_results,
-        tool_leases=ToolLeases(environment, turns, requests, reservations),
+        tool_leases=ToolLeases(environment, turns, requests, pending),
         sessions=sessions,
         titles=titles,
-        forks=SessionForks(environment, turns, requests, reservations),
+        forks=SessionForks(environment, turns, requests, pending),
         paths=Paths(environment, turns, requests),
-        late_turns=LateTurns(environment, turns, requests, reservations),
-        regenerations=Regenerations(environment, turns, requests, reservations),
-        waiting_messages=WaitingMessages(environment, turns, requests, reservations),
+        late_turns=LateTurns(environment, turns, requests, pending),
+        waiting_messages=WaitingMessages(environment, turns, requests, pending),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
         questions=Questions(environment, turns, requests),
         explainer=ContextExplainer(environment),
         catalog=Catalog(environment, config.shown_limits()),
         files=Files(environment),
-        uploads=Uploads(environment, requests, reservations),
+        uploads=Uploads(environment, requests, pending),
         usage=UsageReports(environment, turns, rates),
         exports=Exports(environment, formats),
-        imports=Imports(environment, formats, reservations),
+        imports=Imports(environment, formats, pending),
         searches=MessageSearches(environment),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),

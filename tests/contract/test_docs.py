@@ -286,8 +286,8 @@ def _taken_numbers(message: Descriptor) -> set[int]:
     """Returns the numbers that are or were a field's."""
     proto = descriptor_pb2.DescriptorProto()
     message.CopyToProto(proto)
-    reserved = {number for gap in proto.reserved_range for number in range(gap.start, gap.end)}
-    return {field.number for field in proto.field} | reserved
+    counted = {number for gap in proto.reserved_range for number in range(gap.start, gap.end)}
+    return {field.number for field in proto.field} | counted
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,7 @@ async def test_quotas_leave_a_session_out_as_a_whole(tmp_path: Path) -> None:
 
 
 async def test_stored_bytes_are_a_quota_of_the_whole_session(tmp_path: Path) -> None:
-    """Nothing of a session that does not fit is stored, and what was reserved is free again."""
+    """Nothing of a session that does not fit is stored, and what was counted is free again."""
     archive = lines(golden_records())
     quotas = msgspec.structs.replace(NO_QUOTAS, max_stored_bytes=len(archive) + 5_000)  # the upload counts too
     async with moving(tmp_path, CoreSettings(default_model=MODEL, quotas=quotas)) as here:

@@ -1,7 +1,7 @@
 """Memory for what waits: large messages that are read again, answers whose tool calls wait, and prompts on their way.
 
-It also counts how many permission requests are open, so that nothing floods a tenant. A prompt has its place before its conversation is read, and until its provider has read it; whoever waits for a
-place keeps nothing of the conversation.
+It also counts open permission requests, so that nothing floods a tenant. A prompt has its place before its conversation
+is read, and until its provider has read it; whoever waits for a place keeps nothing of the conversation.
 """
 
 import asyncio

@@ -35,7 +35,6 @@ class TurnService:
         """Takes the use cases."""
         self._watches = use.watches
         self._late_turns = use.late_turns
-        self._regenerations = use.regenerations
         self._paths = use.paths
         self._waiting = use.waiting_messages
         self._tokens = use.watches.tokens
@@ -122,7 +121,7 @@ class TurnService:
         self, principal: Principal, request: pb.RegenerateMessageRequest
     ) -> pb.RegenerateMessageResponse:
         """Answers a message again."""
-        made = await self._regenerations.regenerate(principal, *await converted(regenerate_request, request))
+        made = await self._late_turns.regenerate(principal, *await converted(regenerate_request, request))
         receipt = made.receipt
         return pb.RegenerateMessageResponse(
             turn=turns.turn(made.turn),

@@ -373,7 +373,7 @@ class Turns:
         return (run for run in runs if run is not None and run.turn.tenant == tenant)
 
     def _calls(self, tenant: str, session_id: str | None) -> Iterator[ToolCalls]:
-        """Returns the calls for which the running turns of a tenant's session wait, or all its running turns for None."""
+        """Returns what the running turn of a tenant's session waits for, or all its running turns for None."""
         return (run.calls for run in self._runs(tenant, session_id) if run.calls is not None)
 
     def _reads(self, session: Session) -> TenantStore:

@@ -220,11 +220,13 @@ class Accepted(Struct, frozen=True):
     @property
     def receipt(self) -> Receipt:
         """What the caller is told."""
+        waits, is_anew = self.queue_position > 0, bool(self.turn.regenerates)
         return Receipt(
             session_id=self.turn.session_id,
-            message_id=self.message.message_id,
+            message_id=self.turn.user_message_id if is_anew else self.message.message_id,
+            queued_message_id=self.message.message_id if waits and is_anew else "",
             turn_id=self.turn.turn_id,
-            queued=self.queue_position > 0,
+            queued=waits,
             queue_position=self.queue_position,
         )
 

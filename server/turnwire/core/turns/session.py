@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnwire.core.actor import Actor, Command, Done
 from turnwire.core.ending import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import Reservation
+from turnwire.core.quotas import CountedUsage
 from turnwire.core.spans import note_turn_end, turn_span
 from turnwire.core.turns.recovery import ResumePoint, end_stored_turn
 from turnwire.core.turns.run import TurnRun
@@ -219,14 +219,14 @@ class SessionTurns:
         self,
         message_id: str,
         change: Callable[[Whole], EditWaiting],
-        reserve: Callable[[EditWaiting], AbstractContextManager[Reservation]],
+        count: Callable[[EditWaiting], AbstractContextManager[CountedUsage]],
     ) -> tuple[Message, int]:
         """Changes a waiting message; returns it and the revision of the queue, when that is durable.
 
         Args:
             message_id: The message.
             change: Returns what to change of it; raises to refuse.
-            reserve: Reserves what the change takes.
+            count: Counts what the change takes for the quota.
 
         Raises MessageNotWaiting, StorageError, TooManyTurns: there was no memory to read it in time, and what `change`
         and the commit raise.
@@ -237,9 +237,9 @@ class SessionTurns:
             try:
                 async with read_whole(self._environment, (waiting,), acquire=acquire) as [whole]:
                     command = change(whole)
-                    with reserve(command) as reserved:
+                    with count(command) as counted:
                         editing = self.ask(command, alone=True)
-                        reserved.until(editing)
+                        counted.until(editing)
                     done = await asyncio.shield(editing)
             except Changed:
                 continue

@@ -11,7 +11,7 @@ from turnwire.core.use_cases.asking import Permissions, Questions
 from turnwire.core.use_cases.catalog import Catalog
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.forks import SessionForks
-from turnwire.core.use_cases.late_turns import LateTurns, Regenerations
+from turnwire.core.use_cases.late_turns import LateTurns
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.moving.exports import Exports
 from turnwire.core.use_cases.moving.imports import Imports
@@ -40,7 +40,6 @@ class UseCases:
     forks: SessionForks
     paths: Paths
     late_turns: LateTurns
-    regenerations: Regenerations
     waiting_messages: WaitingMessages
     titles: Titles
     turns: TurnRecords

@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, Receipt, SessionChange, receipt_record
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.moving.parts import PART_CHANGES, SessionInParts, parts_of
+from turnwire.core.use_cases.use_case import UseCase
 from turnwire.core.work import Work
 from turnwire.domain.archive.records import ArchivedMessage, Record
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
@@ -168,21 +169,12 @@ class Fork(Struct, frozen=True):
     """Ids of the copies by the ids of their originals; empty when there are more than MAX_NAMED_MESSAGES."""
 
 
-class SessionForks:
+class SessionForks(UseCase):
     """The use case that copies sessions."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        turns: Turns,
-        requests: NamedRequests,
-        reservations: Reservations,
-    ) -> None:
-        """Takes the ports, and what it shares with other use cases."""
-        self._environment = environment
-        self._turns = turns
-        self._requests = requests
-        self._reservations = reservations
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests, pending: PendingUsage) -> None:
+        """Takes what it shares with other use cases."""
+        super().__init__(environment, turns, requests, pending)
         self._one_at_a_time = asyncio.Lock()
         """A copy is in memory whole while it is made, so only one is at a time."""
 
@@ -240,11 +232,11 @@ class SessionForks:
             origin=Origin(session_id=session_id, message_id=copied.last_id),
         )
         record = receipt_record(principal, change, Receipt(session_id=copy_id))
-        with self._reservations.reserve(
-            principal.tenant, (copy,), told=(copy,), is_new_session=True, copied_bytes=copied.stored_bytes
-        ) as reserved:
+        with self._pending.count(
+            principal.tenant, (copy,), in_events=(copy,), is_new_session=True, copied_bytes=copied.stored_bytes
+        ) as counted:
             storing = await self._storing(copy, copied, record, session_id)
-            reserved.until(storing)
+            counted.until(storing)
         committed = await asyncio.shield(storing)
         view = SessionView(msgspec.structs.replace(copy, head_sequence=committed.sequence))
         return Fork(view, _named(copied.message_ids))
@@ -276,13 +268,13 @@ class SessionForks:
 
     async def _check_not_waiting(self, principal: Principal, session_id: str, message_id: str) -> None:
         """Refuses a message that is not part of the conversation yet."""
-        message = await self._environment.store.of(principal.tenant).message(session_id, message_id)
+        message = await self._of(principal).message(session_id, message_id)
         if message.status is MessageStatus.QUEUED:
             raise TurnInProgress(f"message {message_id!r} waits behind a running turn", message.turn_id)
 
     async def _earlier(self, principal: Principal, session_id: str, receipt: Receipt) -> Fork:
         """Returns the copy that the first attempt made, as it is now; hidden messages are named too."""
-        store = self._environment.store.of(principal.tenant)
+        store = self._of(principal)
         session = await store.session(receipt.session_id)
         message_ids = dict[str, str]()
         async with store.archive() as archive:

@@ -1,7 +1,9 @@
 """Messages of sessions: sends, appends, reads and aborts. Every message enters a conversation here."""
 
-import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -9,12 +11,13 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewTurn, Receipt, receipt_record
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted
 from turnwire.core.turns.session import Aborted
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.core.use_cases.use_case import UseCase
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
@@ -25,23 +28,21 @@ from turnwire.ports.commit import Change, FileChange, NewEvent, NoteFirstWords, 
 from turnwire.ports.pages import DisplayPage, MessagePage, Page
 
 
-class Conversations:
+class Conversations(UseCase):
     """The use cases about messages. Every method may raise SessionNotFound and StorageError."""
 
     def __init__(
         self,
         environment: Environment,
         turns: Turns,
-        tool_results: ToolResults,
         requests: NamedRequests,
-        reservations: Reservations,
+        pending: PendingUsage,
+        *,
+        tool_results: ToolResults,
     ) -> None:
         """Takes what it shares with other use cases; `tool_results` folds appended results into calls."""
-        self._environment = environment
-        self._turns = turns
+        super().__init__(environment, turns, requests, pending)
         self._tool_results = tool_results
-        self._requests = requests
-        self._reservations = reservations
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
         """Stores a user message for a model to answer; returns when the message is durable.
@@ -53,10 +54,10 @@ class Conversations:
             ProviderCredentialsRejected: the model's provider has no key.
             UploadNotFound: there is no upload that a part names, or another request has used it.
             TurnNotRunning: it is to act on a turn that does not run.
-            TurnInProgress, TooManyTurns, ShuttingDown: see `Turns.reserve`.
+            TurnInProgress, TooManyTurns, ShuttingDown: see `Turns.accept`.
             QuotaExceeded: a quota of the tenant is used up.
         """
-        return await self._accept(principal, new, answer)
+        return await self._once(principal, new, partial(self._send, principal, new, answer))
 
     async def append(self, principal: Principal, new: NewMessage) -> Receipt:
         """Stores a message without starting a turn. Idempotent when the request is named.
@@ -70,17 +71,17 @@ class Conversations:
             UploadNotFound: there is no upload that a part names, or another request has used it.
             QuotaExceeded: the tenant has stored as much as it may.
         """
-        return await self._accept(principal, new, None)
+        return await self._once(principal, new, partial(self._append, principal, new))
 
     async def message(self, principal: Principal, session_id: str, message_id: str) -> Message:
         """Returns a message with the content received so far. Raises MessageNotFound."""
         await self._flush(principal, session_id)
-        return await self._environment.store.of(principal.tenant).message(session_id, message_id)
+        return await self._of(principal).message(session_id, message_id)
 
     async def messages(self, principal: Principal, session_id: str, page: Page) -> MessagePage:
         """Returns messages in conversation order; one that streams has the content received so far."""
         await self._flush(principal, session_id)
-        return await self._environment.store.of(principal.tenant).messages(session_id, page)
+        return await self._of(principal).messages(session_id, page)
 
     async def display(self, principal: Principal, session_id: str, page: Page) -> DisplayPage:
         """Returns display forms in conversation order; otherwise like `messages`.
@@ -89,7 +90,7 @@ class Conversations:
         """
         await self._flush(principal, session_id)
         page = self._environment.settings.bounded(page)
-        return await self._environment.store.of(principal.tenant).display(session_id, page)
+        return await self._of(principal).display(session_id, page)
 
     async def abort(self, principal: Principal, session_id: str, expected_turn_id: str, *, keep_queue: bool) -> Aborted:
         """Ends the running turn and returns when its end is durable; see `Turns.abort`. Idempotent."""
@@ -101,13 +102,11 @@ class Conversations:
         await self._environment.session(principal, session_id)
         await self._turns.flush(session_id)
 
-    async def _accept(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
-        if not new.request_id:
-            return await self._store(principal, new, answer)
-        return await self._requests.once(principal, new, lambda: self._store(principal, new, answer))
-
-    async def _store(self, principal: Principal, new: NewMessage, answer: NewTurn | None) -> Receipt:
-        return await (self._append(principal, new) if answer is None else self._send(principal, new, answer))
+    async def _once(
+        self, principal: Principal, new: NewMessage, store: Callable[[], Coroutine[Any, Any, Receipt]]
+    ) -> Receipt:
+        # one without a name ends with its caller: nobody sends it again
+        return await (self._requests.once(principal, new, store) if new.request_id else store())
 
     async def _send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
         environment = self._environment
@@ -128,16 +127,18 @@ class Conversations:
             adding = Work((PutTurn(accepted.turn), PutMessage(accepted.message), *words), (added,))
             return opening + Work(files) + named + adding
 
-        with self._reservations.reserve(
-            turn.tenant, (turn, message), files, told=(message,), is_new_session=not new.session_id
-        ) as reserved:
-            accepting = self._turns.accept(
-                turn, message, answer.when_busy, store, expected_turn_id=answer.expected_turn_id
-            )
-            reserved.until(accepting)
-        done = await asyncio.shield(accepting)
-        accepted: Accepted = done.reply
-        return msgspec.structs.replace(accepted.receipt, sequence=done.before_sequence)
+        _, receipt = await self._accept(
+            turn,
+            message,
+            answer.when_busy,
+            store,
+            stored=(turn, message),
+            in_events=(message,),
+            files=files,
+            is_new_session=not new.session_id,
+            expected_turn_id=answer.expected_turn_id,
+        )
+        return receipt
 
     async def _append(self, principal: Principal, new: NewMessage) -> Receipt:
         environment = self._environment
@@ -171,10 +172,14 @@ class Conversations:
             + self._turns.unarchiving(message.session_id)
             + receipt_record(principal, new, receipt)
         )
-        with self._reservations.reserve(principal.tenant, (message,), files, told=(message,)) as reserved:
-            storing = self._environment.commit(principal.tenant, message.session_id, work, message.created_at)
-            reserved.until(storing)
-        committed = await asyncio.shield(storing)
+        committed = await self._store_value(
+            message,
+            work,
+            tenant=principal.tenant,
+            session_id=message.session_id,
+            at=message.created_at,
+            files=files,
+        )
         return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
 
     async def _session_for(self, principal: Principal, new: NewMessage, now: datetime) -> tuple[Session, Work]:

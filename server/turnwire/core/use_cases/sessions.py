@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequest, NamedRequests, Receipt, SessionChange, receipt_record
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.choices import changed_session, check_settings
+from turnwire.core.use_cases.use_case import UseCase
 from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session, SessionFilter
@@ -21,7 +22,7 @@ from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import MarkArchived, NewEvent, PutSession, RemoveSession
 from turnwire.ports.pages import Page
-from turnwire.ports.store import Spent, TenantStore
+from turnwire.ports.store import Spent
 
 VIEWS_AT_ONCE = 500
 """Sessions of a list that are looked at before the event loop goes on with others."""
@@ -49,21 +50,12 @@ class Marked(Struct, frozen=True):
     view: SessionView
 
 
-class Sessions:
+class Sessions(UseCase):
     """The use cases about sessions. Every method may raise StorageError, and about one session SessionNotFound."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        turns: Turns,
-        requests: NamedRequests,
-        reservations: Reservations,
-    ) -> None:
-        """Takes the ports, and what it shares with the use cases about messages."""
-        self._environment = environment
-        self._turns = turns
-        self._requests = requests
-        self._reservations = reservations
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests, pending: PendingUsage) -> None:
+        """Takes what it shares with other use cases."""
+        super().__init__(environment, turns, requests, pending)
         self.before_removal: Callable[[str], Awaitable[None]] = _nothing
         """What ends all else that happens in a session before it is removed."""
         self._changing = WeakValueDictionary[str, asyncio.Lock]()
@@ -171,10 +163,9 @@ class Sessions:
         session = changed_session(self._environment, session, new)
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))
-        with self._reservations.reserve(principal.tenant, (session,), told=(session,), is_new_session=True) as reserved:
-            storing = self._environment.commit(principal.tenant, session_id, work, now)
-            reserved.until(storing)
-        committed = await asyncio.shield(storing)
+        committed = await self._store_value(
+            session, work, tenant=principal.tenant, session_id=session_id, at=now, is_new_session=True
+        )
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
     async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
@@ -214,9 +205,6 @@ class Sessions:
         """Returns what is held by whoever changes the settings of a session. Other sessions do not wait for it."""
         return self._changing.setdefault(session_id, asyncio.Lock())
 
-    def _of(self, principal: Principal) -> TenantStore:
-        return self._environment.store.of(principal.tenant)
-
     async def _delete(self, tenant: str, session_id: str) -> None:
         self._turns.refuse_messages(session_id)
         try:
@@ -242,10 +230,7 @@ class Sessions:
         changed = msgspec.structs.replace(changed, revision=session.revision + 1, updated_at=now)
         event = NewEvent(SessionUpdated(self._turns.view(changed)))
         work = Work((PutSession(changed),), (event,)) + record
-        with self._reservations.reserve(principal.tenant, (changed,), told=(changed,)) as reserved:
-            storing = self._environment.commit(principal.tenant, session_id, work, now)
-            reserved.until(storing)
-        committed = await asyncio.shield(storing)
+        committed = await self._store_value(changed, work, tenant=principal.tenant, session_id=session_id, at=now)
         return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))
 
 

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from turnwire.core.actor import Done
-from turnwire.core.environment import Environment
-from turnwire.core.intake.requests import LeaseChange, NamedRequests, Receipt, receipt_record
-from turnwire.core.quotas import Reservations
+from turnwire.core.intake.requests import LeaseChange, Receipt, receipt_record
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.open_calls import OpenCalls
-from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases.use_case import UseCase
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Part
 from turnwire.domain.errors import ToolCallAlreadySettled
@@ -22,7 +20,7 @@ _Change = Callable[[ToolCalls, int, Work], "Future[Done[OpenCalls]]"]
 """Stores a change of a call, given its calls, its part and further work."""
 
 
-class ToolLeases:
+class ToolLeases(UseCase):
     """The use cases about leases. Every method may raise SessionNotFound and StorageError.
 
     Every change is one commit, continues when it is cancelled, and is idempotent when the request is named. Each may
@@ -30,15 +28,6 @@ class ToolLeases:
     ToolCallNotReady (it is being written, or waits for a permission); InvalidRequest (the request's name was used for
     another one).
     """
-
-    def __init__(
-        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
-    ) -> None:
-        """Takes the ports, and what it shares with other use cases."""
-        self._environment = environment
-        self._turns = turns
-        self._requests = requests
-        self._reservations = reservations
 
     async def open_calls(
         self, principal: Principal, session_id: str, tools: frozenset[str], page: Page
@@ -54,7 +43,7 @@ class ToolLeases:
         Raises:
             InvalidRequest: the page token is not from this listing.
         """
-        return await self._environment.store.of(principal.tenant).open_calls(session_id, tools, page)
+        return await self._of(principal).open_calls(session_id, tools, page)
 
     async def claim(self, principal: Principal, change: LeaseChange) -> Part:
         """Claims a call; returns its part with the lease when that is durable.
@@ -119,9 +108,9 @@ class ToolLeases:
             changing = store(calls, index, further)
         else:
             told = calls.message.parts[index], change
-            with self._reservations.reserve(principal.tenant, told=told) as reserved:
+            with self._pending.count(principal.tenant, in_events=told) as counted:
                 changing = store(calls, index, further)
-                reserved.until(changing)
+                counted.until(changing)
         return (await asyncio.shield(changing)).state.message.parts[index]
 
     async def _waiting_call(self, principal: Principal, change: LeaseChange) -> tuple[ToolCalls, int]:
@@ -136,6 +125,6 @@ class ToolLeases:
 
     async def _stored_part(self, principal: Principal, change: LeaseChange) -> Part:
         """Returns the part of a call as it is stored. Raises ToolCallNotFound."""
-        reads = self._environment.store.of(principal.tenant)
+        reads = self._of(principal)
         message = await reads.message_of_call(change.session_id, change.tool_call_id)
         return next(part for part, _ in message.tool_calls() if part.part_id == change.tool_call_id)

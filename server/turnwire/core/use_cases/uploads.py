@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import is_media_type
 from turnwire.core.intake.requests import NamedRequests, NewUpload, Receipt, receipt_record
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError, StoredFileNotFound
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.principal import Principal
@@ -30,13 +30,13 @@ class Uploads:
     again and again causes one reading. It is bounded by the uploads of all tenants; each task ends itself.
     """
 
-    def __init__(self, environment: Environment, requests: NamedRequests, reservations: Reservations) -> None:
+    def __init__(self, environment: Environment, requests: NamedRequests, pending: PendingUsage) -> None:
         """Takes the ports, and what it shares with other use cases."""
         self._environment = environment
         self._store = environment.store.uploads
         self._settings = environment.settings.files
         self._requests = requests
-        self._reservations = reservations
+        self._pending = pending
         self._completing: dict[tuple[str, str], asyncio.Task[Upload]] = {}
         self._digests = FairSemaphore(MAX_DIGESTS, tenant_limit=MAX_DIGESTS)
         """Of uploads, each of which counts as one. Tenants have turns."""
@@ -93,7 +93,7 @@ class Uploads:
         if new.mime and not is_media_type(new.mime):
             raise InvalidRequest.of("mime", "is not a media type such as application/zip")
         self._check_total("size_bytes", new.size_bytes)
-        with self._reservations.reserve(principal.tenant, copied_bytes=new.size_bytes):
+        with self._pending.count(principal.tenant, copied_bytes=new.size_bytes):
             pass  # checked only: the bytes may never come, and count when they do
         now = self._environment.clock()
         upload = Upload(
@@ -133,9 +133,9 @@ class Uploads:
         growth = chunk.end - max(chunk.offset, upload.received_bytes)
         if growth <= 0:
             return self._store.write(upload.tenant, upload.upload_id, chunk, expires_at)
-        with self._reservations.reserve(upload.tenant, copied_bytes=growth) as reserved:
+        with self._pending.count(upload.tenant, copied_bytes=growth) as counted:
             storing = self._store.write(upload.tenant, upload.upload_id, chunk, expires_at)
-            reserved.until(storing)
+            counted.until(storing)
         return storing
 
     async def _completed(self, upload: Upload) -> Upload:

@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import load_contents
 from turnwire.core.intake.readable_files import readable_files
-from turnwire.core.intake.requests import NamedRequests, QueueEdit, Receipt, receipt_record
-from turnwire.core.quotas import Reservation, Reservations
-from turnwire.core.turns.registry import Turns
+from turnwire.core.intake.requests import QueueEdit, Receipt, receipt_record
+from turnwire.core.quotas import CountedUsage
 from turnwire.core.turns.schedule import EditWaiting
 from turnwire.core.turns.wholes import Whole
+from turnwire.core.use_cases.use_case import UseCase
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import QueueEntry
@@ -24,7 +23,6 @@ from turnwire.domain.principal import Principal
 from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import RequireQueueRevision
 from turnwire.ports.pages import Page, QueuePage
-from turnwire.ports.store import TenantStore
 
 T = TypeVar("T")
 
@@ -44,22 +42,13 @@ class OrderedQueue(Struct, frozen=True):
     revision: int
 
 
-class WaitingMessages:
+class WaitingMessages(UseCase):
     """The use cases about the queue. Every method may raise SessionNotFound and StorageError.
 
     Every change continues when it is cancelled, and is idempotent when the request is named: a retry gets what is there
     then. Each may raise MessageNotFound, MessageNotWaiting, ShuttingDown, StaleVersion (the queue has another revision
     than expected) and InvalidRequest (the request's name was used for another one).
     """
-
-    def __init__(
-        self, environment: Environment, turns: Turns, requests: NamedRequests, reservations: Reservations
-    ) -> None:
-        """Takes the ports, and what it shares with other use cases."""
-        self._environment = environment
-        self._turns = turns
-        self._requests = requests
-        self._reservations = reservations
 
     async def list(self, principal: Principal, session_id: str, page: Page) -> QueuePage:
         """Returns waiting messages, next first. Raises InvalidRequest: the page token is not of this listing."""
@@ -111,15 +100,15 @@ class WaitingMessages:
             parts = None if contents is None else contents.parts(environment.new_id)
             return EditWaiting(whole.waiting, whole.turn, whole.message, parts, files, edit.policy, further)
 
-        def reserve(change: EditWaiting) -> AbstractContextManager[Reservation]:
+        def count(change: EditWaiting) -> AbstractContextManager[CountedUsage]:
             changed = change.message
             if change.parts is not None:
                 changed = msgspec.structs.replace(changed, parts=change.parts)
-            return self._reservations.reserve(principal.tenant, (changed,), files, told=(changed,))
+            return self._pending.count(principal.tenant, (changed,), files, in_events=(changed,))
 
         async with self._waiting(principal, edit, edit.message_id):
             turns = self._turns.waiting_in(edit.session_id, edit.message_id)
-            return EditedMessage(*await turns.edit(edit.message_id, change, reserve))
+            return EditedMessage(*await turns.edit(edit.message_id, change, count))
 
     async def _move(self, principal: Principal, edit: QueueEdit) -> OrderedQueue:
         async with self._waiting(principal, edit, edit.message_id, edit.before_message_id):
@@ -152,9 +141,6 @@ class WaitingMessages:
 
     async def _revision(self, principal: Principal, edit: QueueEdit) -> int:
         return (await self._of(principal).session(edit.session_id)).queue_revision
-
-    def _of(self, principal: Principal) -> TenantStore:
-        return self._environment.store.of(principal.tenant)
 
 
 def _further(principal: Principal, edit: QueueEdit) -> Work:

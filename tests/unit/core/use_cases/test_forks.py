@@ -19,7 +19,7 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.loop import settled
 from turnwire.core.intake.requests import NamedRequests, SessionChange
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.forks import CopiedConversation, SessionForks, copy_conversation
 from turnwire.domain.conversation.messages import (
@@ -59,8 +59,8 @@ async def test_the_end_waits_for_a_copy_whose_caller_is_gone() -> None:
     """Else the store would close under it."""
     store = _SlowStore()
     environment = make_environment(store)
-    requests, reservations = NamedRequests(environment.store, environment.detached), Reservations(environment)
-    forks = SessionForks(environment, Turns(environment), requests, reservations)
+    requests, pending = NamedRequests(environment.store, environment.detached), PendingUsage(environment)
+    forks = SessionForks(environment, Turns(environment), requests, pending)
     copying = asyncio.create_task(forks.fork(BUILT_IN, "ses_1", "", SessionChange()))
     await settled()
     copying.cancel()

@@ -17,7 +17,7 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.loop import settled
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewPart, NewText, Receipt
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.work import Work
@@ -56,8 +56,8 @@ def _conversations(
     environment = make_environment(store, settings={"limits": limits or Limits()})
     turns = turns or FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    requests, reservations = NamedRequests(environment.store, environment.detached), Reservations(environment)
-    return Conversations(environment, turns, tool_results, requests, reservations), store  # type: ignore[arg-type]
+    requests, pending = NamedRequests(environment.store, environment.detached), PendingUsage(environment)
+    return Conversations(environment, turns, requests, pending, tool_results=tool_results), store  # type: ignore[arg-type]
 
 
 def _new(*parts: NewPart, **fields: object) -> NewMessage:
@@ -119,8 +119,8 @@ async def test_a_request_without_a_name_ends_with_its_caller() -> None:
     store = SlowStore()
     environment, turns = make_environment(store), FakeTurns()
     tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    requests, reservations = NamedRequests(environment.store, environment.detached), Reservations(environment)
-    conversations = Conversations(environment, turns, tool_results, requests, reservations)  # type: ignore[arg-type]
+    requests, pending = NamedRequests(environment.store, environment.detached), PendingUsage(environment)
+    conversations = Conversations(environment, turns, requests, pending, tool_results=tool_results)  # type: ignore[arg-type]
     appending = asyncio.create_task(conversations.append(BUILT_IN, _new(NewText("note"))))
     await store.asked.wait()
     appending.cancel()

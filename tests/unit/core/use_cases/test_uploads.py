@@ -1,4 +1,4 @@
-"""Receiving goes on without its caller, reserves what is not stored yet, makes each digest once, and forgets."""
+"""Receiving goes on without its caller, counts what is not stored yet, makes each digest once, and forgets."""
 
 import asyncio
 import hashlib
@@ -12,7 +12,7 @@ from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.uploads import FakeUploads
 from turnwire.core.intake.requests import NamedRequests, NewUpload
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.core.settings import FileSettings, QuotaLimits
 from turnwire.core.use_cases.uploads import INTERVAL_SECONDS, MAX_DIGESTS, UploadExpiry, Uploads
 from turnwire.domain.accounts import Account
@@ -39,7 +39,7 @@ class World:
         settings = {"quotas": QuotaLimits(max_stored_bytes=quota), "files": FileSettings(**files)}
         environment = make_environment(self.store, settings=settings)
         self.uploads = Uploads(
-            environment, NamedRequests(environment.store, environment.detached), Reservations(environment)
+            environment, NamedRequests(environment.store, environment.detached), PendingUsage(environment)
         )
 
     async def begun(self, size: int = 0) -> str:
@@ -65,7 +65,7 @@ async def test_a_name_loses_its_folders() -> None:
 
 
 async def test_a_cancelled_write_is_stored() -> None:
-    """And its bytes are reserved until then."""
+    """And its bytes are counted until then."""
     world = World(automatic=False, quota=10)
     upload_id = await world.begun()
     writing = world.writing(upload_id, 0, b"123456")
@@ -84,7 +84,7 @@ async def test_a_cancelled_write_is_stored() -> None:
     assert (await more).received_bytes == 11
 
 
-async def test_what_was_announced_is_checked_and_not_reserved() -> None:
+async def test_what_was_announced_is_checked_and_not_counted() -> None:
     """It counts when it comes."""
     world = World(stored=3, quota=10)
     with pytest.raises(QuotaExceeded):

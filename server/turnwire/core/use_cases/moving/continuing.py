@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import Reservations
+from turnwire.core.quotas import PendingUsage
 from turnwire.core.use_cases.moving.identities import Identities
 from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
 from turnwire.core.use_cases.moving.progress import ImportOutcome
@@ -188,7 +188,7 @@ class Continuing:
     def __init__(
         self,
         environment: Environment,
-        reservations: Reservations,
+        pending: PendingUsage,
         identities: Identities,
         tenant: str,
         *,
@@ -197,7 +197,7 @@ class Continuing:
         """Takes the ids that the session has here, whose it is, and whether to tell alone what would be stored."""
         self._environment = environment
         self._store = environment.store.of(tenant)
-        self._reservations = reservations
+        self._pending = pending
         self._identities = identities
         self._tenant = tenant
         self._stores_nothing = stores_nothing
@@ -289,10 +289,10 @@ class Continuing:
         await self._parts.stored()
         changed = ConversationChanged(ConversationChange.IMPORTED, comparison.last_shown_id, reread=True)
         work = Work((RequireHead(session.head_sequence), *self._gone_on, *self._first_words), (NewEvent(changed),))
-        with self._reservations.reserve(self._tenant, copied_bytes=self._added_bytes) as reserved:
+        with self._pending.count(self._tenant, copied_bytes=self._added_bytes) as counted:
             updated_at = max(begun.updated_at, session.updated_at)
             joining = self._parts.join(comparison.new_messages, work, updated_at)
-            reserved.until(joining)
+            counted.until(joining)
         try:
             await asyncio.shield(joining)
         except StaleVersion:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory
-from turnwire.core.quotas import Reservation, Reservations
+from turnwire.core.quotas import CountedUsage, PendingUsage
 from turnwire.core.use_cases.moving.continuing import Continued, Continuing
 from turnwire.core.use_cases.moving.identities import Identities, Source
 from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
@@ -59,7 +59,7 @@ class ImportRun:
     def __init__(
         self,
         environment: Environment,
-        reservations: Reservations,
+        pending: PendingUsage,
         plan: ImportPlan,
         *,
         reader: ArchiveReader,
@@ -68,7 +68,7 @@ class ImportRun:
         """Takes what it shares with other imports, what to do, and where to tell of it."""
         self._environment = environment
         self._store = environment.store.of(plan.principal.tenant)
-        self._reservations = reservations
+        self._pending = pending
         self._plan = plan
         self._reader = reader
         self._progress = progress
@@ -175,7 +175,7 @@ class ImportRun:
         """Adds what came since to a session that is here. Raises what `Continuing.carry_out` raises."""
         continuing = Continuing(
             self._environment,
-            self._reservations,
+            self._pending,
             known,
             self._plan.principal.tenant,
             stores_nothing=self._plan.stores_nothing,
@@ -192,10 +192,10 @@ class ImportRun:
             SessionNotFound: it was deleted at once.
         """
         tenant = self._plan.principal.tenant
-        with self._reservations.reserve(tenant, copied_bytes=stored_bytes, is_new_session=True) as reserved:
+        with self._pending.count(tenant, copied_bytes=stored_bytes, is_new_session=True) as counted:
             for identities in source.candidates(self._key, self._environment.new_id):
                 try:
-                    await self._store_as(identities, reading, first, reserved)
+                    await self._store_as(identities, reading, first, counted)
                 except IdTaken:
                     if reading.last is not first:
                         first = await reading.again(number)
@@ -204,7 +204,7 @@ class ImportRun:
         return (await self._store.session(identities.session_id)).session_id
 
     async def _store_as(
-        self, identities: Identities, reading: Reading, batch: list[Item], reserved: Reservation
+        self, identities: Identities, reading: Reading, batch: list[Item], counted: CountedUsage
     ) -> None:
         """Stores a session under some ids.
 
@@ -231,7 +231,7 @@ class ImportRun:
             changed = ConversationChanged(ConversationChange.IMPORTED, None, reread=True)
             events = (NewEvent(SessionCreated(SessionView(begun(session, words)))), NewEvent(changed))
             storing = in_parts.publish(await end_of(reading), Work((), events))
-            reserved.until(storing)
+            counted.until(storing)
             await asyncio.shield(storing)
         except BaseException:
             await in_parts.give_up()

@@ -1,32 +1,148 @@
-"""The chat at a terminal, against a real server."""
+"""`turnwire chat` as a person runs it: a real process at a pseudo terminal, or with pipes, and a real server."""
 
 import asyncio
+import contextlib
+import os
+import pty
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from opencode.message.message_pb2 import AbortSessionRequest
-from opencode.session.session_pb2 import DeleteSessionRequest
 from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse
-from tests.support.clients.chat_room import Chat, chatting
 from tests.support.clients.conversation import FOREVER, ask, new_session, talk
-from tests.support.servers.mcp import ENVIRON, ready, stdio
+from tests.support.servers.mcp import ENVIRON, asker, ready, stdio
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.app import Server
-from turnwire.cli.chat.view.transcript import Transcript
+
+TURNWIRE = [sys.executable, "-m", "turnwire", "chat", "--target"]
+OWN_TERMINAL = [
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
+]
+"""Makes its standard input the terminal of its session, so that Ctrl-C is a signal, and then is another command."""
 
 ADD = '/tool test.add {"a": 2, "b": 3}'
-CTRL_C, CTRL_D, CTRL_J, CTRL_O, CTRL_U, ALT_ENTER = "\x03", "\x04", "\n", "\x0f", "\x15", "\x1b\r"
+CTRL_C, CTRL_D = "\x03", "\x04"
+BEGUN = "\x1b[200~begun\n/sleep 600\x1b[201~\r"
+"""A message of two lines, as terminals send what is pasted: an answer that begins and does not end."""
+
+PATIENCE_SECONDS = 200
+OF_READLINE = re.compile(r"\x1b\[\?2004[hl]|\x1b\[\?1034h|\r")
+"""Escape codes of the line editor: it asks the terminal to mark what is pasted."""
+
+
+class AtTerminal:
+    """A command at a pseudo terminal."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        """Starts it."""
+        self._master, slave = pty.openpty()
+        self._process = subprocess.Popen(
+            [*OWN_TERMINAL, *arguments],
+            env=environ(folder),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._output = b""
+        self._seen = 0
+        self._grew = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._master, self._read)
+
+    @property
+    def everything(self) -> str:
+        """All that was written, without what the line editor says to the terminal."""
+        return OF_READLINE.sub("", self._output.decode(errors="replace"))
+
+    def type(self, keys: str) -> None:
+        """Presses keys; Enter is a carriage return."""
+        os.write(self._master, keys.encode())
+
+    async def interrupt(self, *texts: str) -> None:
+        """Presses Ctrl-C until the texts are shown: one just before a line is read is heard with the next key."""
+        for _ in range(5):
+            self.type(CTRL_C)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await self.shows(*texts)
+                    return
+        raise AssertionError(f"{texts!r} did not come: {self.everything!r}")
+
+    async def shows(self, *texts: str) -> str:
+        """Waits until the texts were written in this order, behind those of the last time. Returns what came."""
+        pattern = re.compile(".*?".join(map(re.escape, texts)), re.DOTALL)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not (found := pattern.search(self.everything, self._seen)):
+                    self._grew.clear()
+                    await self._grew.wait()
+        except TimeoutError:
+            raise AssertionError(f"{texts!r} did not come: {self.everything!r}") from None
+        before, self._seen = self._seen, found.end()
+        return self.everything[before : found.end()]
+
+    async def ended(self) -> int:
+        """Waits for the end and returns the exit code."""
+        return await asyncio.to_thread(self._process.wait, 100)
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        self._process.kill()
+        self._process.wait()
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+
+    def _read(self) -> None:
+        try:
+            new = os.read(self._master, 65536)
+        except OSError:  # what Linux says when the other end is closed
+            new = b""
+        if not new:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self._output += new
+        self._grew.set()
+
+
+def environ(folder: Path) -> dict[str, str]:
+    """Returns the environment of a person with a home of their own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TURNWIRE_", "XDG_"))}
+    return {**clean, "HOME": str(folder), "TERM": "xterm-256color", "INPUTRC": "/dev/null"}
+
+
+@contextlib.asynccontextmanager
+async def chatting(folder: Path, address: str, *more: str) -> AsyncIterator[AtTerminal]:
+    """Runs the chat at a terminal, and ends it with the block."""
+    running = AtTerminal([*TURNWIRE, address, *more], folder)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+async def piped(folder: Path, address: str, text: str, *more: str) -> tuple[int | None, str, str]:
+    """Runs the chat with a text from a pipe. Returns its exit code, its output and what it wrote aside."""
+    pipe = subprocess.PIPE
+    command = [*TURNWIRE, address, *more]
+    chat = await asyncio.create_subprocess_exec(*command, env=environ(folder), stdin=pipe, stdout=pipe, stderr=pipe)
+    written, aside = await chat.communicate(text.encode())
+    return chat.returncode, written.decode(), aside.decode()
 
 
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    """A server whose tools ask for permission."""
+    """A server with tools that ask for permission, and with tools that ask people."""
     folder = tmp_path_factory.mktemp("chat")
-    toml = stdio(folder) + '[permissions]\n"test.*" = "ask"\n'
-    async with running_server(folder, toml, ENVIRON) as running:
+    tools = stdio(folder) + asker() + asker("old", 'protocol = "handshake"')
+    async with running_server(folder, f'{tools}[permissions]\n"test.*" = "ask"\n', ENVIRON) as running:
         yield running
 
 
@@ -39,238 +155,176 @@ async def other(served: Server) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def chat(served: Server, other: Client) -> AsyncIterator[Chat]:
+async def chat(served: Server, other: Client, tmp_path: Path) -> AsyncIterator[AtTerminal]:
     """A chat that has just begun."""
-    async with chatting(served.address) as begun:
+    async with chatting(tmp_path, served.address) as begun:
+        await begun.shows("Ctrl-D the chat.", "> ")
         yield begun
 
 
-async def send(chat: Chat, text: str) -> None:
-    """Pastes a message and sends it: a single line that begins with a slash would be a command."""
-    chat.paste(f" {text}" if text.startswith("/") else text)
-    chat.press("\r")
+async def test_what_is_typed_is_sent_and_the_answer_printed(chat: AtTerminal, served: Server, tmp_path: Path) -> None:
+    """Whatever it begins with, and whatever the model writes. The last line says how to go on."""
+    chat.type("**bold** \x16\x1b[2J `code`\r")
+    await chat.shows("\n**bold** [2J `code`\n> ")
+    chat.type("/reason let me see\r")
+    await chat.shows("\nreasoning: let me see\n", "> ")
+    chat.type(CTRL_D)
+    again = await chat.shows("continue with: turnwire chat --target", "\n")
+    assert await chat.ended() == 0
+    session = again.split()[-2:]
+    async with chatting(tmp_path, served.address, *session) as resumed:
+        await resumed.shows("> **bold**", "\n**bold**", "reasoning: let me see\n", "> ")
 
 
-async def test_an_answer_is_drawn_as_markdown(chat: Chat) -> None:
-    """Reasoning is folded and shown on demand; the turn's end says what was used."""
-    await send(chat, "/reason let me see\n# Big\n\n- one\n- two")
-    await chat.shows("> /reason let me see", "reasoned for", "(10 characters, Ctrl-O shows them)")
-    await chat.shows("Big\n", " • one\n • two\n", "tokens in")
-    chat.press(CTRL_O)
-    await chat.shows("\nlet me see\n")
+async def test_ctrl_c_ends_the_answer_and_the_chat_goes_on(chat: AtTerminal) -> None:
+    """What came stays. At the prompt it gives up the line, of which nothing is sent."""
+    chat.type("unsent")
+    await chat.shows("unsent")
+    await chat.interrupt("\n> ")
+    chat.type(BEGUN)
+    await chat.shows("/sleep 600\nbegun")
+    chat.type(CTRL_C)
+    await chat.shows("[aborted]\n> ")
+    chat.type("again\r")
+    await chat.shows("\nagain\n> ")
 
 
-async def test_ctrl_c_ends_the_answer_and_the_chat_goes_on(chat: Chat) -> None:
-    """What came stays; the next message is answered."""
-    await send(chat, f"begun\n{FOREVER}")
-    await chat.shows("begun", "Ctrl-C ends the answer")
-    chat.press(CTRL_C)
-    await chat.shows("[aborted]")
-    await send(chat, "again")
-    await chat.shows("> again", "\nagain\n", "tokens in")
+async def test_a_permission_is_asked_and_answered(chat: AtTerminal) -> None:
+    """What is typed before the question is no answer to it, nor is a small a; "?" shows everything."""
+    chat.type(f"{ADD}\ry\r")
+    await chat.shows('test.add {"a": 2, "b": 3}\n', '[asks to run test.add {"a": 2, "b": 3}]', "allow it?")
+    chat.type("a\r")
+    await chat.shows("allow it?")
+    chat.type("?\r")
+    await chat.shows('{"arguments":{"a": 2, "b": 3}}\nalways allows: test.add\n', "allow it?")
+    chat.type("n not today\r")
+    await chat.shows("test.add -> failed: ", "not today", "> ")
+    chat.type(f"{ADD}\r")
+    await chat.shows("allow it?")
+    chat.type("y\r")
+    await chat.shows("test.add -> the sum is 5\n", "> ")
+    chat.type(f"{ADD}\r")
+    await chat.shows("allow it?")
+    chat.type("A\r")
+    await chat.shows("test.add -> the sum is 5\n", "> ")
+    chat.type(f"{ADD}\r")
+    assert "allow it?" not in await chat.shows("test.add -> the sum is 5\n", "> ")
 
 
-async def test_ctrl_c_empties_the_line_when_nothing_runs(chat: Chat) -> None:
-    """Nothing of it is sent."""
-    chat.press(f"unsent{CTRL_C}sent\r")
-    await chat.shows("> sent\n", "\nsent\n")
-    assert "unsentsent" not in chat.everything
+async def test_ctrl_c_at_a_question_ends_the_turn(served: Server, other: Client, tmp_path: Path) -> None:
+    """The question is left; a command with a single message ends."""
+    async with chatting(tmp_path, served.address, ADD) as single:
+        await single.shows("allow it?")
+        await single.interrupt("[aborted]\n")
+        assert await single.ended() == 0
 
 
-async def test_ctrl_u_empties_all_lines(chat: Chat) -> None:
-    """Wherever the cursor is."""
-    chat.paste("one\ntwo\nthree")
-    chat.press(f"{CTRL_U}sent\r")
-    await chat.shows("> sent\n", "\nsent\n")
-    assert "two\nthreesent" not in chat.everything
-    assert "> one" not in chat.everything.partition("> sent")[2]
+async def test_a_form_is_filled_in_field_by_field_and_sent(chat: AtTerminal) -> None:
+    """Enter takes the default. What the server refuses is asked again, with what was typed as the default."""
+    chat.type("/tool old.order {}\r")
+    await chat.shows("[old asks]", "What]0;t do you drink?", "Your name (string)\n: ")
+    chat.type("\r")
+    await chat.shows(": ")
+    chat.type("an\r")
+    await chat.shows("size (string)\n  1 Small (s)\n  2 Large (l)\n: ")
+    chat.type("2\r")
+    await chat.shows("with (array, optional)\n  1 milk\n  2 sugar\n", '["milk"]: ')
+    chat.type("milk, 2\r")
+    await chat.shows("price (number, optional)\n: ")
+    chat.type("much\r")
+    await chat.shows("[this is no such value]", ": ")
+    chat.type("2.5\r")
+    await chat.shows("hot (boolean)", "As hot[2J as it is", ": ")
+    chat.type("y\r")
+    await chat.shows("send it?")
+    chat.type("y\r")
+    await chat.shows("does not fit the question: name: ", "]\nYour name (string)\n", '"an": ')
+    chat.type("Ann\r\r\r\r\r")
+    await chat.shows("send it?")
+    chat.type("y\r")
+    sent = '{"name": "Ann", "size": "l", "with": ["milk", "sugar"], "price": 2.5, "hot": true}'
+    await chat.shows(f"accept: {sent}", "> ")
 
 
-async def test_a_pasted_text_of_several_lines_is_one_message(chat: Chat, other: Client) -> None:
-    """Sent when Enter is pressed; two keys begin a line."""
-    chat.paste("one\r\ntwo\nthree")
-    chat.press(f"{CTRL_J}four{ALT_ENTER}five\r")
-    await chat.shows("> one\ntwo\nthree\nfour\nfive\n", "\none two three four five\n")
+async def test_questions_are_declined_and_addresses_agreed_to(chat: AtTerminal) -> None:
+    """The end of the input declines a form. An address is shown whole, and the chat never opens it."""
+    chat.type('/tool ask.paint {"what": "the door"}\r')
+    await chat.shows("Which colour for the door?", "Colour (string)\n  Name of a colour\n: ")
+    chat.type(CTRL_D)
+    await chat.shows("ask.paint -> not painted: decline\n", "> ")
+    link = "x" * 300
+    chat.type(f'/tool old.connect {{"link": "{link}"}}\r')
+    await chat.shows("Connect your account", f"https://example.com/connect/{link}\n", "agree?")
+    chat.type("perhaps\r")
+    await chat.shows("agree?")
+    chat.type("y\r")
+    await chat.shows("link: accept", "> ")
 
 
-async def test_a_question_is_asked_and_answered(chat: Chat) -> None:
-    """A message that was being typed is no answer, and stays; "?" shows everything."""
-    await send(chat, ADD)
-    await chat.shows('? asks to run test.add {"a": 2, "b": 3}')
-    chat.press("a draft\r")
-    await chat.shows("Answer the question first")
-    chat.press(f"{CTRL_U}?\r")
-    await chat.shows('{"arguments":{"a": 2, "b": 3}}', "always allows: test.add")
-    chat.press("y\r")
-    await chat.shows("allowed once: test.add", "● test.add", "success", "the sum is 5", "tokens in")
-    await send(chat, ADD)
-    await chat.shows("? asks to run")
-    chat.press("n not today\r")
-    await chat.shows("denied: not today: test.add", "error", "The user said: not today", "tokens in")
-
-
-async def test_a_question_is_allowed_for_the_session(chat: Chat) -> None:
-    """The second call does not ask; the open question of the same tool is closed too."""
-    await send(chat, f"{ADD}\n{ADD}")
-    await chat.shows("? asks to run (1 of 2)")
-    chat.press("A\r")
-    await chat.shows("always allowed: test.add", "always allowed: test.add", "tokens in")
-
-
-async def test_ctrl_c_at_a_question_ends_the_turn(chat: Chat) -> None:
-    """And the question with it."""
-    await send(chat, ADD)
-    await chat.shows("? asks to run")
-    chat.press(CTRL_C)
-    await chat.shows("[aborted]")
-    await send(chat, "again")
-    await chat.shows("\nagain\n", "tokens in")
-
-
-async def test_a_resumed_session_shows_its_last_messages_and_asks_what_is_open(served: Server, other: Client) -> None:
-    """Also when another client sent the message; each is shown once."""
-    session_id = await new_session(other, title="The sums")
-    await talk(other, "# Before", session_id)
-    await other.messages.SendMessage(ask(f"I look.\n{ADD}", session_id, sender_name="Ann"))
+async def test_a_resumed_session_asks_what_is_open(served: Server, other: Client, tmp_path: Path) -> None:
+    """Also when another client sent the message; one that answers first is told."""
+    session_id = await new_session(other)
+    await talk(other, "before", session_id)
+    await other.messages.SendMessage(ask(f"I look.\n{ADD}", session_id))
     while not (await other.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))).permissions:
         await asyncio.sleep(0.01)
-    async with chatting(served.address, session_id) as chat:
-        await chat.shows(f"Session {session_id} The sums", "> # Before", "Before\n", "Ann > I look.", "\nI look.\n")
-        await chat.shows("? asks to run test.add")
-        chat.press("y\r")
-        await chat.shows("allowed once", "the sum is 5", "tokens in")
+    async with chatting(tmp_path, served.address, "--session", session_id) as chat:
+        await chat.shows("> before\nbefore\n> I look.", "\nI look.\n", "[asks to run test.add", "allow it?")
+        listed = await other.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))
+        answer = PermissionResponse(session_id=session_id, permission_id=listed.permissions[0].id, response="once")
+        await other.permissions.RespondToPermission(answer)
+        chat.type("n\r")
+        await chat.shows("was answered: once]", "-> the sum is 5\n", "> ")
         assert chat.everything.count("\nI look.\n") == 1
 
 
-async def test_a_question_of_another_client_comes_and_goes(served: Server, other: Client) -> None:
-    """When that client answers it, the prompt is free again."""
+async def test_an_answer_goes_on_without_the_chat(served: Server, other: Client, tmp_path: Path) -> None:
+    """A message that waits is told, and is there when the chat is gone."""
     session_id = await new_session(other)
-    async with chatting(served.address, session_id) as chat:
-        await chat.shows(f"Session {session_id}")
-        await other.messages.SendMessage(ask(ADD, session_id, sender="ann"))
-        await chat.shows("ann > /tool", "? asks to run test.add")
-        (request,) = (
-            await other.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))
-        ).permissions
-        answer = PermissionResponse(session_id=session_id, permission_id=request.id, response="reject", reason="mine")
-        await other.permissions.RespondToPermission(answer)
-        await chat.shows("denied: mine: test.add", "tokens in")
-        await send(chat, "y")
-        await chat.shows("> y", "\ny\n", "tokens in")
-
-
-async def test_help_lists_commands_and_unknown_ones_are_not_sent(chat: Chat) -> None:
-    """A space in front sends them."""
-    chat.press("/help\r")
-    await chat.shows("/help ", "/sessions ", "/resume ID|NUMBER", "/exit ", "Ctrl-C ")
-    chat.press("/nothing\r")
-    await chat.shows("there is no /nothing")
-    chat.press(" /nothing\r")
-    await chat.shows("> /nothing\n", "\n/nothing\n")
-
-
-async def test_sessions_are_listed_chosen_copied_emptied_and_left(chat: Chat, other: Client) -> None:
-    """By commands."""
-    await send(chat, "the first")
-    await chat.shows("\nthe first\n", "tokens in")
-    first = chat.room.session_id
-    chat.press("/title Our first\r")
-    chat.press("/sessions\r")
-    await chat.shows("*  1", "Our first", first)
-    chat.press("/fork\r")
-    await chat.shows("Session ses_", "> the first", "\nthe first\n")
-    copy = chat.room.session_id
-    assert copy != first
-    chat.press("/clear\r")
-    await chat.shows("Hidden messages: 2.")
-    chat.press("/restore\r")
-    await chat.shows("Messages brought back: 2.")
-    chat.press("/new\r")
-    await chat.shows("begins a new session")
-    assert chat.room.session_id == ""
-    chat.press("/sess\t")
-    await chat.shows("ions")
-    chat.press("\r")
-    await chat.shows("  1", copy, "  2", first)
-    chat.press("/resume 2\r")
-    await chat.shows(f"Session {first} Our first", "> the first")
-    chat.press("/resume ses_none\r")
-    await chat.shows("NOT_FOUND")
-    assert chat.room.session_id == first
-    await other.sessions.DeleteSession(DeleteSessionRequest(session_id=first))
-    await chat.shows("the session was deleted")
-
-
-async def test_messages_are_found_and_their_session_chosen(chat: Chat, other: Client) -> None:
-    """By words of any session; the place that has them is shown."""
-    session_id = await new_session(other, title="Animals")
-    await talk(other, "the ocelot sleeps", session_id)
-    chat.press("/search ocelot\r")
-    await chat.shows("   1 ", " Animals ", session_id, "the ocelot sleeps", "/resume NUMBER")
-    chat.press("/resume 1\r")
-    await chat.shows(f"Session {session_id} Animals", "> the ocelot sleeps")
-    chat.press("/search nothingofthekind\r")
-    await chat.shows("Nothing is found.")
-    chat.press("/search\r")
-    await chat.shows("INVALID_ARGUMENT")
-
-
-async def test_remarks_are_shown_while_an_answer_streams(chat: Chat) -> None:
-    """And a message that is sent meanwhile waits."""
-    await send(chat, f"begun\n{FOREVER}")
-    await chat.shows("begun")
-    chat.press("/help\r")
-    await chat.shows("/help ")
-    chat.press("next\r")
-    await chat.shows("> next", "[waits at place 1]")
-    chat.press(CTRL_C)
-    await chat.shows("[aborted]", "\nnext\n", "tokens in")
-
-
-async def test_an_answer_goes_on_without_the_chat(served: Server, other: Client) -> None:
-    """Ctrl-D ends the chat alone."""
-    async with chatting(served.address) as chat:
-        await send(chat, f"begun\n{FOREVER}")
-        await chat.shows("begun", "Ctrl-C ends the answer")
-        chat.press(CTRL_D)
-        await chat.ended()
-    aborted = await other.messages.AbortSession(AbortSessionRequest(session_id=chat.room.session_id))
-    assert aborted.turn_id
-
-
-async def test_a_long_answer_is_drawn_whole_in_bounded_frames(chat: Chat) -> None:
-    """A flood of text: every word once, whatever the number of events."""
-    await send(chat, "/words 20000\nthe last words")
-    shown = await chat.shows("tokens in")
-    assert "the last words" in shown
-    assert sum(map(shown.count, ("lorem", "ipsum"))) >= 500
-
-
-async def test_an_error_of_the_chat_itself_ends_it(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of leaving a prompt at which nothing happens."""
-
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(Transcript, "apply", fail)
-    await send(chat, "hello")
-    with pytest.raises(ZeroDivisionError):
-        await chat.ended()
+    await other.messages.SendMessage(ask(FOREVER, session_id))
+    async with chatting(tmp_path, served.address, "--session", session_id, "next") as chat:
+        await chat.shows("[waits at place 1]")
+    aborted = await other.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+    assert aborted.turn_id and aborted.dropped_message_ids
 
 
 async def test_the_chat_survives_a_server_that_is_killed(tmp_path: Path) -> None:
-    """It says so, follows the session again, and the conversation goes on."""
+    """It says so, follows the session again, and the conversation goes on. A pipe does not wait."""
     server = await ServerProcess.start(tmp_path)
     try:
-        async with chatting(server.address) as chat:
-            await send(chat, f"begun\n{FOREVER}")
-            await chat.shows("> begun", "Ctrl-C ends the answer")
+        async with chatting(tmp_path, server.address) as chat:
+            await chat.shows("> ")
+            chat.type(BEGUN)
+            await chat.shows("/sleep 600\nbegun")
             await server.kill()
             await chat.shows("[connection lost, trying again:")
             server = await ServerProcess.start(tmp_path, listen=server.address)
-            await chat.shows("[connected again]")
-            chat.press("/abort\r")  # the turn goes on when nothing of its answer was stored
-            await send(chat, "still there?")
-            await chat.shows("\nstill there?\n", "tokens in")
+            chat.type(CTRL_C)
+            await chat.shows("]\n> ")
+            chat.type("still there?\r")
+            await chat.shows("\nstill there?\n> ")
     finally:
         await server.kill()
+    code, written, aside = await piped(tmp_path, server.address, "hello")
+    assert (code, written, aside.count("\n")) == (1, "", 1)
+    assert aside.startswith("turnwire: no server answers: start one with `turnwire serve`")
+
+
+async def test_a_session_that_is_not_there_is_told_in_one_line(served: Server, tmp_path: Path) -> None:
+    """Exit code 1, before the prompt."""
+    async with chatting(tmp_path, served.address, "--session", "ses_no") as chat:
+        await chat.shows("turnwire: NOT_FOUND: session 'ses_no' was not found\n")
+        assert await chat.ended() == 1
+        assert chat.everything.count("\n") == 1
+
+
+async def test_a_pipe_gets_the_answer_alone(served: Server, other: Client, tmp_path: Path) -> None:
+    """Reasoning and tool calls go to standard error. Nobody can be asked: permissions and questions are refused."""
+    script = f'/reason hm\n{ADD}\n/tool ask.paint {{"what": "it"}}\n/step\n**the** \x1b[2Janswer\x1b]0;t\x07'
+    code, written, aside = await piped(tmp_path, served.address, script)
+    assert (code, written) == (0, "**the** [2Janswer]0;t\n")
+    assert aside.startswith(f"reasoning: hm\n{ADD.removeprefix('/tool ')}\n")
+    assert "nobody is at the terminal" in aside
+    assert "[ask asks]\nWhich colour for it?\n" in aside
+    assert "ask.paint -> not painted: decline" in aside
+    assert list(tmp_path.iterdir()) == []

@@ -87,7 +87,7 @@ def chat(
     model: Annotated[str, typer.Option(help="PROVIDER/MODEL. Default: the session's or the server's.")] = "",
 ) -> None:
     """Talk to a model through a running server. Ctrl-C ends the answer, Ctrl-D the chat."""
-    from turnwire.cli.chat.start import run_chat
+    from turnwire.cli.chat.prompt import run_chat
 
     if model and not all(model.partition("/")):
         raise typer.BadParameter("must be of the form PROVIDER/MODEL", param_hint="--model")

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnwire.cli.visible_text import visible
+from turnwire.cli.visible_text import one_line
 
 if TYPE_CHECKING:  # imported when a command connects, so that `--help` does not wait for it
     import grpc
 
+    from turnwire_client import BlockingClient
+
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
 """Without it a client refuses answers over 4 MiB, and conversations can be larger."""
 
-
-_QUICK_RECONNECT = (("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 5000))
-"""A person waits, so a server that comes back is found within seconds; gRPC would wait up to two minutes."""
+CONNECT_SECONDS = 1.0
+"""How long a client waits for a server that does not answer at once."""
 
 _NO_SERVER = "no server answers: start one with `turnwire serve`, or name its address with --target"
 _ADVICE = {
@@ -76,21 +77,27 @@ class Connection:
         metadata = self._metadata()
         return grpc.intercept_channel(channel, _metadata_interceptor(metadata)) if metadata else channel
 
-    def open_async(self) -> "grpc.aio.Channel":
-        """Opens a channel for asyncio, which connects again within seconds. Otherwise as `open`."""
-        import grpc  # noqa: PLC0415 - see above
+    def client(self) -> "BlockingClient":
+        """Connects with the Python client; the caller closes it.
 
-        credentials = self._credentials()
-        options = [
-            *CHANNEL_OPTIONS,
-            ("grpc.initial_reconnect_backoff_ms", 250),
-            ("grpc.max_reconnect_backoff_ms", 5000),
-        ]
-        metadata = self._metadata()
-        interceptors = _async_metadata_interceptors(metadata) if metadata else None
-        if credentials is None:
-            return grpc.aio.insecure_channel(self.target, options=options, interceptors=interceptors)
-        return grpc.aio.secure_channel(self.target, credentials, options=options, interceptors=interceptors)
+        Raises:
+            ConnectionProblem: as `open`.
+            TurnwireError: no server answers, or it does not take the caller.
+        """
+        from turnwire_client import BlockingClient, Tls  # noqa: PLC0415 - see above
+
+        encrypted = self._credentials() is not None
+        files = any((self.ca, self.cert, self.key))
+        try:
+            return BlockingClient.connect(
+                self.target,
+                token=self.token,
+                tls=Tls(self.ca, self.cert, self.key) if files else encrypted,
+                tenant=self.tenant,
+                connect_seconds=CONNECT_SECONDS,
+            )
+        except ValueError as error:
+            raise ConnectionProblem(str(error)) from None
 
     def _credentials(self) -> "grpc.ChannelCredentials | None":
         """Returns what encrypts the channel; None for none. Raises ConnectionProblem."""
@@ -189,15 +196,18 @@ def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
 
 def describe(error: "grpc.RpcError") -> str:
     """Describes a failed call in one line: the status and the server's message, and what to do when nobody answers."""
-    import grpc  # noqa: PLC0415 - see above
-
     # The errors that grpcio raises have these methods; its class RpcError does not declare them.
     call: Any = error
-    text = visible(f"{call.code().name}: {call.details()}").replace("\n", " ")
-    if call.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in text:
+    return explain(call.code(), call.details())
+
+
+def explain(code: "grpc.StatusCode", message: str) -> str:
+    """Describes a failed call by its status, as `describe` does."""
+    text = one_line(f"{code.name}: {message}")
+    if code.name == "UNAVAILABLE" and "failed to connect" in text:
         advice = next((advice for cause, advice in _ADVICE.items() if cause in text), _NO_SERVER)
         return f"{advice} ({text})"
-    if call.code() is grpc.StatusCode.UNAUTHENTICATED:
+    if code.name == "UNAUTHENTICATED":
         return f"{text} (set TURNWIRE_TOKEN, or name a file with --token-file)"
     return text
 
@@ -221,29 +231,6 @@ def _metadata_interceptor(metadata: list[tuple[str, str]]) -> Any:
             return added(continuation, client_call_details, request)
 
     return Interceptor()
-
-
-def _async_metadata_interceptors(metadata: list[tuple[str, str]]) -> Any:
-    """Returns what adds metadata to every call of an asyncio channel, which wants a class for each kind of call."""
-    import grpc  # noqa: PLC0415 - see above
-
-    async def added(continuation: Any, details: Any, request: Any) -> Any:
-        both = grpc.aio.Metadata(*(details.metadata or ()), *metadata)
-        return await continuation(details._replace(metadata=both), request)
-
-    class OneAnswer(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
-        """Adds it to calls with one answer."""
-
-        async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-            return await added(continuation, client_call_details, request)
-
-    class ManyAnswers(grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[type-arg]
-        """Adds it to calls with a stream of answers."""
-
-        async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-            return await added(continuation, client_call_details, request)
-
-    return [OneAnswer(), ManyAnswers()]
 
 
 def _is_this_machine(target: str) -> bool:

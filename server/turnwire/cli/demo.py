@@ -5,30 +5,18 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import grpc
 from rich.console import Console
 
-from opencode.message.message_pb2 import (
-    DisplayMessage,
-    GetMessagesRequest,
-    MessagePart,
-    SendMessageRequest,
-    StreamMessageRequest,
-    TextPart,
-)
+from opencode.message.message_pb2 import DisplayMessage, GetMessagesRequest
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from turnwire.app import create_server
-from turnwire.cli.chat.plain.turn_printer import TurnPrinter
-from turnwire.cli.connection import CHANNEL_OPTIONS, describe
+from turnwire.cli.chat.printer import Printer
 from turnwire.cli.visible_text import visible
 from turnwire.config import load_config
 from turnwire.domain.errors import DomainError
 from turnwire.telemetry.logs.setup import configure_logging
-
-if TYPE_CHECKING:
-    from opencode.message.message_pb2_grpc import MessageServiceAsyncStub
+from turnwire_client import Client, TurnwireError
 
 _CONFIG = """
 [server]
@@ -57,12 +45,9 @@ def run_demo() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="turnwire-demo-") as folder:
             return asyncio.run(_demonstrate(Path(folder), console))
-    except (DomainError, OSError, RuntimeError) as error:
-        problem = str(error)
-    except grpc.RpcError as error:
-        problem = describe(error)
-    print(f"turnwire: the demo failed: {problem}", file=sys.stderr)
-    return 1
+    except (DomainError, OSError, RuntimeError, TurnwireError) as error:
+        print(f"turnwire: the demo failed: {error}", file=sys.stderr)
+        return 1
 
 
 async def _demonstrate(folder: Path, console: Console) -> int:
@@ -70,17 +55,14 @@ async def _demonstrate(folder: Path, console: Console) -> int:
     await asyncio.to_thread(file.write_text, _CONFIG)
     config = load_config(file, {})
     configure_logging(config.log.level, config.log.format)
-    async with (
-        create_server(config, {}) as server,
-        grpc.aio.insecure_channel(server.address, options=CHANNEL_OPTIONS) as channel,
-    ):
+    async with create_server(config, {}) as server, Client.connect(server.address) as client:
         _explain(console, f"A server listens on {server.address}; its database is one new SQLite file.")
-        messages = MessageServiceStub(channel)
-        _explain(console, "StreamMessage sends a message to the model offline/echo and streams the events of its turn:")
-        session_id, ended_well = await _stream(messages, console)
+        _explain(console, "A client sends a message to the model offline/echo and watches the answer:")
+        session_id, ended_well = await _ask(client)
         _explain(console, f"GetMessages reads the stored conversation of session {session_id}.")
         _explain(console, "(The lines of the question that start with / tell the offline model how to answer.)")
-        stored = await messages.GetMessages(GetMessagesRequest(session_id=session_id))
+        messages = client.stub(MessageServiceStub)
+        stored = await client.call(messages.GetMessages, GetMessagesRequest(session_id=session_id))
         for message in stored.messages:
             _show(console, message)
     _explain(
@@ -91,16 +73,17 @@ async def _demonstrate(folder: Path, console: Console) -> int:
     return 0 if ended_well else 1
 
 
-async def _stream(messages: "MessageServiceAsyncStub", console: Console) -> tuple[str, bool]:
+async def _ask(client: Client) -> tuple[str, bool]:
     """Sends the question and prints the answer. Returns the session and whether the turn ended without failure."""
-    request = SendMessageRequest(parts=[MessagePart(text=TextPart(text=_QUESTION))])
-    printer = TurnPrinter(console)
-    session_id = ""
-    async for response in messages.StreamMessage(StreamMessageRequest(message=request)):
-        if response.HasField("accepted"):
-            session_id = response.accepted.session_id
-        printer.show(response.events)
-    return session_id, printer.ended is not None and not printer.ended.HasField("failure")
+    sent = await client.send(_QUESTION)
+    printer = Printer(aside=sys.stdout)
+    async with client.watch(sent.session_id, resume_token=sent.resume_token) as watch:
+        async for update in watch:
+            printer.show(update, {sent.turn_id})
+            if turn := update.conversation.ended_turns.get(sent.turn_id):
+                printer.end(turn)
+                return sent.session_id, not turn.HasField("failure")
+    return sent.session_id, False
 
 
 def _explain(console: Console, text: str) -> None:

@@ -13,3 +13,8 @@ def visible(text: str) -> str:
     ones and halves of pairs.
     """
     return _UNSEEN.sub("", text)
+
+
+def one_line(text: str) -> str:
+    """Returns a text without control characters and line feeds."""
+    return " ".join(visible(text).split())

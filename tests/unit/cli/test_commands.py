@@ -43,15 +43,6 @@ def test_help_names_the_formats(command: str, formats: Iterable[str]) -> None:
     assert [name for name in formats if name not in shown] == []
 
 
-@pytest.mark.parametrize("module", ["commands", "serve", "chat.start", "demo"])
-def test_only_the_prompt_of_the_chat_waits_for_its_libraries(module: str) -> None:
-    """Neither prompt_toolkit nor rich's markdown is imported for anything else."""
-    libraries = {"prompt_toolkit", "rich.markdown", "markdown_it"}
-    code = f"import sys, turnwire.cli.{module}\nprint({libraries} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-
-
 @pytest.mark.parametrize("command", ["check", "show"])
 def test_a_configuration_is_named_as_an_argument_or_an_option(command: str, tmp_path: Path) -> None:
     """As `doctor` takes its file; not both."""

@@ -1,6 +1,5 @@
-"""`turnwire chat`: a client in a terminal.
+"""`turnwire chat`: a plain prompt for terminals, pipes and scripts.
 
-`start` chooses the form that fits. `plain` is text in and text out. `room` is the prompt at a terminal,
-with `view` for what it shows. The libraries of the prompt take longer to import than most commands run, so only `start`
-imports `room`, when it is needed.
+Text goes in and text comes out, without escape codes. The console and the terminal program are the rich clients.
+`prompt` sends and follows, `printer` prints answers, `asking` answers permissions and questions.
 """

@@ -30,7 +30,8 @@ from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire.cli.connection import Connection
 from turnwire.cli.notes import result_outcome, unseen_note
 from turnwire.cli.operator.calls import TIMEOUT_SECONDS, connected, paged, print_lines, word
-from turnwire.cli.operator.output import one_line, print_error, print_json, print_line, print_marked, print_table
+from turnwire.cli.operator.output import print_error, print_json, print_line, print_marked, print_table
+from turnwire.cli.visible_text import one_line
 
 _COLUMNS = (
     Column("session", width=36),

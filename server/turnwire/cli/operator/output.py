@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from turnwire.cli.visible_text import visible
+from turnwire.cli.visible_text import one_line, visible
 
 PIPE_WIDTH = 160
 """Columns of a table that is not printed on a terminal."""
@@ -37,11 +37,6 @@ def print_marked(pieces: Iterable[tuple[str, bool]]) -> None:
     """Prints a line for people of pieces of text; those that are marked are bold on a terminal."""
     line = Text.assemble(*((visible(text), "bold reverse" if is_marked else "") for text, is_marked in pieces))
     Console(highlight=False).print(line, soft_wrap=True)
-
-
-def one_line(text: str) -> str:
-    """Returns a text without control characters and line feeds."""
-    return " ".join(visible(text).split())
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> int:

@@ -1,0 +1,193 @@
+"""Sends what is typed, and follows the answer."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import grpc
+
+from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT
+from opencode.message.message_pb2 import DISPOSITION_QUEUED
+from opencode.question.question_pb2 import Question
+from opencode.tool.tool_pb2 import PermissionRequest
+from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, Turn
+from turnwire.cli.chat.asking import answer_permission, answer_question, typed
+from turnwire.cli.chat.printer import Printer
+from turnwire.cli.connection import Connection, ConnectionProblem, explain
+from turnwire_client import BlockingClient, BlockingWatch, Conversation, NotFoundError, Settings, TurnwireError, Update
+
+RECALLED_MESSAGES = 8
+"""Messages of a session that is gone on with."""
+
+INTERRUPTED = 130
+
+
+def run_chat(connection: Connection, session_id: str, model: str, text: str) -> int:
+    """Sends one message, or asks for messages until the input ends.
+
+    Args:
+        connection: The server, and what to present to it.
+        session_id: Session to continue; "" creates a new one.
+        model: "provider/model"; "" leaves the choice to the server.
+        text: The only message to send; "" sends standard input, or asks for messages when it is a terminal.
+
+    Returns:
+        The exit code: 0; 1 when the server cannot be used, or the only message was not answered; 2 for wrong options;
+        130 when it was interrupted.
+    """
+    if not text and not sys.stdin.isatty():
+        text = sys.stdin.read()
+        if not text.strip():
+            print("turnwire: nothing to send", file=sys.stderr)
+            return 1
+    try:
+        with connection.client() as client:
+            if text:
+                return Chat(client, session_id, model, waits=False).answer(text)
+            chat = Chat(client, session_id, model, waits=True)
+            chat.run()
+            if chat.session_id:
+                print(f"continue with: turnwire chat --target {connection.target} --session {chat.session_id}")
+            return 0
+    except ConnectionProblem as problem:
+        print(f"turnwire: {problem}", file=sys.stderr)
+        return 2
+    except TurnwireError as error:
+        print(f"turnwire: {explain(error.code, error.message)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+class Chat:
+    """One session, message by message."""
+
+    def __init__(self, client: BlockingClient, session_id: str, model: str, *, waits: bool) -> None:
+        """Args:
+        client: An open client; its owner closes it.
+        session_id: As in `run_chat`.
+        model: As in `run_chat`.
+        waits: Whether a lost connection is waited for; else it is an error.
+        """
+        self.session_id = session_id
+        """"" before the first message of a new session."""
+        self._client = client
+        self._settings: Settings = {"model": model} if model else {}
+        self._waits = waits
+        self._printer = Printer()
+
+    def run(self) -> None:
+        """Asks for messages until the end of the input. Raises TurnwireError if the session cannot be read."""
+        with suppress(ImportError):
+            import readline  # noqa: F401, PLC0415 - `input` gets editing and a history; it writes escape codes at once
+        if self.session_id:
+            self._resume()
+        self._printer.line("Ctrl-C ends an answer, Ctrl-D the chat.")
+        while True:
+            try:
+                text = typed("> ")
+                if text.strip():
+                    self.answer(text)
+            except EOFError:
+                print()
+                return
+            except KeyboardInterrupt:
+                print()
+            except TurnwireError as error:
+                self._printer.line(f"[{error}]")
+
+    def answer(self, text: str) -> int:
+        """Sends a message and prints the answer. Returns 0, or 1 when it failed. Raises TurnwireError."""
+        sent = self._client.send(text, self.session_id, **self._settings)
+        self.session_id = sent.session_id
+        if sent.disposition == DISPOSITION_QUEUED:
+            self._printer.line(f"[waits at place {sent.queue_position}]")
+        with self._client.watch(sent.session_id, resume_token=sent.resume_token) as watch:
+            turn = self._follow(watch, sent.turn_id)
+        return 1 if turn.HasField("failure") else 0
+
+    def _resume(self) -> None:
+        """Prints the last messages, and follows the turn that runs."""
+        with self._client.watch(self.session_id) as watch:
+            held = next(watch).conversation
+            for message in held.messages[-RECALLED_MESSAGES:]:
+                if message.type == MESSAGE_TYPE_ASSISTANT:
+                    self._printer.message(message)
+                else:
+                    self._printer.line(f"> {' '.join(part.text.text for part in message.parts)}")
+            if held.session is not None and held.session.active_turn_id:
+                self._follow(watch, held.session.active_turn_id)
+
+    def _follow(self, watch: BlockingWatch, turn_id: str) -> Turn:
+        """Prints a turn until it ends, and asks what it needs. The first Ctrl-C aborts it, the second one gives up."""
+        turn_ids, asked, held = {turn_id}, set[str](), watch.conversation
+        with _first_interrupt_calls(lambda: self._abort(held)):
+            self._ask(held, turn_ids, asked)
+            for update in watch:
+                if update.problem is not None and not self._waits:
+                    raise update.problem
+                self._printer.show(update, turn_ids)
+                while (turn := self._ended(turn_id, update)) and turn.merged_into_turn_id:
+                    turn_id = turn.merged_into_turn_id
+                    turn_ids.add(turn_id)
+                if turn is not None:
+                    self._printer.end(turn)
+                    return turn
+                self._ask(held, turn_ids, asked)
+        raise NotFoundError("the session was deleted", code=grpc.StatusCode.NOT_FOUND)
+
+    def _ended(self, turn_id: str, update: Update) -> Turn | None:
+        """Returns a turn that has ended; None while it runs. Asks the server where no event may have told it."""
+        turn = update.conversation.ended_turns.get(turn_id)
+        if turn is None and update.kind in ("read", "turn_ended"):
+            found = self._client.turn(self.session_id, turn_id)
+            return found if found.status == TURN_STATUS_ENDED else None
+        return turn
+
+    def _ask(self, held: Conversation, turn_ids: set[str], asked: set[str]) -> None:
+        """Asks what is open in turns and was not asked yet. Ctrl-C leaves it open and ends the turn."""
+        requests: list[PermissionRequest | Question] = [*held.permissions.values(), *held.questions.values()]
+        for request in requests:
+            request_id = request.id if isinstance(request, PermissionRequest) else request.question_id
+            if request.turn_id not in turn_ids or request_id in asked:
+                continue
+            asked.add(request_id)
+            before = signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                if isinstance(request, Question):
+                    answer_question(self._client, request, self._printer.line)
+                elif answer_permission(self._client, request, self._printer.line):  # that closes others, too
+                    asked.update(one.id for one in held.permissions.values() if one.pattern == request.pattern)
+            except TurnwireError as error:  # another client answered first, or the turn has ended
+                self._printer.line(f"[{error}]")
+            except KeyboardInterrupt:
+                print()
+                self._abort(held)
+                return
+            finally:
+                signal.signal(signal.SIGINT, before)
+
+    def _abort(self, held: Conversation) -> None:
+        """Ends the running turn, whoever began it, and keeps what waits. The watch tells its end."""
+        running = held.running_turn.turn_id if held.running_turn is not None else ""
+        with suppress(TurnwireError):  # if the server is gone, the watch tells that, too
+            self._client.abort(self.session_id, running, keep_queue=True)
+
+
+@contextmanager
+def _first_interrupt_calls(action: Callable[[], None]) -> Iterator[None]:
+    """Calls the action at the first Ctrl-C; the second one interrupts as usual."""
+
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # A thread, because the handler may run in the middle of a call of the client.
+        threading.Thread(target=action, daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

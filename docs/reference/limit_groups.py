@@ -58,7 +58,6 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_open_permissions": MODEL_READS,
     "max_parallel_tool_calls": WAITS,
     "max_tool_output_bytes": "the rest is cut off; `full_output` has all",
-    "max_tool_messages_bytes": WAITS,
     "max_waiting_calls_bytes": f"{MODEL_READS}; a client that brings a result: {BUSY}",
     "max_repeated_calls": "the turn ends: `TOOL_CALL_REPEATED`",
     "max_turn_tokens": "the turn ends: `BUDGET_EXHAUSTED`",
@@ -99,7 +98,6 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "Tool calls and MCP servers": {
         "mcp.NAME.timeout_seconds": MODEL_READS,
         "mcp.NAME.start_timeout_seconds": "the server connects again",
-        "mcp.NAME.max_processes": "the program is killed",
     },
     "Queues and turns": {
         "quotas.max_running_turns": QUOTA,
@@ -193,12 +191,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_KEPT_CHARS": FORGOTTEN,
         },
         "tools.mcp.tool_list": {
-            "MAX_TOOLS": LEFT_OUT,
-            "MAX_PAGES": LEFT_OUT,
             "MAX_LIST_BYTES": LEFT_OUT,
-            "MAX_TOOL_BYTES": "the tool is left out",
             "MAX_NAME_CHARS": "the tool is left out",
-            "MAX_CURSOR_CHARS": LEFT_OUT,
         },
     },
     "Answers of models": {
@@ -288,51 +282,20 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "tools.mcp.connection": {
             "_READY_WAIT_SECONDS": MODEL_READS,
             "_RELIST_SECONDS": "the tools are listed later",
-            "_MAX_LISTS": "the server connects again",
-            "_MAX_TIMEOUTS": "the server connects again",
             "_END_SECONDS": "the connection is cut",
         },
-        "tools.mcp.elicitation": {
-            "MAX_AT_ONCE": MODEL_READS,
-            "MAX_NAME_CHARS": MODEL_READS,
-            "MAX_COMPLETIONS": "the call is tried again later",
-        },
+        "tools.mcp.elicitation": {"MAX_NAME_CHARS": MODEL_READS},
         "tools.mcp.results": {
             "MAX_METADATA_BYTES": "it is left out",
-            "MAX_BLOCKS": LEFT_OUT,
-            "MAX_URI_CHARS": CUT,
             "MAX_FILES_BYTES": LEFT_OUT,
             "MAX_FILENAME_CHARS": CUT,
         },
-        "tools.mcp.running_call": {"MAX_REFUSALS": MODEL_READS},
-        "tools.mcp.wire.sizes": {
-            "MAX_MESSAGE_BYTES": MODEL_READS,
-            "MAX_VALUES": MODEL_READS,
-            "MAX_ESCAPES": MODEL_READS,
-        },
-        "tools.mcp.wire.guard": {"MAX_ASKED": CLOSED, "MAX_PARAMS_CHARS": "the request is refused"},
-        "tools.mcp.wire.reading": {"MAX_MENDED_BYTES": "the message is left out"},
-        "tools.mcp.wire.pace": {
-            "PER_SECOND": "the server is read more slowly",
-            "AT_ONCE": "the server is read more slowly",
-            "IN_A_ROW": PIECES,
-        },
-        "tools.mcp.places": {"ALWAYS_BYTES": "it waits for a place"},
-        "tools.mcp.wire.connections": {
-            "CONNECT_SECONDS": MODEL_READS,
-            "MAX_CONNECTIONS": WAITS,
-            "KEEP_ALIVE_SECONDS": CLOSED,
-        },
-        "tools.mcp.wire.http": {
-            "STREAMS_PER_SECOND": WAITS,
-            "STREAMS_AT_ONCE": WAITS,
-        },
-        "tools.mcp.wire.stdio_process": {
-            "MAX_LINE_BYTES": CLOSED,
+        "tools.mcp.http": {"CONNECT_SECONDS": MODEL_READS},
+        "tools.mcp.stdio_process": {
+            "MAX_MESSAGE_BYTES": "the model reads an error; a program is started again",
             "_EXIT_SECONDS": "the program gets SIGTERM",
             "_END_SECONDS": "the program is killed",
         },
-        "tools.mcp.wire.supervisor": {"GRACE_SECONDS": "the program is killed"},
     },
     "Queues and turns": {
         "core.memory": {

@@ -195,7 +195,7 @@ class Server:
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = self._store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
-        tools = McpServers(config.mcp, self._environ, limits=config.limits)
+        tools = McpServers(config.mcp, self._environ)
         stack.push_async_callback(tools.aclose)
         tools.start()
         environment = self._environment = Environment(

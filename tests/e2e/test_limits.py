@@ -146,7 +146,6 @@ ELSEWHERE = {
     " test_calls_of_the_servers_tools_run_up_to_the_limit_at_once",
     "max_running_turns": "e2e/test_queue.py test_turns_over_the_limit_wait_for_a_slot",
     "max_tool_output_bytes": "e2e/test_tool_files.py test_long_output_is_cut_for_the_model_and_kept_for_people",
-    "max_tool_messages_bytes": "unit/tools/mcp/test_places.py test_a_large_message_waits_for_its_place",
     "max_waiting_calls_bytes": "unit/core/test_memory.py test_a_result_without_room_is_refused",
     "max_turn_cost_usd": "e2e/test_budgets.py test_a_turn_ends_when_its_budget_is_used_up",
     "max_session_cost_usd": "e2e/test_budgets.py test_the_servers_limit_counts_for_all_sessions",

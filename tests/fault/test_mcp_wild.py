@@ -60,29 +60,11 @@ async def client(shared_client: Client) -> AsyncIterator[Client]:
     assert "the sum is 3" in words_of(await answer_to(shared_client, accepted))
 
 
-@pytest.mark.parametrize(
-    ("what", "output"),
-    [("surrogate", "a\ufffdb \U0001f600 \\ud800"), ("bytes", "a\ufffd\ufffdb")],
-)
-async def test_an_answer_that_is_not_unicode_is_mended(client: Client, what: str, output: str) -> None:
-    """Each byte and half of a pair that is none becomes U+FFFD; everything else stays."""
-    assert (await called(client, what)).output == output
-
-
-@pytest.mark.parametrize(
-    ("what", "why"),
-    [
-        ("list", "it is not a message of JSON-RPC"),
-        ("deep", "it is not a message of JSON-RPC"),
-        ("values", "more than 100000 values"),
-        ("wide", "larger than 12582912 bytes"),
-        ("escapes", "more than 500000 escaped characters"),
-    ],
-)
-async def test_an_answer_that_cannot_be_read_ends_its_call(client: Client, what: str, why: str) -> None:
+@pytest.mark.parametrize("what", ["list", "deep", "surrogate"])
+async def test_an_answer_that_cannot_be_read_ends_its_call(client: Client, what: str) -> None:
     """The model reads why, long before the call's time is over; the server is not lost."""
     call = await called(client, what)
-    assert (call.status, why in call.error) == ("error", True), call.error
+    assert (call.status, "it is not a message of JSON-RPC" in call.error) == ("error", True), call.error
 
 
 @pytest.mark.parametrize(
@@ -96,20 +78,7 @@ async def test_what_comes_beside_an_answer_costs_nothing(client: Client, what: s
 async def test_a_message_without_end_loses_the_server(client: Client) -> None:
     """It is started anew, and the call says what it did."""
     call = await called(client, "endless")
-    assert (call.status, "larger than 33554432 bytes" in call.error) == ("error", True), call.error
-
-
-@pytest.mark.fault_long
-async def test_a_server_that_reads_no_answers_is_lost(client: Client) -> None:
-    """Each of its requests costs memory until its answer is written."""
-    call = await called(client, "unread")
-    assert (call.status, "was lost during the call" in call.error) == ("error", True), call.error
-
-
-async def test_few_parts_of_a_result_are_taken(client: Client) -> None:
-    """The rest is counted in a line."""
-    lines = (await called(client, "parts")).output.splitlines()
-    assert (len(lines), lines[-1]) == (1001, "[9000 further parts of the result are left out]")
+    assert (call.status, "larger than 12582912 bytes" in call.error) == ("error", True), call.error
 
 
 async def test_a_large_picture_is_a_file(client: Client) -> None:
@@ -128,27 +97,18 @@ async def test_a_long_output_is_cut_and_kept(client: Client) -> None:
 @pytest.mark.parametrize(
     ("kind", "names", "why"),
     [
-        ("names", ["wild.do", "wild.fine too"], "8 tools left out: the name 'two?lines' is not 1 to 128"),
+        ("names", ["wild.do", "wild.fine too", "wild.large"], "7 tools left out: the name 'two?lines' is not 1 to 128"),
         ("heavy", [], "all together have over 2097152 bytes"),
-        ("pages", ["wild.do"], "more than 100 pages"),
-        ("cursor", ["wild.do"], "a very long name"),
     ],
 )
 async def test_what_is_listed_is_bounded(tmp_path: Path, kind: str, names: list[str], why: str) -> None:
-    """Names, sizes and pages; a line in the log says why tools are missing, once."""
+    """Names and sizes; a line in the log says why tools are missing, once."""
     with capture_logs() as lines:
         async with running_server(tmp_path, wild(kind)) as server, connect(server.address) as client:
             answer = await ready(client)
     assert not names or [tool.name for tool in answer.tools] == names
     [line] = [line for line in lines if line["event"] == "mcp_tools_left_out"]
     assert why in line["why"]
-
-
-async def test_hundreds_of_tools_are_enough(tmp_path: Path) -> None:
-    """The first ones are taken."""
-    async with running_server(tmp_path, wild("many")) as server, connect(server.address) as client:
-        await ready(client)
-        assert len((await client.tools.ListTools(ListToolsRequest(page_size=1000))).tools) == 512
 
 
 async def test_a_server_that_ends_again_and_again_is_started_ever_more_rarely(
@@ -172,42 +132,20 @@ def _gone(pid: int) -> bool:
     return state == "Z"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process that asks for them")
-@pytest.mark.parametrize("end", ["exit", "stop", "kill"])
-async def test_nothing_that_a_server_started_outlives_it(tmp_path: Path, end: str) -> None:
-    """Not even what left its process group and session: when it ends, when Turnwire stops, when Turnwire is killed."""
+@pytest.mark.parametrize("end", ["exit", "stop"])
+async def test_nothing_in_its_process_group_outlives_a_server(tmp_path: Path, end: str) -> None:
+    """Not even what takes no notice of SIGTERM."""
     async with server_process(tmp_path, wild("plain", str(tmp_path))) as server, connect(server.address) as client:
         await ready(client)
-        assert (await called(client, "daemon")).output == "done"
-        pid = int((tmp_path / "daemon").read_text())
+        assert (await called(client, "child")).output == "done"
+        pid = int((tmp_path / "child").read_text())
         assert not _gone(pid)
-        match end:
-            case "exit":
-                await called(client, "exit")
-            case "stop":
-                await server.terminate()
-            case "kill":
-                await server.kill()
+        if end == "exit":
+            await called(client, "exit")
+        else:
+            await server.terminate()
         await until(lambda: _gone(pid))
     assert_sound(tmp_path / "turnwire.db")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process that asks for them")
-@pytest.mark.parametrize("how", ["flat", "apart"])
-async def test_processes_without_end_are_ended(tmp_path: Path, how: str) -> None:
-    """Those too that left their parent, group and session; the call says why, the other server goes on."""
-    toml = f"{wild('plain', str(tmp_path))}max_processes = 40\n" + stdio(tmp_path, "test")
-    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        await ready(client)
-        call = await called(client, how)
-        assert (call.status, "it had more than 40 processes" in call.error) == ("error", True), call.error
-        pids = [int(pid) for pid in (tmp_path / "forks").read_text().split()]
-        await until(lambda: all(_gone(pid) for pid in pids))
-        accepted = await talk(client, '/tool test.add {"a": 1, "b": 2}')
-        assert "the sum is 3" in words_of(await answer_to(client, accepted))
-        await ready(client)
-        assert (await called(client, "")).output == "done"
-    assert len(pids) > 30  # the last ones are ended before they can say who they are
 
 
 async def test_a_program_that_is_missing_says_so(tmp_path: Path) -> None:

@@ -76,10 +76,6 @@ class Limits(
     max_tool_output_bytes: Count = 256 * 1024
     """Output of one call of a server tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
 
-    max_tool_messages_bytes: Count = 64 * 2**20
-    """Messages over 32 KiB of MCP servers over HTTP, from when they come until the results of their calls are stored.
-    Others wait, and slow their servers down; one server has half of it at most."""
-
     max_waiting_calls_bytes: Count = 128 * 2**20
     """Answers over 32 KiB whose tool calls wait for people, clients and tools, with the results so far, and the
     files of results until they are stored. A tenant has half of it at most."""

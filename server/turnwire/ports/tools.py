@@ -64,20 +64,14 @@ class ToolFile(Struct, frozen=True, kw_only=True):
     filename: str = ""
 
 
-def _nothing() -> None:
-    """Gives up nothing."""
-
-
 class ToolOutcome(Struct, frozen=True, kw_only=True):
-    """What a tool answered. Whoever gets it calls `leave` when it is stored or no longer wanted."""
+    """What a tool answered."""
 
     output: str
     is_error: bool = False
     metadata_json: str = ""
     """More facts for people, as a JSON object; "" when there are none."""
     files: tuple[ToolFile, ...] = ()
-    leave: Callable[[], None] = _nothing
-    """Gives up its place in memory, for which others wait. Idempotent."""
 
 
 class NewQuestion(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnwire.domain.bounds import Count, Seconds
+from turnwire.domain.bounds import Seconds
 
 
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,8 +29,6 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """NAMES of the variables that the program gets besides common ones (HOME, PATH and others); never values."""
     cwd: Path | None = None
     """Working directory of the program. Left out: the server's own."""
-    max_processes: Count = 512
-    """Processes of the program, with all that it has started. At more it is ended, and started again (Linux)."""
     url: str = ""
     """Address of a server that speaks streamable HTTP, without user name or password."""
     headers_env: Mapping[str, str] = {}

@@ -9,6 +9,7 @@ answers after that where it can. In FOLDER it writes the ids of processes that i
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any, BinaryIO
@@ -49,40 +50,16 @@ def notify(method: str, **params: Any) -> None:
     write({"method": f"notifications/{method}", "params": params})
 
 
-def started(program: list[str], name: str) -> None:
-    """Starts a program that leaves this process, its group and its session, and writes its id to a file."""
-    if os.fork():
-        os.wait()
-        return
-    os.setsid()
+def start_child() -> None:
+    """Starts a process that takes no notice of SIGTERM, and writes its id to the file `child`."""
     if pid := os.fork():
-        with open(os.path.join(sys.argv[2], name), "w") as file:  # noqa: PTH118, PTH123
+        with open(os.path.join(sys.argv[2], "child"), "w") as file:  # noqa: PTH118, PTH123
             file.write(str(pid))
-        os._exit(0)
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
-    os.execvp(program[0], program)
-
-
-def multiply(how: str) -> None:
-    """Starts processes as fast as it can, 200 of them at most, and writes their ids to the file `forks`.
-
-    Args:
-        how: "flat": all are children of this process. "apart": each leaves its parent, its group and its session.
-    """
-    with open(os.path.join(sys.argv[2], "forks"), "ab", buffering=0) as file:  # noqa: PTH118, PTH123
-        for _ in range(200):
-            if pid := os.fork():
-                if how == "apart":
-                    os.waitpid(pid, 0)
-                continue
-            if how == "apart":
-                os.setsid()
-                if os.fork():
-                    os._exit(0)
-            file.write(b"%d\n" % os.getpid())
-            time.sleep(600)
     time.sleep(600)
 
 
@@ -92,17 +69,11 @@ def do(number: int, what: str, token: Any) -> None:
         case "surrogate":
             raw(begin(number) + b'{"content":[{"type":"text","text":"a\\ud800b \\ud83d\\ude00 \\\\ud800"}]}}\n')
             return
-        case "bytes":
-            raw(begin(number) + b'{"content":[{"type":"text","text":"a\xff\xfeb"}]}}\n')
-            return
         case "list":
             raw(begin(number) + b"[1,2]}\n")
             return
         case "deep":
             raw(begin(number) + b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}}\n")
-            return
-        case "values":
-            raw(begin(number) + b'{"content":[],"a":[' + b"[]," * 2_000_000 + b"[]]}}\n")
             return
         case "endless":
             raw(begin(number) + b'{"a":"')
@@ -125,8 +96,8 @@ def do(number: int, what: str, token: Any) -> None:
                 notify("message", level="info", data=f"line {step}")
             notify("message", level="info", data="x" * 1_000_000)
             notify("unknown", data=[])
-        case "pings" | "unread":
-            for ping in range(500 if what == "pings" else 10_000):
+        case "pings":
+            for ping in range(500):
                 write({"id": f"p{ping}", "method": "ping"})
         case "asks":
             for one in range(400):
@@ -135,29 +106,18 @@ def do(number: int, what: str, token: Any) -> None:
                 write({"id": "same", "method": method, "params": {"text": "x" * 100_000}})
         case "stderr":
             sys.stderr.write("a line\n" * 2_000_000)
-        case "parts":
-            write({"id": number, "result": {"content": [{"type": "text", "text": "x"}] * 10_000}})
-            return
         case "match":
             answer(number, structuredContent={"a": "a" * 60 + "!"})
             return
         case "long":
             raw(begin(number) + b'{"content":[{"type":"text","text":"' + "é".encode() * 5_000_000 + b'"}]}}\n')
             return
-        case "wide":
-            raw(begin(number) + b'{"content":[{"type":"text","text":"' + "é".encode() * 15_000_000 + b'"}]}}\n')
-            return
         case "picture":
             begins = b'{"content":[{"type":"image","mimeType":"image/png","data":"'
             raw(begin(number) + begins + b"A" * 11_000_000 + b'"}]}}\n')
             return
-        case "escapes":
-            raw(begin(number) + b'{"content":[{"type":"text","text":"' + b"\\u00e9" * 5_000_000 + b'"}]}}\n')
-            return
-        case "daemon":
-            started(["sleep", "600"], "daemon")
-        case "flat" | "apart":
-            multiply(what)
+        case "child":
+            start_child()
         case "exit":
             os._exit(3)
     answer(number)
@@ -170,15 +130,9 @@ def listed(kind: str, cursor: str) -> dict[str, Any]:
         case "names":
             names = ["two\nlines", "nul\0", "x" * 5000, "", "bell\a", "\u202eright to left", "do", "fine too"]
             tools += [{**TOOL, "name": name} for name in names]
-            tools += [{**TOOL, "name": "large", "description": "x" * 100_000}, {"name": 7}][:1]
-        case "many":
-            tools += [{**TOOL, "name": f"tool{number}"} for number in range(5_000)]
+            tools += [{**TOOL, "name": "large", "description": "x" * 100_000}]
         case "heavy":
             tools += [{**TOOL, "name": f"tool{number}", "description": "x" * 60_000} for number in range(100)]
-        case "pages":
-            return {"tools": tools if not cursor else [], "nextCursor": f"{cursor}x"}
-        case "cursor":
-            return {"tools": tools, "nextCursor": "x" * 1_000_000}
         case "exits":
             write({"id": LISTING[0], "result": {"tools": tools}})
             os._exit(3)

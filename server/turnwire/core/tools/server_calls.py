@@ -214,10 +214,7 @@ class ServerCalls:
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
                 await asyncio.shield(self._actor.ask(StartCall(index)))
             outcome = await self._call(call, index, slot, resumption)
-            try:
-                await self._end_surely(index, await self._result(outcome))
-            finally:
-                outcome.leave()
+            await self._end_surely(index, await self._result(outcome))
 
     async def _result(self, outcome: ToolOutcome) -> CallResult:
         settings = self._environment.settings

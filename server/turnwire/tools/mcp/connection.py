@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import importlib
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,13 +25,11 @@ from turnwire.ports.tools import (
     ToolResumption,
     ToolSource,
 )
+from turnwire.tools.mcp.client import connected_client
 from turnwire.tools.mcp.elicitation import Elicitations, input_of, links_of, pause_of
-from turnwire.tools.mcp.failures import explained, failed
-from turnwire.tools.mcp.places import Places
-from turnwire.tools.mcp.results import outcome_of, progress_line
-from turnwire.tools.mcp.running_call import RunningCall, TooManyQuestionsError, all_ended
+from turnwire.tools.mcp.results import explained, failed, outcome_of, progress_line
+from turnwire.tools.mcp.running_call import RunningCall
 from turnwire.tools.mcp.tool_list import listed_tools
-from turnwire.tools.mcp.wire.client import connected_client
 from turnwire.tools.settings import Backoff, McpSettings
 
 _READY_WAIT_SECONDS = 5.0
@@ -43,17 +41,11 @@ _CHECK_SECONDS = 5.0
 _RELIST_SECONDS = 1.0
 """Least time from one list to the next: a server may say for ever that its list has changed."""
 
-_MAX_LISTS = 1_000
-"""Lists of one connection; then it is made anew, because the SDK keeps something of each tool that ever was."""
-
 _STABLE_SECONDS = 30.0
 """How long a connection has to last for the next failure to be a first one: a server may end as soon as it is ready."""
 
 _SUSPICIOUS_TIMEOUTS = 2
 """Number of timed out calls in a row after which the server is checked."""
-
-_MAX_TIMEOUTS = 1_000
-"""Calls of one connection that did not end in time; then it is made anew: the SDK may keep something of each."""
 
 _END_SECONDS = 1.0
 """How long ending a connection may take before it is cut."""
@@ -62,9 +54,6 @@ _STATE_ONLY_SECONDS = 0.25
 """Pause before a call is sent again that asks for nothing but time."""
 
 T = TypeVar("T")
-
-InThread = Callable[..., Awaitable[Any]]
-"""Runs a function on a thread and returns its result, as `asyncio.to_thread` does."""
 
 log = structlog.get_logger()
 
@@ -85,18 +74,13 @@ class McpConnection:
         name: str,
         settings: McpSettings,
         environ: Mapping[str, str],
-        places: Places,
-        *,
         backoff: Backoff | None = None,
-        in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """Does not connect yet; `start` does."""
         self._name = name
         self._settings = settings
         self._environ = environ
         self._backoff = backoff or Backoff()
-        self._in_thread = in_thread
-        self._places = places
         self._state = SourceState.CONNECTING
         self._error = ""
         self._client: Any = None
@@ -106,7 +90,7 @@ class McpConnection:
         self._relist = False
         self._ready_at: float | None = None
         self._problem = ""
-        self._timeouts = self._all_timeouts = 0
+        self._timeouts = 0
         self._calls: set[asyncio.Task[Any]] = set()
         self._elicitations = Elicitations(name)
         self._alone = asyncio.Lock() if settings.one_call_at_a_time else None
@@ -184,20 +168,15 @@ class McpConnection:
             outcome = await call.run(self._noted(work), limit, f"mcp call {self._name}.{tool}")
         except TimeoutError:
             self._timeouts += 1
-            self._all_timeouts += 1
-            if self._all_timeouts >= _MAX_TIMEOUTS:
-                self._note_lost("too many of its calls did not end in time")
-            elif self._timeouts >= _SUSPICIOUS_TIMEOUTS:
+            if self._timeouts >= _SUSPICIOUS_TIMEOUTS:
                 self._want_list()  # one timeout may be slow work; several may mean that the server no longer works
             return failed(f"the tool did not answer within {limit:g} seconds")
-        except TooManyQuestionsError:
-            return failed("the tool asked too many questions that cannot be asked")
         except asyncio.CancelledError:
             if current is not None and current.cancelling():
                 raise
             return failed(self._gone())
         self._timeouts = 0
-        return call.holding(outcome)
+        return outcome
 
     async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
         """Carries out a call, which ends with the connection."""
@@ -299,7 +278,7 @@ class McpConnection:
 
     async def _serve(self) -> None:
         """Connects and keeps the connection. Returns only by raising the reason for its loss."""
-        self._lost, self._relist, self._all_timeouts = "", False, 0
+        self._lost, self._relist = "", False
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._settings.start_timeout_seconds):
@@ -322,7 +301,8 @@ class McpConnection:
                 calls = list(self._calls)
                 for call in calls:
                     call.cancel()
-                await all_ended(calls, _END_SECONDS / 4)
+                if calls:
+                    await asyncio.wait(calls, timeout=_END_SECONDS / 4)
 
     async def _listen(self) -> None:
         """Hears of changes in the list of tools where the server has to be asked for that."""
@@ -331,7 +311,7 @@ class McpConnection:
         with contextlib.suppress(Exception):  # not all servers tell
             async with self._client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    pass  # whoever connected is told first
+                    self._want_list()
 
     def _is_modern(self) -> bool:
         """Returns whether the server speaks a version without requests of its own: 2026-07-28 or newer."""
@@ -341,7 +321,7 @@ class McpConnection:
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        listed_at, lists = loop.time(), 1
+        listed_at = loop.time()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -350,9 +330,7 @@ class McpConnection:
             if self._relist and (left := listed_at + _RELIST_SECONDS - loop.time()) > 0:
                 loop.call_later(left, self._wake.set)
             elif self._relist:
-                if lists >= _MAX_LISTS:
-                    raise _LostError("its list of tools has changed too often")
-                self._relist, lists = False, lists + 1
+                self._relist = False
                 try:
                     async with asyncio.timeout(_CHECK_SECONDS):
                         await self._list()
@@ -372,14 +350,12 @@ class McpConnection:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Any]:
-        mcp = await self._in_thread(importlib.import_module, "mcp")  # takes a second the first time
+        mcp = await asyncio.to_thread(importlib.import_module, "mcp")  # takes a second the first time
         async with connected_client(
             mcp,
             self._settings,
             self._environ,
-            self._places,
             lost=self._note_lost,
-            changed=self._want_list,
             mode="legacy" if self._is_old else "auto",
             message_handler=self._handle,
             # without a callback the SDK does not offer elicitation
@@ -399,7 +375,9 @@ class McpConnection:
         self._wake.set()
 
     async def _handle(self, message: Any) -> None:
-        from mcp_types import ElicitCompleteNotification  # noqa: PLC0415
+        from mcp_types import ElicitCompleteNotification, ToolListChangedNotification  # noqa: PLC0415
 
         if isinstance(message, ElicitCompleteNotification):
             self._elicitations.complete(message.params.elicitation_id)
+        elif isinstance(message, ToolListChangedNotification):
+            self._want_list()

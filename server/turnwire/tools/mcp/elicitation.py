@@ -19,14 +19,8 @@ from turnwire.domain.errors import StorageError
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
 from turnwire.tools.mcp.running_call import RunningCall, current_call
 
-MAX_AT_ONCE = 20
-"""Questions, or links, that a call may need at once: as many as it may ask in all."""
-
 MAX_NAME_CHARS = 256
-"""Of a question or a link, by which the server knows it."""
-
-MAX_COMPLETIONS = 64
-"""Links whose completion is awaited at the same time; a server names them."""
+"""Of a question, by which the server knows it; it is stored."""
 
 _FADING_SECONDS = 5.0
 """How long a server may take to hear that a call was given up."""
@@ -48,7 +42,7 @@ class Elicitations:
 
     `_running` holds the calls that run. `_fading` holds a task for each call that was given up, until the server has
     heard of it: before that, it may be the one that asks. `_completions` has, for each link that the server may report
-    as done, its name and an event. `_refused` counts questions that no call can be said to ask.
+    as done, its name and an event.
     """
 
     def __init__(self, server: str) -> None:
@@ -57,7 +51,6 @@ class Elicitations:
         self._running: list[RunningCall] = []
         self._fading: set[asyncio.Task[None]] = set()
         self._completions: list[tuple[str, asyncio.Event]] = []
-        self._refused = 0
 
     def begin(self, call: RunningCall) -> None:
         """Notes that a call runs now; what its task does from here on is on its behalf."""
@@ -92,7 +85,7 @@ class Elicitations:
 
         call = current_call.get() or await self._only_call()
         if call is None:
-            self._note_refused()
+            log.warning("mcp_question_refused", server=self._server, running_calls=len(self._running))
             why = "no call runs" if not self._running else "several calls run, and nothing says which of them asks"
             return ErrorData(code=INVALID_REQUEST, message=why)
         try:
@@ -123,7 +116,7 @@ class Elicitations:
     def _completion(self, params: Any) -> Iterator[asyncio.Event | None]:
         """Gives the event that the server sets when it has what a link is for; None where it cannot say so."""
         name = getattr(params, "elicitation_id", None)
-        if not name or len(name) > MAX_NAME_CHARS or len(self._completions) >= MAX_COMPLETIONS:
+        if not name:
             yield None
             return
         awaited = (name, asyncio.Event())
@@ -132,13 +125,6 @@ class Elicitations:
             yield awaited[1]
         finally:
             self._completions.remove(awaited)
-
-    def _note_refused(self) -> None:
-        """Logs ever fewer of the questions that are refused: a wild server asks for ever."""
-        self._refused += 1
-        if self._refused.bit_count() == 1:
-            running = len(self._running)
-            log.warning("mcp_question_refused", server=self._server, running_calls=running, refused=self._refused)
 
     async def _only_call(self) -> RunningCall | None:
         """Returns the only call that runs, once the server has heard of those that were given up; None for several."""
@@ -150,18 +136,12 @@ class Elicitations:
 
 
 def links_of(error: Exception) -> list[Any]:
-    """Returns the links without which a call cannot run, as its error names them; empty for other errors.
-
-    Raises QuestionRefused when there are too many.
-    """
+    """Returns the links without which a call cannot run, as its error names them; empty for other errors."""
     from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData  # noqa: PLC0415 - in the SDK
 
     failure: Any = getattr(error, "error", None)
     if getattr(failure, "code", None) != URL_ELICITATION_REQUIRED:
         return []
-    named = failure.data.get("elicitations") if isinstance(failure.data, dict) else None
-    if isinstance(named, list):
-        _check_count(len(named))
     try:
         return list(ElicitationRequiredErrorData.model_validate(failure.data).elicitations)
     except ValueError:
@@ -171,7 +151,6 @@ def links_of(error: Exception) -> list[Any]:
 def pause_of(result: Any) -> ToolPause:
     """Returns what a call asks that has ended with questions. Raises QuestionRefused: it asks for something else."""
     questions = []
-    _check_count(len(result.input_requests or {}))
     for key, request in (result.input_requests or {}).items():
         if len(key) > MAX_NAME_CHARS:
             raise QuestionRefused(f"its name is longer than {MAX_NAME_CHARS} characters")
@@ -189,11 +168,6 @@ def input_of(resumption: ToolResumption | None) -> dict[str, Any]:
 
     responses = {key: ElicitResult(action=_action(reply), content=_content(reply)) for key, reply in resumption.replies}
     return {"input_responses": responses or None, "request_state": msgspec.json.decode(resumption.state)}
-
-
-def _check_count(count: int) -> None:
-    if count > MAX_AT_ONCE:
-        raise QuestionRefused(f"it asks more than {MAX_AT_ONCE} questions at once")
 
 
 def _question(params: Any, completed: asyncio.Event | None = None) -> NewQuestion:

@@ -14,12 +14,6 @@ from turnwire.ports.tools import ToolFile, ToolOutcome
 MAX_METADATA_BYTES = 16 * 1024
 """Larger structured content is not kept besides the text: every page and event with its message includes it."""
 
-MAX_BLOCKS = 1_000
-"""Parts of one result that are taken."""
-
-MAX_URI_CHARS = 2048
-"""Of the address of a resource in a line: what all browsers take."""
-
 MAX_FILES_BYTES = 8 * 2**20
 """Most bytes of all files of one result: larger than the pictures that models take, and in base64 less than the longest
 message that is read from a server."""
@@ -47,6 +41,19 @@ def outcome_of(result: Any) -> ToolOutcome:
     return ToolOutcome(
         output="\n".join(texts), is_error=bool(result.is_error), metadata_json=metadata, files=tuple(files.kept)
     )
+
+
+def failed(why: str) -> ToolOutcome:
+    """Returns the outcome of a call that failed."""
+    return ToolOutcome(output=why, is_error=True)
+
+
+def explained(error: BaseException) -> str:
+    """Returns a sentence for an exception; unwraps the groups that the SDK wraps errors in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = str(getattr(error, "message", "") or error)
+    return (text or type(error).__name__)[:500]
 
 
 def progress_line(progress: float, total: float | None, message: str | None) -> str:
@@ -102,7 +109,7 @@ def _text_of(block: Any, files: _Files) -> str:
         case "image" | "audio":
             return files.add(block.data, block.mime_type)
         case "resource_link":
-            return f"[resource {str(block.uri)[:MAX_URI_CHARS]}]"
+            return f"[resource {block.uri}]"
         case "resource":
             text = getattr(block.resource, "text", None)
             if text is not None:

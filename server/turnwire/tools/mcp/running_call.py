@@ -5,43 +5,30 @@ the server wants.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-import msgspec
-
 from turnwire.domain.conversation.questions import QuestionReply
-from turnwire.ports.tools import Ask, NewQuestion, QuestionRefused, ToolOutcome, ToolPause
-
-MAX_REFUSALS = 20
-"""Questions that a call may ask in vain before it ends: a wild server would ask for ever."""
+from turnwire.ports.tools import Ask, NewQuestion, QuestionRefused
 
 T = TypeVar("T")
 
 current_call: ContextVar["RunningCall | None"] = ContextVar("current_call", default=None)
 """The call on whose behalf a task runs, which the SDK hands on with what is sent for it and comes in its own stream."""
 
-_AT_ONCE = 64
-"""Ended calls that are looked at and forgotten together."""
-
 
 class CallOverError(Exception):
     """The call has ended, so nobody wants what comes."""
-
-
-class TooManyQuestionsError(Exception):
-    """The server goes on to ask what it may not ask."""
 
 
 class RunningCall:
     """A call and its questions. Used on the event loop only.
 
     `_asking` holds the questions that wait; they are withdrawn when the call ends. `_changed` is set when their number
-    becomes zero or more than that. `_reading` has the time limits of all that waits for what the server sends, and
-    `_places` what gives up the places of what came: the one ends with the call, the other with `leave`. `is_over` is
-    set when the call ends or is given up: the server may ask on.
+    becomes zero or more than that. `_reading` has the time limits of all that waits for what the server sends; they end
+    with the call. `is_over` is set when the call ends or is given up: the server may ask on.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -49,13 +36,9 @@ class RunningCall:
         self._ask = ask
         self._asking: set[asyncio.Task[QuestionReply]] = set()
         self._changed = asyncio.Event()
-        self._refusals = 0
         self._reading: set[asyncio.Timeout] = set()
-        self._places: list[Callable[[], None]] = []
-        self._has_left = False
         self.is_over = False
         """True once the call has ended or was given up."""
-        self._wild: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask(self, question: NewQuestion) -> QuestionReply:
         """Asks a person; the call's time stands still meanwhile. Cancelling this withdraws the question.
@@ -63,8 +46,8 @@ class RunningCall:
         Raises:
             QuestionRefused: the question cannot be asked.
         """
-        if self.is_over or self._wild.done():
-            raise QuestionRefused("the call has ended, or asked too many questions")
+        if self.is_over:
+            raise QuestionRefused("the call has ended")
         task = asyncio.create_task(self._answered(question), name="mcp question")
         self._asking.add(task)
         self._changed.set()
@@ -73,22 +56,16 @@ class RunningCall:
             if task.cancelled():  # with its call; the task that asks is another one and must not seem cancelled
                 raise QuestionRefused("the call has ended")
             return task.result()
-        except QuestionRefused:
-            self._refusals += 1
-            if self._refusals >= MAX_REFUSALS and not self._wild.done():
-                self._wild.set_result(None)
-            raise
         finally:
             task.cancel()
             self._asking.discard(task)
             self._changed.set()
 
     async def run(self, call: Coroutine[Any, Any, T], limit_seconds: float, name: str) -> T:
-        """Runs the call within its time. What came keeps its places until `leave`, or until this raises.
+        """Runs the call within its time.
 
         Raises:
             TimeoutError: the time is over, without that of its questions.
-            TooManyQuestionsError: it goes on to ask questions that it may not ask.
             CancelledError: this or the call was cancelled.
         """
         task = asyncio.create_task(call, name=name)
@@ -101,7 +78,7 @@ class RunningCall:
                 is_counted = not self._asking
                 try:
                     await asyncio.wait(
-                        (task, changing, self._wild),
+                        (task, changing),
                         timeout=left if is_counted else None,
                         return_when=asyncio.FIRST_COMPLETED,
                     )
@@ -111,14 +88,9 @@ class RunningCall:
                     left -= loop.time() - began
                 if task.done():
                     break
-                if self._wild.done():
-                    raise TooManyQuestionsError
                 if left <= 0:
                     raise TimeoutError
             return task.result()
-        except BaseException:
-            self.leave()
-            raise
         finally:
             self._end()
             for waiting in (task, *self._asking):
@@ -143,27 +115,6 @@ class RunningCall:
                 raise
             raise CallOverError from None
 
-    def keep(self, leave: Callable[[], None]) -> None:
-        """Takes what gives up a place; it is called by `leave`, or now if that was called."""
-        if self._has_left:
-            leave()
-        else:
-            self._places.append(leave)
-
-    def holding(self, outcome: ToolOutcome | ToolPause) -> ToolOutcome | ToolPause:
-        """Returns what the call came to: an outcome that gives up the places of what came, or a pause without them."""
-        if isinstance(outcome, ToolOutcome):
-            return msgspec.structs.replace(outcome, leave=self.leave)
-        self.leave()
-        return outcome
-
-    def leave(self) -> None:
-        """Gives up the places of what came. Idempotent."""
-        self._has_left = True
-        for leave in self._places:
-            leave()
-        self._places.clear()
-
     def _end(self) -> None:
         self.is_over = True
         for limit in self._reading:
@@ -176,16 +127,3 @@ class RunningCall:
 def _forget(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()
-
-
-async def all_ended(calls: list[asyncio.Task[Any]], seconds: float) -> None:
-    """Returns when all calls have ended or the time is over. Takes those that have ended from the list.
-
-    A few at a time, for thousands that are forgotten at once take long. Safe to cancel.
-    """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while calls:
-                await asyncio.wait(calls[-_AT_ONCE:])
-                del calls[-_AT_ONCE:]
-                await asyncio.sleep(0)

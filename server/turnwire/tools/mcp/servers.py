@@ -4,12 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from turnwire.domain.fair_semaphore import FairSemaphore
-from turnwire.domain.limits import Limits
 from turnwire.ports.tools import Ask, ServerTool, ToolOutcome, ToolPause, ToolResumption, ToolSource, no_such_tool
-from turnwire.tools.mcp.connection import InThread, McpConnection
-from turnwire.tools.mcp.failures import failed
-from turnwire.tools.mcp.places import Places
+from turnwire.tools.mcp.connection import McpConnection
+from turnwire.tools.mcp.results import failed
 from turnwire.tools.settings import Backoff, McpSettings
 
 
@@ -21,22 +18,14 @@ class McpServers:
         servers: Mapping[str, McpSettings],
         environ: Mapping[str, str],
         backoff: Backoff | None = None,
-        *,
-        in_thread: InThread = asyncio.to_thread,
-        limits: Limits | None = None,
     ) -> None:
         """Args:
         servers: Settings by name.
         environ: The environment for the variables of child processes and headers.
         backoff: How long to wait between attempts.
-        in_thread: Runs on a thread what imports the SDK.
-        limits: The usual ones if left out.
         """
-        max_bytes = (limits or Limits()).max_tool_messages_bytes
-        messages = FairSemaphore(max_bytes, tenant_limit=max(1, max_bytes // 2))
         self._connections = {
-            name: McpConnection(name, settings, environ, Places(name, messages), backoff=backoff, in_thread=in_thread)
-            for name, settings in sorted(servers.items())
+            name: McpConnection(name, settings, environ, backoff) for name, settings in sorted(servers.items())
         }
 
     def start(self) -> None:

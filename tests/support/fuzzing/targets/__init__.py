@@ -37,7 +37,6 @@ _PLACES: Mapping[str, _Place] = {
     "search_query": _Place("values", ("turnwire.domain.searching",)),
     "web_token": _Place("values", ("turnwire.identity",)),
     "mcp_lines": _Place("mcp", ("turnwire.tools",)),
-    "mcp_sizes": _Place("mcp", ("turnwire.tools",)),
     "mcp_result": _Place("mcp", ("turnwire.tools",)),
     "archive": _Place("archives", ("turnwire.interop",)),
     "archive_lines": _Place("archives", ("turnwire.interop.turnwire_lines", "turnwire.domain.archive")),

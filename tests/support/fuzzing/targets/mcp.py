@@ -15,19 +15,16 @@ from turnwire.domain.conversation.limits import MAX_METADATA_BYTES, MAX_RESULT_F
 from turnwire.ports.tools import QuestionRefused
 from turnwire.tools.mcp import elicitation
 from turnwire.tools.mcp.results import MAX_FILES_BYTES, outcome_of
-from turnwire.tools.mcp.wire.sizes import EventSize, JsonSize
-from turnwire.tools.mcp.wire.stdio_process import _Child
+from turnwire.tools.mcp.stdio_process import MAX_MESSAGE_BYTES, _Child
 
 
-class _Pipe:
-    """A pipe that gives its bytes in pieces."""
-
-    def __init__(self, chunks: list[bytes]) -> None:
-        self._chunks = [chunk for chunk in chunks if chunk]
-
-    async def read(self, _size: int) -> bytes:
-        """Returns the next piece; nothing at the end."""
-        return self._chunks.pop(0) if self._chunks else b""
+def _pipe(chunks: list[bytes]) -> asyncio.StreamReader:
+    """Returns a pipe that gives its bytes in pieces."""
+    pipe = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
+    for chunk in chunks:
+        pipe.feed_data(chunk)
+    pipe.feed_eof()
+    return pipe
 
 
 class _Process:
@@ -37,8 +34,8 @@ class _Process:
     pid = 0
 
     def __init__(self, chunks: list[bytes]) -> None:
-        self.stdout = _Pipe(chunks)
-        self.stderr = _Pipe(chunks)
+        self.stdout = _pipe(chunks)
+        self.stderr = _pipe(chunks)
 
 
 class _Session:
@@ -79,19 +76,6 @@ def _child(chunks: list[bytes]) -> _Child:
     return child
 
 
-def check_sizes(data: bytes) -> None:
-    """What is counted of a message, or of a stream of them, does not depend on where the network cuts it."""
-    for make in (JsonSize, EventSize):
-        whole, cut = make(), make()
-        whole.add(data[1:])
-        for piece in pieces(data):
-            cut.add(piece)
-        if isinstance(whole, JsonSize):
-            assert (whole._values, whole._escapes, whole.held_bytes) == (cut._values, cut._escapes, cut.held_bytes)
-        else:
-            assert whole._size._values == cut._size._values  # type: ignore[attr-defined]
-
-
 def check_result(data: bytes) -> None:
     """What the SDK takes for a result becomes an outcome within the bounds, or a question that can be asked."""
     with contextlib.suppress(ValidationError):
@@ -130,7 +114,6 @@ def _results() -> Iterable[bytes]:
 
 
 TARGETS = {
-    "mcp_sizes": Target(check_sizes, _lines),
     "mcp_lines": Target(check_lines, _lines),
     "mcp_result": Target(check_result, _results),
 }

@@ -144,10 +144,8 @@ async def _commits(store: FakeStore, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def _settling_with_a_file(
-    store: FakeStore, left: list[str], output: str
-) -> tuple[WaitingCalls, "asyncio.Task[Message]"]:
-    """Begins to store a result with a file of a megabyte, which notes when it gives up its place."""
+async def _settling_with_a_file(store: FakeStore, output: str) -> tuple[WaitingCalls, "asyncio.Task[Message]"]:
+    """Begins to store a result with a file of a megabyte."""
     calls, tools, _ = _server_calls(1, store)
     room = calls._environment.waiting_calls
     room.hold("default", calls.message.turn_id, calls.message)
@@ -155,14 +153,14 @@ async def _settling_with_a_file(
     await tools.until_called(1)
     store.automatic = False
     file = ToolFile(content=bytes(2**20), mime="image/png")
-    tools.calls[0][3].set_result(ToolOutcome(output=output, files=(file,), leave=lambda: left.append("place")))
+    tools.calls[0][3].set_result(ToolOutcome(output=output, files=(file,)))
     return room, settling
 
 
 async def test_a_result_has_its_place_until_it_is_stored() -> None:
-    """The one for which others wait, and the room of its files; also while the disk is full."""
-    store, left = FakeStore(), list[str]()
-    room, settling = await _settling_with_a_file(store, left, "x" * 2**17)
+    """That of its files; also while the disk is full."""
+    store = FakeStore()
+    room, settling = await _settling_with_a_file(store, "x" * 2**17)
     for attempt in (1, 2, 3):
         await _commits(store, 1 + attempt)
         assert room.bytes > 2**20 + 2**17
@@ -171,21 +169,19 @@ async def test_a_result_has_its_place_until_it_is_stored() -> None:
             await settled()
             assert room.bytes > 2**20 + 2**17
             await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
-    assert not left
     store.futures[3].set_result(Committed(2, 3))
     await settling
-    assert left == ["place"]
     assert 2**17 < room.bytes < 2**18
 
 
 async def test_what_a_cancelled_call_holds_is_given_up() -> None:
     """Its result may never be stored."""
-    store, left = FakeStore(), list[str]()
-    room, settling = await _settling_with_a_file(store, left, "")
+    store = FakeStore()
+    room, settling = await _settling_with_a_file(store, "")
     await _commits(store, 2)
     settling.cancel()
     await asyncio.wait((settling,))
-    assert (left, room.bytes) == (["place"], 0)
+    assert room.bytes == 0
 
 
 async def test_what_calls_store_is_waited_for() -> None:

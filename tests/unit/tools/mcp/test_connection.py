@@ -1,22 +1,16 @@
 """What is taken of an MCP server, with a client of the SDK that only says what it is told to."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from mcp.client import session, streamable_http
-from mcp_types import CallToolResult, ListToolsResult, Tool
+from mcp_types import ListToolsResult, Tool
 
-from tests.support.fakes.loop import elapse, settled
-from turnwire.domain.fair_semaphore import FairSemaphore
-from turnwire.ports.tools import SourceState, ToolOutcome
-from turnwire.tools.mcp import connection as mcp_connection
-from turnwire.tools.mcp import tool_list
+from tests.support.fakes.loop import settled
+from turnwire.ports.tools import SourceState
 from turnwire.tools.mcp.connection import McpConnection
-from turnwire.tools.mcp.places import Places
 from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
 
@@ -45,79 +39,18 @@ class PagedClient:
         return ListToolsResult(tools=tools, next_cursor=str(page + 1) if page + 1 < len(self._pages) else None)
 
 
-@pytest.mark.parametrize(
-    ("pages", "taken", "asked"),
-    [((2, 2), 4, [None, "1"]), ((4, 4, 4), 5, [None, "1"]), ((9,), 5, [None]), ((5, 1), 5, [None])],
-)
-async def test_the_limit_of_tools_counts_all_pages(
-    pages: tuple[int, ...], taken: int, asked: list[str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first ones are taken, and no page is asked for after them."""
-    client = PagedClient(*pages)
+async def test_tools_are_taken_from_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order."""
+    client = PagedClient(2, 0, 1)
 
     @contextlib.asynccontextmanager
     async def connected(_: McpConnection) -> AsyncGenerator[Any]:
         yield client
 
-    monkeypatch.setattr(tool_list, "MAX_TOOLS", 5)
     monkeypatch.setattr(McpConnection, "_connected", connected)
-    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", FairSemaphore(1)))
+    connection = McpConnection("test", McpSettings(command="unused"), {})
     connection.start()
     await settled()
     assert connection.source.state is SourceState.READY
     await connection.aclose()
-    assert (len(connection.tools), client.asked) == (taken, asked)
-
-
-async def test_a_connection_with_many_calls_that_did_not_end_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK keeps something of each. They need not come in a row, and those of the one before do not count."""
-    connections = 0
-    answers = [False, True, False, False, False, False]
-    """Whether each of the calls is answered."""
-
-    class Session:
-        async def call_tool(self, *_: object, **__: object) -> CallToolResult:
-            if not answers.pop(0):
-                await asyncio.Event().wait()
-            return CallToolResult(content=[])
-
-        async def send_ping(self) -> None:
-            return
-
-    class Hanging(PagedClient):
-        session = Session()
-        protocol_version = "2025-06-18"
-
-    @contextlib.asynccontextmanager
-    async def connected(_: McpConnection) -> AsyncGenerator[Any]:
-        nonlocal connections
-        connections += 1
-        yield Hanging(1)
-
-    async def ask(_: object) -> Any:
-        raise AssertionError
-
-    async def call() -> str:
-        is_answered = answers[0]
-        calling = asyncio.create_task(connection.call("tool_0_0", "{}", print, ask))
-        if not is_answered:  # a result is read in a thread, and the clock does not wait for it
-            await elapse(timedelta(seconds=61))
-        outcome = await calling
-        assert isinstance(outcome, ToolOutcome)
-        return outcome.output
-
-    monkeypatch.setattr(mcp_connection, "_MAX_TIMEOUTS", 3)
-    monkeypatch.setattr(McpConnection, "_connected", connected)
-    connection = McpConnection("test", McpSettings(command="unused"), {}, Places("test", FairSemaphore(1)))
-    connection.start()
-    await settled()
-    late = "the tool did not answer within 60 seconds"
-    assert [await call() for _ in range(3)] == [late, "", late]
-    assert connections == 1
-    assert await call() == late
-    await elapse(timedelta(seconds=61))
-    assert connections == 2
-    assert [await call() for _ in range(2)] == [late, late]
-    await elapse(timedelta(seconds=61))
-    assert (connections, connection.source.state) == (2, SourceState.READY)
-    await connection.aclose()
+    assert ([*connection.tools], client.asked) == (["tool_0_0", "tool_0_1", "tool_2_0"], [None, "1", "2"])

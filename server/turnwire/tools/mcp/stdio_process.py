@@ -1,43 +1,38 @@
 """An MCP server as a child process: a transport for the SDK.
 
 Not the SDK's transport, because that gives a child two seconds at each step of its end, while the whole server stops in
-two, and because it logs the child's output. On Linux a small process stands between (`supervisor.py`), which ends all
-that the child has started, also when this server dies. Elsewhere the child's process group ends with it.
+two, and because it logs the child's output. The child has a process group of its own, which ends with it.
 """
 
 import asyncio
 import contextlib
 import os
+import re
 import signal
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from turnwire.tools.mcp.wire.pace import Pace
-from turnwire.tools.mcp.wire.reading import message_of
 from turnwire.tools.settings import McpSettings
+
+MAX_MESSAGE_BYTES = 12 * 2**20
+"""Of one message: the files that a result may have, in base64, and some room. Reading one takes up to 25 milliseconds,
+in which nothing else runs."""
 
 _EXIT_SECONDS = 0.4
 """How long a child may take to exit after its input was closed."""
 
-_END_SECONDS = 0.5
-"""How long it may take after SIGTERM: a little longer than its supervisor gives it."""
-
-MAX_LINE_BYTES = 32 * 2**20
-"""Of one line. From the longest message on it is read only to its end, and its call gets an error."""
+_END_SECONDS = 0.3
+"""How long it may take after SIGTERM."""
 
 _READ_BYTES = 64 * 1024
-
-_LINES_OF_UNIT = 500
-"""Lines that are looked at and are no messages, and cost together what a message costs."""
 
 _LAST_WORDS_BYTES = 4096
 """Of what a child writes to its standard error at once, in which the last line is looked for."""
 
-_IS_SUPERVISED = sys.platform == "linux"
+_ID_BYTES = 512
+"""At the begin of a message that cannot be read, in which its id is looked for."""
 
-_SUPERVISOR = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
+_ID = re.compile(rb'"id"\s{0,8}:\s{0,8}(\d{1,15})\b')
 
 _USUAL_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTEMROOT", "TEMP", "TMPDIR", "USER")
 
@@ -59,7 +54,6 @@ async def stdio_process(
     import anyio  # noqa: PLC0415 - comes with the SDK
 
     process = await asyncio.create_subprocess_exec(
-        *((*_SUPERVISOR, str(os.getpid()), str(settings.max_processes)) if _IS_SUPERVISED else ()),
         settings.command,
         *settings.args,
         cwd=settings.cwd,
@@ -68,6 +62,7 @@ async def stdio_process(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        limit=MAX_MESSAGE_BYTES,
     )
     to_session, from_child = anyio.create_memory_object_stream[Any](0)
     to_child, from_session = anyio.create_memory_object_stream[Any](0)
@@ -76,6 +71,7 @@ async def stdio_process(
         asyncio.create_task(child.read(to_session), name="mcp stdout"),
         asyncio.create_task(child.write(from_session), name="mcp stdin"),
         asyncio.create_task(child.read_errors(), name="mcp stderr"),
+        asyncio.create_task(child.watch(), name="mcp exit"),
     ]
     try:
         yield from_child, to_child
@@ -84,7 +80,7 @@ async def stdio_process(
         try:
             await child.end()
         finally:
-            child.kill()
+            child.signal(signal.SIGKILL)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -108,16 +104,20 @@ class _Child:
         """Passes the child's messages to the session until the child closes its output."""
         from mcp.shared.message import SessionMessage  # noqa: PLC0415
 
-        reason, pace = "", Pace()
         async with to_session:
-            async for line in self._lines(pace):
-                await pace.take(1)
-                message = await message_of(line)
-                if message is not None:  # else the next line may be one
+            async for line in self._lines():
+                message = message_of(line)
+                if message is None:
+                    await asyncio.sleep(0)  # the next line may be there already
+                else:
                     await to_session.send(SessionMessage(message))
-            reason = await self._exit_reason()
-            if not self.closing:
-                self._ended(reason)
+            await self._report_end()
+
+    async def watch(self) -> None:
+        """Reports the end of the child also where what it has started keeps its output open."""
+        await self._process.wait()
+        await asyncio.sleep(_EXIT_SECONDS)  # what it wrote last is read first
+        await self._report_end()
 
     async def write(self, from_session: Any) -> None:
         """Passes the session's messages to the child."""
@@ -131,12 +131,12 @@ class _Child:
 
     async def read_errors(self) -> None:
         """Keeps the last line of the child's standard error, to explain why it ended."""
-        pipe, pace = self._process.stderr, Pace()
+        pipe = self._process.stderr
         assert pipe is not None
         while data := await pipe.read(_READ_BYTES):
-            await pace.take(1, len(data))
             lines = data[-_LAST_WORDS_BYTES:].decode("utf-8", "replace").strip().splitlines()
             self._last_error = " ".join(lines[-1].split())[:300] if lines else self._last_error
+            await asyncio.sleep(0)  # the next piece may be there already
         self._errors_ended.set()
 
     async def end(self) -> None:
@@ -144,45 +144,38 @@ class _Child:
         if self._process.stdin is not None:
             self._process.stdin.close()
         if not await self._exited(_EXIT_SECONDS):
-            self._signal(signal.SIGTERM)
+            self.signal(signal.SIGTERM)
             await self._exited(_END_SECONDS)
 
-    def kill(self) -> None:
-        """Kills the child and what it has started, which may take a moment. Idempotent."""
-        if _IS_SUPERVISED:
-            self._signal(signal.SIGINT)
-            self._signal(signal.SIGCONT)
-        else:
-            self._signal(signal.SIGKILL)
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the child and to what it has started in its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
 
-    async def _lines(self, pace: Pace) -> AsyncGenerator[bytes]:
-        """Yields the lines that may be messages."""
+    async def _lines(self) -> AsyncGenerator[bytes]:
         pipe = self._process.stdout
         assert pipe is not None
-        waiting = bytearray()
-        while data := await pipe.read(_READ_BYTES):
-            await pace.take(data.count(b"\n") / _LINES_OF_UNIT, len(data))
-            waiting += data
-            if b"\n" in data:
-                end = waiting.rfind(b"\n")
-                with memoryview(waiting) as view:  # a message of 12 MB is copied once
-                    lines = bytes(view[:end])
-                del waiting[: end + 1]
-                for line in lines.split(b"\n"):
-                    if line.lstrip().startswith(b"{"):
-                        yield line
-            if len(waiting) > MAX_LINE_BYTES:
-                self._last_error = f"it sent a message larger than {MAX_LINE_BYTES} bytes"
+        while True:
+            try:
+                line = await pipe.readline()
+            except ValueError:  # from the pipe's limit on
+                self._last_error = f"it sent a message larger than {MAX_MESSAGE_BYTES} bytes"
                 return
+            if not line:
+                return
+            yield line
 
-    async def _exit_reason(self) -> str:
+    async def _report_end(self) -> None:
+        """Reports the reason once, unless the connection is being closed."""
         if await self._exited(_EXIT_SECONDS):
             with contextlib.suppress(TimeoutError):  # a grandchild may keep the pipe open
                 async with asyncio.timeout(0.2):
                     await self._errors_ended.wait()
         code = self._process.returncode
         how = "closed its output" if code is None else f"ended with code {code}"
-        return f"the process {how}" + (f": {self._last_error}" if self._last_error else "")
+        if not self.closing:
+            self.closing = True
+            self._ended(f"the process {how}" + (f": {self._last_error}" if self._last_error else ""))
 
     async def _exited(self, seconds: float) -> bool:
         # not process.wait(), which also waits until every grandchild has closed the pipes
@@ -192,6 +185,19 @@ class _Child:
             await asyncio.sleep(0.01)
         return self._process.returncode is not None
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+
+def message_of(line: bytes) -> Any:
+    """Returns the message in a line, an error for the call that it was to answer, or None when it is neither."""
+    from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter  # noqa: PLC0415 - in the SDK
+
+    if not line.lstrip().startswith(b"{"):
+        return None  # programs greet people
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        begin = line[:_ID_BYTES]
+        found = _ID.search(begin)
+        if found is None or b'"method"' in begin:
+            return None
+        why = "the server's answer cannot be read: it is not a message of JSON-RPC"
+        return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=ErrorData(code=PARSE_ERROR, message=why))

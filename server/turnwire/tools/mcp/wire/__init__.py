@@ -1,1 +1,0 @@
-"""What an MCP server sends, before the SDK gets it: everything has a bound in size, count and pace."""

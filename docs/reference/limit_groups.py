@@ -341,11 +341,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "telemetry.logs.lines": {"MAX_NAME_CHARS": CUT},
         "telemetry.logs.output": {"MAX_WAITING_LINES": "further lines are lost, and counted"},
-        "telemetry.watches.loop_watch": {
-            "MAX_FRAMES": LEFT_OUT,
-            "_MAX_DELAYS": FORGOTTEN,
-            "LOG_INTERVAL_SECONDS": "no line in the log",
-        },
+        "telemetry.loop_monitor": {"MAX_FRAMES": LEFT_OUT, "LOG_INTERVAL_SECONDS": "no line in the log"},
         "core.spans": {"MAX_TEXT_CHARS": CUT, "MAX_ATTRIBUTE_BYTES": LEFT_OUT},
     },
     "Memory": {

@@ -76,7 +76,7 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile
-from turnwire.telemetry.observing import Observing
+from turnwire.telemetry.observing import observing
 from turnwire.telemetry.readings import Readings
 from turnwire.tools.mcp.servers import McpServers
 
@@ -190,7 +190,7 @@ class Server:
         config, codec = self._config, ProtoCodec()
         tracer = await stack.enter_async_context(_tracing(config))
         listener = self._bind(tracer, stack)
-        observer = self._start_observing(stack)
+        observer = await self._observe(stack)
         listeners: _Listeners = (listener, *self._bind_web(tracer, stack))
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = self._store = await self._open_store(codec, feed, observer, stack)
@@ -273,11 +273,13 @@ class Server:
 
         stack.push_async_callback(stop)
 
-    def _start_observing(self, stack: AsyncExitStack) -> Observer:
-        observing = Observing(self._config, self.readings, self.overload.memory_critical, self.overload.drop_caches)
-        stack.push_async_callback(observing.aclose)
-        self.metrics_address = observing.start()
-        return observing.observer
+    async def _observe(self, stack: AsyncExitStack) -> Observer:
+        overload = self.overload
+        observation = await stack.enter_async_context(
+            observing(self._config, self.readings, overload.memory_critical, overload.drop_caches)
+        )
+        self.metrics_address = observation.metrics_address
+        return observation.observer
 
     async def _open_store(self, codec: Codec, feed: LiveFeed, observer: Observer, stack: AsyncExitStack) -> SqliteStore:
         config = self._config.storage

@@ -1,7 +1,8 @@
-"""Puts together what observes one server: log lines, watches of its loop and memory and, if configured, metrics."""
+"""Puts together what observes one server: log lines, monitors of its loop and memory and, if configured, metrics."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
 
 import structlog
 
@@ -11,85 +12,78 @@ from turnwire.domain.conversation.messages import ModelRef
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.providers.settings import address_of
 from turnwire.telemetry.logs.lines import LogLines
+from turnwire.telemetry.loop_monitor import LoopMonitor
 from turnwire.telemetry.memory_monitor import MemoryMonitor
 from turnwire.telemetry.observers import Observers
 from turnwire.telemetry.readings import Readings
-from turnwire.telemetry.watches.loop_watch import LoopWatch
-
-if TYPE_CHECKING:
-    from turnwire.telemetry.metrics.server import MetricsServer
 
 log = structlog.get_logger()
 
 
-class Observing:
-    """Everything that observes a server: made and started on its loop before its other parts, closed after them."""
+class Observation(NamedTuple):
+    """A server is observed."""
 
-    def __init__(
-        self,
-        config: Config,
-        read: Callable[[], Readings],
-        on_memory: Callable[[int | None], None] = lambda _: None,
-        give_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Args:
+    observer: Observer
+    """Receives the reports of all parts."""
+    metrics_address: str = ""
+    """The address of the metrics with the actual port; "" without metrics."""
+    on_delay: Callable[[float], None] = lambda _: None
+    """Receives the delays of the event loop in seconds."""
+
+
+@contextlib.asynccontextmanager
+async def observing(
+    config: Config,
+    read: Callable[[], Readings],
+    on_memory: Callable[[int | None], None],
+    give_up: Callable[[], None],
+) -> AsyncIterator[Observation]:
+    """Observes a server while the context is open: from before its other parts start until they have stopped.
+
+    Args:
         config: The whole configuration.
         read: Returns how much the server has to do; called on the loop, must not raise.
-        on_memory: Called on the loop with what the process may have when memory becomes short, and with None when it
-            is enough again.
+        on_memory: Called on the loop with the memory limit when memory becomes short, and with None when it is enough
+            again.
         give_up: Called on the loop while memory is short: drops what can be made again.
-        """
-        self._config = config
-        self._read = read
-        self._memory_monitor = MemoryMonitor(config.limits.max_memory_bytes, on_memory, give_up)
-        self._loop_watch: LoopWatch | None = None
-        self._server: MetricsServer | None = None
-        self.observer: Observer = Observers()
-        """Receives the reports of all parts; complete after `start`."""
 
-    def start(self) -> str:
-        """Begins to observe. Returns the address of the metrics with the actual port; "" without metrics.
+    Raises:
+        OSError: the address of the metrics is taken.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        lines = LogLines({name: address_of(one) for name, one in config.providers.items()})
+        observation = Observation(Observers(lines))
+        if config.metrics.listen:
+            observation = await stack.enter_async_context(_metrics(config, read, lines))
+        if config.metrics.listen or config.log.stuck_loop_seconds:
+            loop_monitor = LoopMonitor(config.log.stuck_loop_seconds, observation.on_delay)
+            stack.callback(loop_monitor.stop)
+            loop_monitor.start()
+        memory_monitor = MemoryMonitor(config.limits.max_memory_bytes, on_memory, give_up)
+        stack.push_async_callback(memory_monitor.aclose)
+        memory_monitor.start()
+        yield observation
 
-        Raises:
-            OSError: the address of the metrics is taken.
-        """
-        config = self._config
-        self._memory_monitor.start()
-        lines = LogLines({name: address_of(settings) for name, settings in config.providers.items()})
-        if not config.metrics.listen:
-            self.observer = Observers(lines)
-            if config.log.stuck_loop_seconds:
-                self._watch_loop(lambda _: None)
-            return ""
-        # its import takes a noticeable part of a start, which servers without metrics save
-        from turnwire.telemetry.metrics.counting import Counting  # noqa: PLC0415
-        from turnwire.telemetry.metrics.instruments import Instruments  # noqa: PLC0415
-        from turnwire.telemetry.metrics.labels import ModelLabels  # noqa: PLC0415
-        from turnwire.telemetry.metrics.server import MetricsServer  # noqa: PLC0415
 
-        instruments = Instruments(by_tenant=config.metrics.by_tenant)
-        counting = Counting(instruments, ModelLabels(config.providers, named_models(config)), config.mcp)
-        is_private = not is_open(config.metrics.listen)
-        self._server = MetricsServer(instruments, self._read, config.storage.path, checks_host=is_private)
-        address = self._server.start(*host_and_port(config.metrics.listen))
-        self.observer = Observers(lines, counting)
-        self._watch_loop(instruments.loop_delay.observe)
-        log.info("serving_metrics", address=address)
-        if not is_private:
-            log.warning("metrics_open_to_other_machines", address=address)
-        return address
+@contextlib.asynccontextmanager
+async def _metrics(config: Config, read: Callable[[], Readings], lines: Observer) -> AsyncIterator[Observation]:
+    # their import takes a noticeable part of a start, which servers without metrics save
+    from turnwire.telemetry.metrics.counting import Counting  # noqa: PLC0415
+    from turnwire.telemetry.metrics.instruments import Instruments  # noqa: PLC0415
+    from turnwire.telemetry.metrics.labels import ModelLabels  # noqa: PLC0415
+    from turnwire.telemetry.metrics.server import MetricsServer  # noqa: PLC0415
 
-    async def aclose(self) -> None:
-        """Ends the watch and the metrics' server. Idempotent."""
-        await self._memory_monitor.aclose()
-        if self._loop_watch is not None:
-            self._loop_watch.stop()
-        if self._server is not None:
-            await self._server.aclose()
-
-    def _watch_loop(self, on_tick: Callable[[float], None]) -> None:
-        self._loop_watch = LoopWatch(self._config.log.stuck_loop_seconds, on_tick)
-        self._loop_watch.start()
+    instruments, is_private = Instruments(by_tenant=config.metrics.by_tenant), not is_open(config.metrics.listen)
+    counting = Counting(instruments, ModelLabels(config.providers, named_models(config)), config.mcp)
+    server = MetricsServer(instruments, read, config.storage.path, checks_host=is_private)
+    address = server.start(*host_and_port(config.metrics.listen))
+    log.info("serving_metrics", address=address)
+    if not is_private:
+        log.warning("metrics_open_to_other_machines", address=address)
+    try:
+        yield Observation(Observers(lines, counting), address, instruments.loop_delay.observe)
+    finally:
+        await server.aclose()
 
 
 def named_models(config: Config) -> set[ModelRef]:

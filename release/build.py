@@ -32,7 +32,7 @@ from release.requirements import CLIENT, ROOT, pinned_here
 
 DIST = ROOT / "dist"
 REQUIREMENTS = ("requirements-server.txt", "requirements-extras.txt")
-DEPLOYED = ("turnwire.service", "envoy.yaml", "certificate.yaml")
+DEPLOYED = ("turnwire.service", "envoy.yaml", "certificate.yaml", "Caddyfile")
 COPIED = (*REQUIREMENTS, "Containerfile", *(f"examples/deploy/{name}" for name in DEPLOYED))
 
 

@@ -1,4 +1,4 @@
-"""The files of examples/deploy fit the server. tests/e2e/test_envoy.py runs the proxy."""
+"""The files of examples/deploy fit the server. tests/e2e/test_envoy.py and test_caddy.py run the proxies."""
 
 import ctypes
 import os

@@ -13,7 +13,7 @@ export interface ConnectOptions extends CommonOptions {
   tls?: boolean | Pick<SecureClientSessionOptions, "ca" | "cert" | "key" | "passphrase" | "servername" | "rejectUnauthorized">;
   /** The URL of the web listener, in place of `address`: calls go over the Connect protocol. */
   baseUrl?: string;
-  /** The version of HTTP for `baseUrl`; "1.1" if absent. */
+  /** The version of HTTP for `baseUrl`; "1.1" if absent. "2" is for a proxy: the web listener itself speaks 1.1. */
   httpVersion?: "1.1" | "2";
 }
 

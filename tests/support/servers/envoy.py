@@ -41,12 +41,13 @@ def write_certificate(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def envoy(folder: Path, upstream: str, changes: Mapping[str, str] | None = None) -> Iterator[Proxy]:
+def envoy(folder: Path, upstream: str, web: str, changes: Mapping[str, str] | None = None) -> Iterator[Proxy]:
     """Runs Envoy with the example's files; only ports and paths differ.
 
     Args:
         folder: Where its files go.
         upstream: Address of the server, `127.0.0.1:PORT`.
+        web: Address of its web listener, `127.0.0.1:PORT`.
         changes: Further text of envoy.yaml to replace.
     """
     assert ENVOY
@@ -59,6 +60,7 @@ def envoy(folder: Path, upstream: str, changes: Mapping[str, str] | None = None)
         'address: "::"': "address: 127.0.0.1",
         ", ipv4_compat: true": "",
         "port_value: 50051": f"port_value: {upstream.rpartition(':')[2]}",
+        "port_value: 8080": f"port_value: {web.rpartition(':')[2]}",
         "/etc/envoy/certificate.yaml": f"{folder}/certificate.yaml",
         "/etc/envoy/tls": f"{folder}/tls",
         **(changes or {}),

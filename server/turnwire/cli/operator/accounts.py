@@ -84,7 +84,7 @@ def show_usage(
             answer: QueryUsageResponse = usage.QueryUsage(request, timeout=TIMEOUT_SECONDS)
             return answer
 
-        rows = paged(page, lambda answer: answer.rows, None)
+        rows = paged(page, lambda answer: answer.rows)
         if as_json:
             print_lines(rows)
         else:
@@ -106,7 +106,7 @@ def show_quotas(connection: Connection, *, as_json: bool) -> int:
             answer: ListQuotasResponse = usage.ListQuotas(request, timeout=TIMEOUT_SECONDS)
             return answer
 
-        quotas = paged(page, lambda answer: answer.quotas, None)
+        quotas = paged(page, lambda answer: answer.quotas)
         if as_json:
             print_lines(quotas)
         else:

@@ -1,6 +1,5 @@
 """Calls of a running server: pages, JSON lines, and what is printed when a call fails."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -33,27 +32,17 @@ def connected(connection: Connection, run: Callable[[grpc.Channel], int]) -> int
         return 130
 
 
-def paged(page: Callable[[int, str], Any], entries: Callable[[Any], Any], limit: int | None) -> Iterator[Any]:
-    """Yields the entries of all pages, or as many as the limit; asks for a page when the one before is used up."""
-
-    def all_pages() -> Iterator[Any]:
-        token = ""
-        while True:
-            answer = page(PAGE_SIZE if limit is None else min(limit, PAGE_SIZE), token)
-            yield from entries(answer)
-            if not (token := answer.next_page_token):
-                return
-
-    return itertools.islice(all_pages(), limit)
+def paged(page: Callable[[int, str], Any], entries: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yields the entries of all pages; asks for a page when the one before is used up."""
+    token = ""
+    while True:
+        answer = page(PAGE_SIZE, token)
+        yield from entries(answer)
+        if not (token := answer.next_page_token):
+            return
 
 
 def print_lines(messages: Iterable[Message]) -> None:
     """Prints messages of the contract, each as one line in protobuf's JSON form."""
     for message in messages:
         print(MessageToJson(message, indent=None), flush=True)
-
-
-def word(enum: Any, number: int, prefix: str) -> str:
-    """Returns the word of an enum's value; its number when it is not known here."""
-    known = enum.DESCRIPTOR.values_by_number.get(number)
-    return known.name.removeprefix(prefix).lower() if known else str(number)

@@ -14,8 +14,6 @@ _TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M"]
 _DIMENSIONS = ("day", "model", "session", "subject")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="How many to print. Default: all.", show_default=False)]
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session.", show_default=False)]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Configuration file. Default: $TURNWIRE_CONFIG, else ./turnwire.toml.")
 ]
@@ -35,16 +33,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command("backup")(_backup)
     app.command("compact")(_compact)
     app.command("version")(_version)
-    sessions = typer.Typer(help="List, show and delete the sessions of a running server.", no_args_is_help=True)
-    sessions.command("list")(_sessions_list)
-    sessions.command("show")(_sessions_show)
-    sessions.command("delete")(_sessions_delete)
-    app.add_typer(sessions, name="sessions")
-    messages = typer.Typer(help="Show the messages of a running server.", no_args_is_help=True)
-    messages.callback()(lambda: None)  # so that `show` stays a command of its own
-    messages.command("show")(_messages_show)
-    app.add_typer(messages, name="messages")
-    app.command("search")(_search)
     app.command("usage")(_usage)
     app.command("quotas")(_quotas)
 
@@ -124,71 +112,6 @@ def _version(as_json: Json = False) -> None:
 
 
 @takes_connection
-def _sessions_list(*, connection: Connection, limit: Limit = None, as_json: Json = False) -> None:
-    """List sessions, most recently updated first."""
-    from turnwire.cli.operator.conversations import list_sessions
-
-    raise typer.Exit(list_sessions(connection, limit, as_json=as_json))
-
-
-@takes_connection
-def _sessions_show(*, connection: Connection, session: Session, as_json: Json = False) -> None:
-    """Show one session with its settings and what it has used."""
-    from turnwire.cli.operator.conversations import show_session
-
-    raise typer.Exit(show_session(connection, session, as_json=as_json))
-
-
-@takes_connection
-def _sessions_delete(
-    *,
-    connection: Connection,
-    session: Session,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Delete a session with its messages and files, after a question."""
-    from turnwire.cli.operator.conversations import delete_session
-
-    raise typer.Exit(delete_session(connection, session, None if yes else _confirm, as_json=as_json))
-
-
-@takes_connection
-def _messages_show(
-    *,
-    connection: Connection,
-    session: Session,
-    limit: Limit = None,
-    newest_first: Annotated[bool, typer.Option("--newest-first", help="Begin with the newest message.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show the messages of a session, oldest first."""
-    from turnwire.cli.operator.conversations import show_messages
-
-    raise typer.Exit(show_messages(connection, session, limit, newest_first=newest_first, as_json=as_json))
-
-
-@takes_connection
-def _search(
-    *,
-    connection: Connection,
-    words: Annotated[
-        list[str], typer.Argument(metavar="WORDS...", help="What to look for, as SearchMessages takes it.")
-    ],
-    session: Annotated[str | None, typer.Option(help="Look in this session alone.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many to print.")] = 20,
-    newest_first: Annotated[bool, typer.Option("--newest-first", help="Begin with the newest message.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Find messages by their words, the best first."""
-    from turnwire.cli.operator.conversations import search_messages
-
-    query = " ".join(words)
-    code = search_messages(connection, query, session, limit, newest_first=newest_first, as_json=as_json)
-    raise typer.Exit(code)
-
-
-@takes_connection
 def _usage(
     *,
     connection: Connection,
@@ -225,11 +148,3 @@ def _quotas(*, connection: Connection, as_json: Json = False) -> None:
     from turnwire.cli.operator.accounts import show_quotas
 
     raise typer.Exit(show_quotas(connection, as_json=as_json))
-
-
-def _confirm(question: str) -> bool:
-    """Asks on the terminal. The end of the input is a no, so that a script needs `--yes`."""
-    try:
-        return typer.confirm(question, err=True)
-    except typer.Abort:
-        return False

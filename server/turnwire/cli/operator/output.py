@@ -33,12 +33,6 @@ def print_line(text: str, style: str = "") -> None:
     Console(highlight=False).print(Text(visible(text), style=style), soft_wrap=True)
 
 
-def print_marked(pieces: Iterable[tuple[str, bool]]) -> None:
-    """Prints a line for people of pieces of text; those that are marked are bold on a terminal."""
-    line = Text.assemble(*((visible(text), "bold reverse" if is_marked else "") for text, is_marked in pieces))
-    Console(highlight=False).print(line, soft_wrap=True)
-
-
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> int:
     """Prints rows as they come, in columns that keep their places. Returns how many there were.
 

@@ -59,6 +59,12 @@ func (s *Server) Archive(ctx context.Context, sessionID string, away bool) error
 	return err
 }
 
+// Delete removes a session with its messages and files.
+func (s *Server) Delete(ctx context.Context, sessionID string) error {
+	_, err := s.client.Sessions.DeleteSession(ctx, &pb.DeleteSessionRequest{SessionId: sessionID})
+	return err
+}
+
 // Send stores a message and returns when that is durable. The same request may be sent again.
 func (s *Server) Send(ctx context.Context, request *pb.SendMessageRequest) (*pb.SendMessageResponse, error) {
 	return s.client.Messages.SendMessage(ctx, request)

@@ -42,6 +42,7 @@ type Server interface {
 	Sessions(ctx context.Context, archived bool, title string) ([]*pb.SessionInfo, error)
 	Rename(ctx context.Context, sessionID, title string) error
 	Archive(ctx context.Context, sessionID string, away bool) error
+	Delete(ctx context.Context, sessionID string) error
 	Send(ctx context.Context, request *pb.SendMessageRequest) (*pb.SendMessageResponse, error)
 	Abort(ctx context.Context, sessionID, turnID string) error
 	Permit(ctx context.Context, answer *pb.PermissionResponse) error

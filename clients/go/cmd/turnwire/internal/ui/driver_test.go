@@ -96,6 +96,7 @@ func (f *fake) Send(_ context.Context, request *pb.SendMessageRequest) (*pb.Send
 }
 
 func (f *fake) Rename(_ context.Context, id, title string) error { return f.note([]string{id, title}) }
+func (f *fake) Delete(_ context.Context, id string) error        { return f.note("delete " + id) }
 func (f *fake) Abort(_ context.Context, id, turn string) error   { return f.note([]string{id, turn}) }
 func (f *fake) Permit(_ context.Context, answer *pb.PermissionResponse) error {
 	return f.note(answer)

@@ -127,6 +127,7 @@ func newHelp() *pager {
 		"enter = opens; n begins a new one",
 		"/ = finds by title; r renames",
 		"a = archives, or takes out; A shows the archive",
+		"d = deletes with all its messages, after a question",
 	)
 	return p
 }

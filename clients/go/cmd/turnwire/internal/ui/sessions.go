@@ -35,6 +35,7 @@ type lineUse int
 const (
 	toFilter lineUse = iota
 	toRename
+	toDelete
 )
 
 // sessionsPane lists sessions: those that changed last, with what goes on in them.
@@ -51,7 +52,8 @@ type sessionsPane struct {
 	away   bool // shows the archive
 	line   lineInput
 	use    lineUse
-	reads  bool // a list is being read
+	doomed string // the session that is asked about; the list may change meanwhile
+	reads  bool   // a list is being read
 
 	running map[string]bool // as events told; the list may be older
 	unread  map[string]bool
@@ -263,6 +265,12 @@ func (p *sessionsPane) key(a *App, key tea.KeyPressMsg) tea.Cmd {
 				func(ctx context.Context) error { return a.server.Archive(ctx, id, away) },
 				func() tea.Cmd { return tea.Batch(p.fetch(), a.note(archiveNote(away), text.Green)) }, nil)
 		}
+	case "d":
+		if session := p.chosen(); session != nil {
+			p.doomed = session.GetId()
+			p.line, p.use = newLineInput("yes: ", ""), toDelete
+			return a.note(fmt.Sprintf("delete %q for ever, with all its messages?", text.Line(session.GetTitle())), text.Red)
+		}
 	case "A":
 		p.away, p.at = !p.away, 0
 		return p.fetch()
@@ -292,6 +300,9 @@ func (p *sessionsPane) lineKey(a *App, key tea.KeyPressMsg) tea.Cmd {
 		if p.use == toFilter {
 			return nil
 		}
+		if p.use == toDelete {
+			return p.delete(a)
+		}
 		id, title := p.chosenID(), p.line.value()
 		return a.do(
 			func(ctx context.Context) error { return a.server.Rename(ctx, id, title) }, p.fetch, nil)
@@ -305,6 +316,16 @@ func (p *sessionsPane) lineKey(a *App, key tea.KeyPressMsg) tea.Cmd {
 		return p.fetch()
 	}
 	return nil
+}
+
+// delete removes the session that was asked about, if "yes" was typed.
+func (p *sessionsPane) delete(a *App) tea.Cmd {
+	if id := p.doomed; p.line.value() == "yes" {
+		return a.do(
+			func(ctx context.Context) error { return a.server.Delete(ctx, id) },
+			func() tea.Cmd { return tea.Batch(p.fetch(), a.note("deleted", text.Green)) }, nil)
+	}
+	return a.note("nothing was deleted", text.Faint)
 }
 
 // view returns the lines of the pane.

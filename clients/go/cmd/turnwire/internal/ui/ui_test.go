@@ -384,6 +384,25 @@ func TestSessionsAreListedFoundAndOpened(t *testing.T) {
 	d.shows("Put away")
 }
 
+func TestASessionIsDeletedAfterAYes(t *testing.T) {
+	d := drive(t, "")
+	d.server.mu.Lock()
+	d.server.sessions = []*pb.SessionInfo{{Id: "ses_a", Title: "Apples"}, {Id: "ses_b", Title: "Bananas"}}
+	d.server.mu.Unlock()
+	d.press("ctrl+l")
+	d.shows("Bananas")
+	d.press("down", "d")
+	d.shows("delete \"Bananas\"")
+	d.write("y")
+	d.press("enter")
+	d.shows("nothing was deleted")
+	calls := d.server.count()
+	d.press("d")
+	d.write("yes")
+	d.press("enter")
+	d.until("it is deleted", func() bool { return d.server.count() == calls+1 && d.server.last() == "delete ses_b" })
+}
+
 func TestOfflineIsShown(t *testing.T) {
 	d := drive(t, "ses_1")
 	d.shows("online")

@@ -165,7 +165,7 @@ func (a *App) footer(width int) string {
 	case a.overlay != nil:
 		hints = []string{"esc closes"}
 	case a.region == onSessions:
-		hints = []string{"enter opens", "n new", "/ find", "r rename", "a archive", "A archived ones", "esc back"}
+		hints = []string{"enter opens", "n new", "/ find", "r rename", "a archive", "d delete", "A archived ones", "esc back"}
 	case a.region == onMessages:
 		hints = []string{"↑↓ choose", "enter folds", "r answer again", "e ask again", "←→ alternatives", "esc back"}
 	case a.region == onQueue:

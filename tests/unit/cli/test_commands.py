@@ -25,6 +25,19 @@ def test_help_does_not_wait_for_heavy_imports() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_start_does_not_wait_for_what_it_does_not_use() -> None:
+    """Neither what draws tables nor, without that listener, what serves pages."""
+    code = (
+        "import os, sys\n"
+        "from turnwire.cli import main\n"
+        "os._exit = lambda code: print(code, sorted({'rich', 'uvicorn', 'grpc'} & set(sys.modules)))\n"
+        "main()"
+    )
+    command = [sys.executable, "-c", code, "serve", "--listen", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["2 ['grpc']"], done.stderr
+
+
 def test_version() -> None:
     """The package's own."""
     assert CliRunner().invoke(app, ["--version"]).output == f"turnwire {__version__}\n"

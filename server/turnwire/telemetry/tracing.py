@@ -7,7 +7,6 @@ providers would write spans of their own and send the trace to their servers, wh
 import asyncio
 import contextlib
 import logging
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,6 +19,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from turnwire import __version__
 from turnwire.config.sections import TracingConfig
@@ -31,8 +31,8 @@ FLUSH_SECONDS = 1.0
 REPORT_SECONDS = 60.0
 """Shortest time between two log lines about spans that could not be sent."""
 
-_TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-"""W3C Trace Context, 3.2. Versions after 00 may have more behind a hyphen."""
+_PROPAGATOR = TraceContextTextMapPropagator()
+"""Reads the header `traceparent` (W3C Trace Context)."""
 
 _KINDS = {
     SpanKind.INTERNAL: trace.SpanKind.INTERNAL,
@@ -115,6 +115,11 @@ class OtelSpan(TracedSpan):
         self._place = span.get_span_context()
 
     @property
+    def context(self) -> Context:
+        """Where spans below this one begin."""
+        return trace.set_span_in_context(self._span, Context())
+
+    @property
     def is_recording(self) -> bool:
         """See `Span`."""
         return self._span.is_recording()
@@ -153,17 +158,10 @@ class OtelSpan(TracedSpan):
 
 def _context(parent: str | None) -> Context:
     """Returns the place of a new span: below the parent, else below the current span, else at the start of a trace."""
-    text = current_span().traceparent if parent is None else parent
-    found = _TRACEPARENT.fullmatch(text)
-    if found is None or (found[1] == "00" and found[5]):
-        return Context()
-    place = trace.SpanContext(
-        trace_id=int(found[2], 16),
-        span_id=int(found[3], 16),
-        is_remote=parent is not None,
-        trace_flags=trace.TraceFlags(int(found[4], 16) & trace.TraceFlags.SAMPLED),
-    )
-    return trace.set_span_in_context(trace.NonRecordingSpan(place), Context())
+    if parent is not None:
+        return _PROPAGATOR.extract({"traceparent": parent}, Context())
+    current = current_span()
+    return current.context if isinstance(current, OtelSpan) else Context()
 
 
 class _ReportingExporter(SpanExporter):
@@ -196,20 +194,13 @@ class _ReportingExporter(SpanExporter):
 async def _stop(provider: TracerProvider, exporter: _ReportingExporter) -> None:
     """Sends what waits. Spans that are not sent within `FLUSH_SECONDS` are lost.
 
-    The thread is a daemon and not one of the event loop's, because the interpreter waits for those when it ends.
+    The thread that sends is a daemon, because the interpreter waits for others when it ends.
     """
-    loop, flushed = asyncio.get_running_loop(), asyncio.Event()
-
-    def shut_down() -> None:
-        provider.shutdown()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(flushed.set)
-
-    threading.Thread(target=shut_down, name="tracing stop", daemon=True).start()
+    sending = threading.Thread(target=provider.shutdown, name="tracing stop", daemon=True)
+    sending.start()
     try:
-        async with asyncio.timeout(FLUSH_SECONDS):
-            await flushed.wait()
-    except TimeoutError:
-        log.warning("traces_not_sent_at_stop")
+        await asyncio.to_thread(sending.join, FLUSH_SECONDS)
     finally:
+        if sending.is_alive():
+            log.warning("traces_not_sent_at_stop")
         exporter.shutdown()

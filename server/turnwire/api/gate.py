@@ -41,7 +41,7 @@ from turnwire.domain.principal import ANONYMOUS, Principal, Role
 from turnwire.event_loop.owner import own
 from turnwire.ports.identity.authenticator import Authenticator, Caller
 from turnwire.ports.telemetry.line_limit import LineLimit
-from turnwire.ports.telemetry.observer import NoObserver, Observer
+from turnwire.ports.telemetry.observer import Observer
 
 NO_METHOD = "none"
 """What logs and metrics have as the method of a call that reaches none."""
@@ -113,7 +113,7 @@ class Gate:
         authenticator: Authenticator,
         overload: Overload,
         count: Callable[[str], None] = lambda _: None,
-        observer: Observer = NoObserver(),  # noqa: B008 - has no state
+        observer: Observer = Observer(),  # noqa: B008 - has no state
     ) -> None:
         """Args:
         authenticator: Identifies callers.

@@ -24,7 +24,7 @@ from turnwire.ports.commit import Commit, Committed
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store
-from turnwire.ports.telemetry.observer import NoObserver, Observer
+from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.ports.tools import NoServerTools, ServerTools
 
@@ -40,7 +40,7 @@ class Environment:
     clock: Clock
     new_id: IdMaker
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
-    observer: Observer = NoObserver()  # noqa: RUF009 - has no state
+    observer: Observer = Observer()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
     schemas: SchemaChecks = field(default_factory=SchemaChecks)
     detached: DetachedTasks = field(default_factory=DetachedTasks)

@@ -16,7 +16,7 @@ from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Taken
 from turnwire.ports.store import StoredEvent
-from turnwire.ports.telemetry.observer import NoObserver, Observer
+from turnwire.ports.telemetry.observer import Observer
 
 PER_SECOND = 10_000
 """Watchers that are woken, in the long run. A write costs about 30 µs: a third of the loop."""
@@ -370,7 +370,7 @@ class LiveFeed:
         codec: Codec,
         max_watchers: int,
         tick: timedelta,
-        observer: Observer = NoObserver(),  # noqa: B008 - has no state
+        observer: Observer = Observer(),  # noqa: B008 - has no state
     ) -> None:
         """Args:
         codec: Frames ephemeral events, and durable ones whose watcher came while they were stored.

@@ -11,7 +11,7 @@ from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, 
 log = structlog.get_logger()
 
 
-class Observers:
+class Observers(Observer):
     """Several observers as one. An observer that fails is logged and disturbs neither the others nor the work."""
 
     def __init__(self, *observers: Observer) -> None:

@@ -32,7 +32,7 @@ from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, 
 from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage
 from turnwire.ports.provider import Origin, PreparedRequest, ProviderRequest, StreamItem, Unwritten
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
-from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
+from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.ports.tools import (
     Ask,
     NoServerTools,
@@ -448,7 +448,7 @@ class RecordingFeed(LiveFeed):
         super().publish(tenant, event)
 
 
-class RecordingObserver:
+class RecordingObserver(Observer):
     """Keeps what was reported, in order, as the name of the method with its arguments."""
 
     def __init__(self) -> None:
@@ -522,5 +522,5 @@ def make_environment(
         clock=clock or ManualClock(),
         new_id=numbered_ids(),
         tools=tools or NoServerTools(),
-        observer=observer or NoObserver(),
+        observer=observer or Observer(),
     )

@@ -12,7 +12,7 @@ from tests.support.fakes.domain_values import NOW
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.ports.codec import Codec
 from turnwire.ports.store import StoredEvent
-from turnwire.ports.telemetry.observer import NoObserver, Observer
+from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 
 _CODEC = ProtoCodec()
@@ -36,7 +36,7 @@ async def opened_store(
     folder: Path,
     retained_events: int = 10_000,
     codec: Codec = _CODEC,
-    observer: Observer = NoObserver(),  # noqa: B008 - has no state
+    observer: Observer = Observer(),  # noqa: B008 - has no state
 ) -> AsyncIterator[OpenedStore]:
     """Opens `folder/turnwire.db` and closes it afterwards. It forgets no event for its age."""
     path = folder / "turnwire.db"

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.domain_values import make_answer, make_turn
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, NoObserver, Observer, ToolCallEnd
+from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.telemetry.observers import Observers
 
 MODEL_CALL = ModelCallEnd(turn=make_turn(), model=ModelRef("a", "b"), seconds=1)
@@ -42,7 +42,7 @@ def test_every_observer_gets_every_report() -> None:
 def test_an_observer_that_fails_disturbs_nobody() -> None:
     """Each failure is logged; the work and the other observers go on."""
 
-    class Broken(NoObserver):
+    class Broken(Observer):
         def __getattribute__(self, name: str) -> object:
             raise RuntimeError("a bug")
 

@@ -5,7 +5,6 @@ Nothing is reported for a single delta or event. Reports hold no prompts, answer
 """
 
 from datetime import timedelta
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -61,20 +60,20 @@ class BatchEnd(Struct, frozen=True, kw_only=True):
     """From the call of the oldest of its commits until that was stored."""
 
 
-class Observer(Protocol):
-    """Receives the reports. Every method returns at once, never raises, and is called on the event loop only."""
+class Observer:
+    """Receives the reports, and ignores them: a base of those that do not.
+
+    Every method returns at once, never raises, and is called on the event loop only.
+    """
 
     def call_started(self, method: str) -> None:
         """An RPC began. Takes the method's full name."""
-        ...
 
     def call_ended(self, method: str, code: str, seconds: float) -> None:
         """An RPC that began has ended, with the name of a status code such as "NOT_FOUND"."""
-        ...
 
     def turn_started(self, turn: Turn) -> None:
         """A turn runs: a new one, or one of an earlier process that goes on."""
-        ...
 
     def turn_ended(self, turn: Turn, first_output_seconds: float | None) -> None:
         """A turn's end is stored.
@@ -84,58 +83,21 @@ class Observer(Protocol):
             first_output_seconds: From its start to the first content of its first answer; None when this process saw
                 no content of the turn, or did not see its start.
         """
-        ...
 
     def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
         """A model's answer ended in any way: the answer of a step, or a summary of older messages or a title.
 
         The message has its usage and cost as far as they are known. It is STREAMING when its turn was stopped.
         """
-        ...
 
     def model_call_ended(self, call: ModelCallEnd) -> None:
         """An attempt to get an answer of a model succeeded or failed."""
-        ...
 
     def tool_call_ended(self, call: ToolCallEnd) -> None:
         """A tool gave its result."""
-        ...
 
     def batch_ended(self, batch: BatchEnd) -> None:
         """A transaction was stored, or failed."""
-        ...
 
     def watcher_fell_behind(self) -> None:
         """A watcher read so slowly that it has to read the store."""
-        ...
-
-
-class NoObserver:
-    """Ignores everything."""
-
-    def call_started(self, method: str) -> None:
-        """Does nothing."""
-
-    def call_ended(self, method: str, code: str, seconds: float) -> None:
-        """Does nothing."""
-
-    def turn_started(self, turn: Turn) -> None:
-        """Does nothing."""
-
-    def turn_ended(self, turn: Turn, first_output_seconds: float | None) -> None:
-        """Does nothing."""
-
-    def answer_ended(self, turn: Turn, message: Message, *, is_summary: bool) -> None:
-        """Does nothing."""
-
-    def model_call_ended(self, call: ModelCallEnd) -> None:
-        """Does nothing."""
-
-    def tool_call_ended(self, call: ToolCallEnd) -> None:
-        """Does nothing."""
-
-    def batch_ended(self, batch: BatchEnd) -> None:
-        """Does nothing."""
-
-    def watcher_fell_behind(self) -> None:
-        """Does nothing."""

@@ -25,7 +25,7 @@ from turnwire.ports.store import (
     StoredRequest,
     Watched,
 )
-from turnwire.ports.telemetry.observer import NoObserver, Observer
+from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import stored_accounts
@@ -104,7 +104,7 @@ class SqliteStore:
         codec: Codec,
         publish: Publisher,
         on_loss: Callable[[StorageError], None] = lambda _: None,
-        observer: Observer = NoObserver(),  # noqa: B008 - has no state
+        observer: Observer = Observer(),  # noqa: B008 - has no state
         *,
         is_watched: Watched = lambda *_: True,
         clock: Clock | None = None,

@@ -11,7 +11,7 @@ import structlog
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import Usage, usd
 from turnwire.domain.text import one_line
-from turnwire.ports.telemetry.observer import ModelCallEnd, NoObserver
+from turnwire.ports.telemetry.observer import ModelCallEnd, Observer
 
 MAX_NAME_CHARS = 128
 """Longest name in a line."""
@@ -19,11 +19,8 @@ MAX_NAME_CHARS = 128
 log = structlog.get_logger()
 
 
-class LogLines(NoObserver):
-    """Writes a line for each turn's end and for each model call that failed.
-
-    Implements `ports.telemetry.observer.Observer`.
-    """
+class LogLines(Observer):
+    """Writes a line for each turn's end and for each model call that failed."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         """Takes the host of each provider by its id."""

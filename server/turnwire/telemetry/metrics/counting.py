@@ -6,13 +6,13 @@ from functools import cache
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.money import PICO_USD
-from turnwire.ports.telemetry.observer import CLIENT_TOOLS, BatchEnd, ModelCallEnd, ToolCallEnd
+from turnwire.ports.telemetry.observer import CLIENT_TOOLS, BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.telemetry.metrics.instruments import Instruments
 from turnwire.telemetry.metrics.labels import OTHER, ModelLabels, TenantLabels
 
 
-class Counting:
-    """Implements `ports.telemetry.observer.Observer`."""
+class Counting(Observer):
+    """Counts in the metrics."""
 
     def __init__(self, instruments: Instruments, models: ModelLabels, tool_sources: Iterable[str]) -> None:
         """Args:

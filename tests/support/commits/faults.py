@@ -1,0 +1,148 @@
+"""A server's store that fails at a commit, or is copied after each one as a kill would leave it.
+
+What counts is what callers and turns have stored, in the order in which they asked for it: commits of sessions and
+changes of uploads. The store's own housekeeping does not count, nor does the look for uploads that have expired.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnwire.app import Server
+from turnwire.core.turns.registry import TurnCounts
+from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.storage.accounts import Accounts
+from turnwire.storage.sqlite.accounts import stored_accounts
+from turnwire.storage.sqlite.uploads import rows
+from turnwire.storage.sqlite.writing.writer import Other, Unit
+
+DATABASE = "turnwire.db"
+
+
+def counts(unit: Unit) -> bool:
+    """Returns whether a unit of work is counted."""
+    if not isinstance(unit, Other):
+        return True
+    return not unit.is_step and not (isinstance(unit.apply, partial) and unit.apply.func is rows.remove_expired)
+
+
+def database_full() -> sqlite3.OperationalError:
+    """Returns what SQLite raises when the disk is full."""
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    error.sqlite_errorname = "SQLITE_FULL"
+    return error
+
+
+class Faults:
+    """What happens to the commits of one server. Its methods are called on the event loop.
+
+    A commit that fails does so on the writer's thread, after all of it was written and before its transaction ends, by
+    the error that SQLite raises on a full disk: the transaction is rolled back, and with it all that shares it.
+
+    A kill after a commit is a copy of the database, made on the writer's thread by SQLite's backup when the transaction
+    has ended and before the event loop hears of it: nothing was published, no future is done, and no later commit is
+    stored. So that there is such a moment after each commit, each one has a transaction of its own while copies are
+    made; commits that share one differ from that in that some of these moments do not exist.
+    """
+
+    def __init__(self, server: Server) -> None:
+        """Takes a server that runs."""
+        assert server._store is not None
+        self._writer = writer = server._store._writer
+        self._enqueue, self._apply, self._transact = writer._enqueue, writer._apply, writer._transact
+        self._number = 0
+        self._fails: Callable[[int], bool] = lambda _: False
+        self._failing: list[Unit] = []
+        self.failed = 0
+        """How many commits have failed."""
+        self.durable = 0
+        """How many commits are stored since `copy_each`; grows before anybody can hear of one."""
+        self._copies: Path | None = None
+        writer._enqueue, writer._apply, writer._transact = self._note, self._apply_or_fail, self._transact_and_copy  # type: ignore[method-assign]
+
+    def fail(self, first: int, count: int) -> None:
+        """Lets commits fail from now on: so many in a row, of which the first has a number, counted from 1."""
+        self._number, self.failed = 0, 0
+        self._fails = lambda number: first <= number < first + count
+
+    def heal(self) -> None:
+        """Lets no further commit fail."""
+        self._fails = lambda _: False
+        self._failing.clear()
+
+    def copy_each(self, folder: Path) -> None:
+        """Copies the database as it is now, and after each further commit, to a folder `folder/NUMBER`."""
+        self.durable, self._copies = 0, folder
+        with contextlib.closing(sqlite3.connect(self._writer._files.beside(""))) as db:
+            self._copy(db)
+
+    def copy_no_more(self) -> None:
+        """Ends what `copy_each` has begun."""
+        self._copies = None
+
+    def _note(self, unit: Unit) -> Any:
+        if counts(unit):
+            self._number += 1
+            if self._fails(self._number):
+                self._failing.append(unit)
+        return self._enqueue(unit)
+
+    def _apply_or_fail(self, db: sqlite3.Connection, unit: Unit) -> Any:
+        applied = self._apply(db, unit)
+        if any(one is unit for one in self._failing):
+            self.failed += 1
+            raise database_full()
+        return applied
+
+    def _transact_and_copy(self, db: sqlite3.Connection, units: list[Unit]) -> Any:
+        if self._copies is None:
+            return self._transact(db, units)
+        written = self._transact(db, units[:1])  # the others wait for their own transactions
+        if counts(units[0]) and not isinstance(written.outcomes[0], Exception):
+            self.durable += 1
+            self._copy(db)
+        return written
+
+    def _copy(self, db: sqlite3.Connection) -> None:
+        assert self._copies is not None
+        target = self._copies / str(self.durable)
+        target.mkdir(parents=True)
+        with contextlib.closing(sqlite3.connect(target / DATABASE)) as copy:
+            db.backup(copy)
+
+
+def held_at_rest(server: Server) -> list[str]:
+    """Returns what a server holds although no turn runs or waits, and what it counts otherwise than it is stored."""
+    environment, turns, store = server._environment, server._turns, server._store
+    assert environment is not None
+    assert turns is not None
+    assert store is not None
+    now = environment.clock()
+    with contextlib.closing(sqlite3.connect(store._files.beside(""))) as db:
+        stored = Accounts(stored_accounts(db)).account(DEFAULT_TENANT, now)
+    counted = {
+        "turns": (turns.counts(), TurnCounts(0, 0, 0)),
+        "owners": (len(turns._owners), 0),
+        "answers whose calls wait": (len(environment.waiting_calls._turns), 0),
+        "bytes of their results": (environment.waiting_calls.bytes, 0),
+        "permission requests": (len(environment.open_permissions._turns), 0),
+        "questions": (environment.open_questions.total(), 0),
+        "bytes of prompts": (environment.prompts.in_use, 0),
+        "bytes of messages that are read": (environment.reads.in_use, 0),
+        "account": (store.of(DEFAULT_TENANT).account(now), stored),
+    }
+    return [f"{name}: {held}, not {wanted}" for name, (held, wanted) in counted.items() if held != wanted]
+
+
+def short_pauses(patch: pytest.MonkeyPatch) -> None:
+    """Lets the server try again at once where it waits before it stores something once more."""
+    patch.setattr("turnwire.core.turns.session.RETRY_SECONDS", (0.002,) * 4)
+    patch.setattr("turnwire.core.tools.calls.RETRY_SECONDS", 0.002)
+    patch.setattr("turnwire.core.tools.server_calls.RESULT_RETRY_SECONDS", 0.002)
+    patch.setattr("turnwire.core.tools.questions.RETRY_SECONDS", 0.002)

@@ -12,8 +12,8 @@ from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as pb
 from tests.support.fakes.domain_values import NOW, make_turn
 from tests.support.models.wire_requests import BUILDERS, normal_run, violations
+from tests.support.oracles.whole_requests import assemble
 from turnwire.api.wire.requests.messages import append_request
-from turnwire.core.conversation.assembly import assemble
 from turnwire.core.intake.requests import NewText
 from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, Part, Text

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.support.fakes.domain_values import make_message, make_turn
 from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run, violations
 from tests.support.oracles.histories import FILES, HOST_SECRET, histories
+from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
 from turnwire.core.context.compaction import Allowance, choose_cut
-from turnwire.core.conversation.assembly import assemble
-from turnwire.core.conversation.prefix import prefix_changed, prefix_of
 from turnwire.domain.conversation.messages import Compaction, Message, MessageType, ModelRef
 from turnwire.domain.conversation.turns import ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest

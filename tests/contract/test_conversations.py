@@ -11,10 +11,9 @@ import pytest
 from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_turn, removing
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from tests.support.oracles.live_conversations import check_conversations
+from tests.support.oracles.whole_requests import assemble, prefix_of
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.core.conversation.assembly import assemble
 from turnwire.core.conversation.conversations import Conversations
-from turnwire.core.conversation.prefix import prefix_of
 from turnwire.domain.conversation.drafts import Draft, DraftPart
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, MessageAdded, TurnStarted
 from turnwire.domain.conversation.messages import Branch, Message, MessageStatus

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.support.fakes.domain_values import NOW, make_session, make_turn
 from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run
 from tests.support.oracles.histories import FILES, MODELS, histories
-from turnwire.core.conversation.assembly import assemble
-from turnwire.core.conversation.prefix import prefix_changed, prefix_of
+from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
 from turnwire.core.use_cases.forks import copy_conversation
 from turnwire.domain.conversation.messages import Message, MessageStatus, ModelRef
 from turnwire.ports.conversations import Conversation

@@ -12,9 +12,9 @@ from tests.support.fakes.domain_values import make_message, make_turn
 from tests.support.fakes.following import Following
 from tests.support.models.wire_requests import BUILDERS, MISTRAL, mostly_with, normal_run
 from tests.support.oracles.histories import FILES, MODELS, PROVIDERS, histories
-from turnwire.core.conversation.assembly import assemble
-from turnwire.core.conversation.prefix import prefix_changed, prefix_of, sent_context
-from turnwire.core.token_estimate import correction, estimate_tokens
+from tests.support.oracles.whole_requests import assemble, correction, prefix_changed, prefix_of
+from turnwire.core.conversation.prefix import sent_context
+from turnwire.core.token_estimate import estimate_tokens
 from turnwire.domain.conversation.messages import (
     Compaction,
     File,

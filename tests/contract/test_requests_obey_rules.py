@@ -19,7 +19,7 @@ from tests.support.oracles.histories import (
     histories,
     user_messages,
 )
-from turnwire.core.conversation.assembly import assemble
+from tests.support.oracles.whole_requests import assemble
 from turnwire.domain.conversation.messages import Message, ModelRef
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest

@@ -8,9 +8,10 @@ import pytest
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, make_turn
 from tests.support.fakes.following import Following
 from tests.support.models.wire_requests import BUILDERS, violations
+from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
 from turnwire.core.context.summaries import transcript
-from turnwire.core.conversation.assembly import Assembled, assemble
-from turnwire.core.conversation.prefix import HISTORY_CHANGED, prefix_changed, prefix_of, sent_context
+from turnwire.core.conversation.assembly import Assembled
+from turnwire.core.conversation.prefix import HISTORY_CHANGED, sent_context
 from turnwire.domain.conversation.messages import (
     Compaction,
     File,

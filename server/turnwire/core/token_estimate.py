@@ -11,7 +11,7 @@ Japanese and Korean 1, other scripts and accented letters 2, emoji and similar s
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from turnwire.domain.conversation.file_forms import is_text
 from turnwire.domain.conversation.messages import (
@@ -71,17 +71,12 @@ def overhead_tokens(request: ProviderRequest) -> int:
     return total + (TOOLS_TOKENS + sum(map(tool_tokens, request.tools)) if request.tools else 0)
 
 
-def correction(history: Sequence[Message], model: ModelRef) -> float:
-    """Returns the factor for estimates for a model: the last count divided by its estimate.
-
-    Bounded, so that one odd request (an image, a cut stream) does not spoil the next; 1 when there was no request.
-    """
-    factors = (correction_by(message, model) for message in reversed(history))
-    return next((factor for factor in factors if factor is not None), 1.0)
-
-
 def correction_by(answer: Message, model: ModelRef) -> float | None:
-    """Returns the factor that one answer shows; None when it shows none for this model."""
+    """Returns the factor for estimates that one answer shows: the count divided by its estimate.
+
+    Bounded, so that one odd request (an image, a cut stream) does not spoil the next. None when the answer shows none
+    for this model.
+    """
     sent, run = answer.sent_context, answer.model_run
     counted = answer.usage.prompt_total if answer.usage is not None else None
     if sent is None or run is None or not sent.uncorrected_tokens or not counted:

@@ -10,13 +10,13 @@ import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part
 from tests.support.models.recordings import recordings_folder
+from tests.support.oracles.whole_requests import correction
 from turnwire.core.token_estimate import (
     CALL_TOKENS,
     IMAGE_TOKENS,
     MESSAGE_TOKENS,
     PDF_MIN_TOKENS,
     STATE_CHARS_PER_TOKEN,
-    correction,
     estimate_tokens,
     file_tokens,
     message_tokens,

@@ -4,26 +4,20 @@ It gets the conversation as text. What people and models wrote is complete. Tool
 are shortened, because they fill most of a context and are rarely needed again. Reasoning is left out.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 import msgspec
 
-from turnwire.core.answer.costs import with_cost, with_estimate
-from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.computing import compute
+from turnwire.core.answer.side_call import SideCall
 from turnwire.core.ending import Totals, totals_of
 from turnwire.core.environment import Environment
-from turnwire.core.spans import chat_span, note_answer, note_provider
-from turnwire.core.token_estimate import estimate_tokens, text_tokens
+from turnwire.core.token_estimate import text_tokens
 from turnwire.domain.conversation.file_forms import is_text
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
     Message,
-    MessageStatus,
     MessageType,
     ModelRef,
     ModelRun,
@@ -34,12 +28,9 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.turns import GenerationOptions, Turn
-from turnwire.domain.errors import ProviderContextFull, ProviderError, ProviderStreamCut, ProviderStreamFailed
+from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import ProviderContextFull, ProviderStreamFailed
 from turnwire.domain.money import Estimate, Usage
-from turnwire.ports.provider import ProviderRequest
-from turnwire.ports.telemetry.observer import ModelCallEnd
-from turnwire.ports.telemetry.tracing import Span
 
 INSTRUCTION = """\
 You write summaries of conversations between a user and an assistant that may call tools. Your summary takes the place \
@@ -93,7 +84,6 @@ class Summariser:
         self._model = model
         self._max_tokens = max_tokens
         self._answers: list[Message] = []
-        self._was_asked = False  # whether the provider got the current request
         self.run = ModelRun(provider_id=model.provider_id, model_requested=model.model_id)
         """The model that was asked, and the one that answered."""
 
@@ -148,77 +138,20 @@ class Summariser:
         """Returns what the model writes; "" when it used all its tokens for something else."""
         if len(self._answers) >= MAX_CALLS:
             raise ProviderStreamFailed(f"the summary would take more than {MAX_CALLS} model calls")
-        environment, model = self._environment, self._model
-        request = ProviderRequest(
-            model_id=model.model_id,
-            system=INSTRUCTION,
-            messages=(self._message(MessageType.USER, words),),
-            options=GenerationOptions(max_output_tokens=max_tokens),
+        environment = self._environment
+        call = SideCall(
+            environment, self._turn, self._model, limits=environment.settings.limits, tracer=environment.tracer
         )
-        answer = self._message(MessageType.ASSISTANT, "")
-        stream = MessageStream(answer, lambda _: None, environment.new_id, environment.settings.limits)
-        stream.begin_attempt(model)
-        started_at, self._was_asked = asyncio.get_running_loop().time(), False
         try:
-            with chat_span(environment.tracer, request, model, self._turn.session_id, is_summary=True) as span:
-                await self._receive(request, stream, span)
-                if stream.finished is None:
-                    raise ProviderStreamCut("the stream of the summary ended without its end marker")
-        except ProviderError as error:
-            self._was_asked = stream.has_parts
-            self._report(started_at, error)
-            raise
-        else:
-            self._report(started_at, None)
+            reason = (await call.ask(INSTRUCTION, words, max_tokens)).reason
         finally:
-            answer = with_estimate(
-                with_cost(stream.snapshot(), environment.providers),
-                environment.providers,
-                was_asked=self._was_asked,
-                is_cut=stream.finished is None,
-                prompt_tokens=estimate_tokens(request),
-            )
-            self._answers.append(answer)
-            self.run = answer.model_run or self.run
-            environment.observer.answer_ended(self._turn, answer, is_summary=True)
-        text = "\n\n".join(part.content.text for part in answer.parts if isinstance(part.content, Text)).strip()
-        reason = stream.finished.reason
+            if call.answer is not None:
+                self._answers.append(call.answer)
+                self.run = call.answer.model_run or self.run
+        text = "\n\n".join(call.texts()).strip()
         if reason in (FinishReason.REFUSAL, FinishReason.CONTENT_FILTER) or not (text or reason is FinishReason.LENGTH):
             raise ProviderStreamFailed(f"the model wrote no summary: {reason}")
         return text
-
-    async def _receive(self, request: ProviderRequest, stream: MessageStream, span: Span) -> None:
-        provider = await self._environment.providers.get(self._model.provider_id)
-        note_provider(span, provider)
-        stream.origin = provider.origin
-        try:
-            prepared = await compute(partial(provider.writer().prepare, request), request.messages)
-            self._was_asked = True
-            async with contextlib.aclosing(provider.stream(prepared)) as items:
-                async for item in items:
-                    stream.apply(item)
-        finally:
-            if span.is_recording:
-                note_answer(span, self._environment.tracer, stream.snapshot(), stream.finished)
-
-    def _report(self, started_at: float, failure: ProviderError | None) -> None:
-        seconds = asyncio.get_running_loop().time() - started_at
-        ended = ModelCallEnd(turn=self._turn, model=self._model, failure=failure, seconds=seconds)
-        self._environment.observer.model_call_ended(ended)
-
-    def _message(self, kind: MessageType, words: str) -> Message:
-        now = self._environment.clock()
-        part = Part(part_id=self._environment.new_id("prt"), index=0, content=Text(words))
-        return Message(
-            message_id=self._environment.new_id("msg"),
-            session_id=self._turn.session_id,
-            type=kind,
-            status=MessageStatus.COMPLETE if words else MessageStatus.STREAMING,
-            created_at=now,
-            updated_at=now,
-            parts=(part,) if words else (),
-            turn_id=self._turn.turn_id,
-        )
 
 
 def _estimated(answer: Message) -> Message:

@@ -54,25 +54,6 @@ class Assembled(Struct, frozen=True):
     """In the order of the messages."""
 
 
-def assemble(
-    history: Sequence[Message],
-    turn: Turn,
-    system: str,
-    tools: tuple[ToolDefinition, ...] | None = None,
-    names_senders: bool = True,
-) -> Assembled:
-    """Returns the request for the next step of a turn, without the bytes of its files.
-
-    Args:
-        history: The session's messages in order, without queued ones.
-        turn: The turn that runs.
-        system: System prompt; "" for none.
-        tools: What the model may call; None for the client's tools alone.
-        names_senders: Whether user messages say who wrote them, when there is more than one sender.
-    """
-    return Assembly().assemble(history, 0, turn, system, tools, names_senders=names_senders)
-
-
 class _Before(Struct, frozen=True, gc=False):
     """How much of everything there was before a message of the conversation."""
 
@@ -144,15 +125,15 @@ class Assembly:
         *,
         names_senders: bool = True,
     ) -> Assembled:
-        """Returns what `assemble` does, at the cost of what is new.
+        """Returns the request for the next step of a turn, without the bytes of its files. Costs what is new.
 
         Args:
-            history: As for `assemble`.
+            history: The session's messages in order, without queued ones.
             same: How many of the first messages are the same as in the call before, the same objects.
-            turn: As for `assemble`, as the others.
-            system: See there.
-            tools: See there.
-            names_senders: See there.
+            turn: The turn that runs.
+            system: System prompt; "" for none.
+            tools: What the model may call; None for the client's tools alone.
+            names_senders: Whether user messages say who wrote them, when there is more than one sender.
         """
         same = self._look(history, same, names_senders)
         for message in history[same:]:

@@ -54,7 +54,7 @@ class Landmarks:
         return self._answers[-1] if self._answers else None
 
     def correction(self, history: Sequence[Message], model: ModelRef) -> float:
-        """Returns the factor for estimates for a model; see `token_estimate.correction`."""
+        """Returns the factor for estimates for a model: the newest that an answer shows; 1 when none does."""
         factors = (correction_by(history[at], model) for at in reversed(self._answers))
         return next((factor for factor in factors if factor is not None), 1.0)
 

@@ -7,7 +7,6 @@ generated after.
 
 import hashlib
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -30,7 +29,6 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.ports.provider import ProviderRequest
 
 MODEL_CHANGED = "MODEL_CHANGED"
 SYSTEM_CHANGED = "SYSTEM_CHANGED"
@@ -52,35 +50,14 @@ class Prefix(Struct, frozen=True):
         return _digest([self.system_hash, self.tools_hash, self.links[count]])
 
 
-def prefix_of(request: ProviderRequest) -> Prefix:
-    """Returns the digests of a request. Each covers only what comes before it, so appending changes none of them."""
-    return Prefix(
-        system_hash=system_digest(request.system),
-        tools_hash=tools_digest(request.tools),
-        links=tuple(accumulate(map(message_form, request.messages), next_link, initial=NO_MESSAGES)),
-    )
-
-
-def prefix_changed(request: ProviderRequest, prefix: Prefix) -> frozenset[str]:
-    """Returns the ids of answers that other content precedes now than when they were generated.
-
-    A pure function of the request: compares the digest that was recorded with each answer with the digest of what
-    precedes it now. It needs no memory of earlier comparisons. An answer from after a change recorded a digest that
-    includes the change, so it keeps its reasoning in all later requests. An answer from before the change differs in
-    all of them. When the change is undone, it is the other way round. So the same messages are sent in the same form
-    from turn to turn.
-
-    Messages without a recorded digest count as unchanged.
-    """
-    return frozenset(
-        message.message_id
-        for message, link in zip(request.messages, prefix.links, strict=False)
-        if follows_change(message, prefix, link)
-    )
-
-
 def follows_change(message: Message, prefix: Prefix, link: str) -> bool:
-    """Returns whether a message is an answer that other content precedes now.
+    """Returns whether a message is an answer that other content precedes now than when it was generated.
+
+    Compares the digest that was recorded with the answer with the digest of what precedes it now. It needs no memory of
+    earlier comparisons. An answer from after a change recorded a digest that includes the change, so it keeps its
+    reasoning in all later requests. An answer from before the change differs in all of them. When the change is undone,
+    it is the other way round. So the same messages are sent in the same form from turn to turn. Messages without a
+    recorded digest count as unchanged.
 
     Args:
         message: A message of the request.

@@ -4,7 +4,6 @@ Nobody waits for them: the session goes on meanwhile, and when the call fails, o
 """
 
 import asyncio
-import contextlib
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
@@ -12,30 +11,23 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 import structlog
 
-from turnwire.core.answer.costs import with_cost, with_estimate
-from turnwire.core.answer.message_stream import MessageStream
+from turnwire.core.answer.side_call import SideCall
 from turnwire.core.ending import spent_by_call
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import spending_exceeded
-from turnwire.core.token_estimate import estimate_tokens
 from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
     Message,
-    MessageStatus,
-    MessageType,
     ModelRef,
-    Part,
     Text,
 )
-from turnwire.domain.conversation.turns import GenerationOptions, Turn
-from turnwire.domain.errors import DomainError, ProviderError, ProviderStreamCut, ProviderStreamFailed
+from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import DomainError, ProviderStreamFailed
 from turnwire.domain.text import shortened
 from turnwire.ports.commit import Committed
-from turnwire.ports.provider import ProviderRequest
-from turnwire.ports.telemetry.observer import ModelCallEnd
-from turnwire.ports.telemetry.tracing import leave_trace
+from turnwire.ports.telemetry.tracing import NO_TRACER, leave_trace
 
 MAX_AT_ONCE = 4
 """Calls for titles at the same time, apart from those of turns, so that turns do not wait for titles."""
@@ -129,16 +121,26 @@ class Titles:
         self._tried[turn.session_id] = None
         if len(self._tried) > MAX_TRIED:
             self._tried.popitem(last=False)
-        call, title = TitleCall(self._environment, turn, model), ""
+        self._environment.providers.check(model)
+        await self._environment.providers.get(model.provider_id)  # a call that cannot be made is none
+        limits = msgspec.structs.replace(self._environment.settings.limits, max_answer_bytes=MAX_ANSWER_BYTES)
+        call, title = SideCall(self._environment, turn, model, limits=limits, tracer=NO_TRACER), ""
         try:
             async with asyncio.timeout(settings.max_seconds):
-                title = cleaned_title(await call.ask(words), settings.max_title_characters)
+                await call.ask(INSTRUCTION, words, settings.max_output_tokens)
+                title = cleaned_title("\n".join(call.texts()), settings.max_title_characters)
             if not title:
                 raise ProviderStreamFailed("the model wrote no title")
         finally:
             if not title:
-                self._pay(turn, call.spent())
-        await self._store_title(turn, title, call.spent())
+                self._pay(turn, self._spent(turn, call))
+        await self._store_title(turn, title, self._spent(turn, call))
+
+    def _spent(self, turn: Turn, call: SideCall) -> Work:
+        """Returns what counts a call; nothing when the model was not asked."""
+        if call.answer is None or not call.has_used:
+            return Work()
+        return spent_by_call(turn, call.answer, self._environment.clock())
 
     async def _words(self, turn: Turn) -> str:
         """Returns what the model reads; "" when there is nothing. The messages that it is of may be large."""
@@ -170,88 +172,6 @@ class Titles:
         if spent.changes:
             paying = self._environment.commit(turn.tenant, turn.session_id, spent, self._environment.clock())
             paying.add_done_callback(note_failure)
-
-
-class TitleCall:
-    """Asks a model once, without retries: a title is worth no second call."""
-
-    def __init__(self, environment: Environment, turn: Turn, model: ModelRef) -> None:
-        """Takes the turn whose answer has ended, and the model to ask."""
-        self._environment = environment
-        self._turn = turn
-        self._model = model
-        self._paid: Message | None = None
-        """The answer with what it has used, also of a call that failed or was cancelled; None before."""
-
-    def spent(self) -> Work:
-        """Returns what counts the call; nothing when the model was not asked."""
-        return Work() if self._paid is None else spent_by_call(self._turn, self._paid, self._environment.clock())
-
-    async def ask(self, words: str) -> str:
-        """Returns what the model writes. Cancelling this ends the HTTP request at once.
-
-        Raises:
-            ProviderError: the model could not be asked, or did not end its answer.
-            UnknownModel: it is not configured.
-        """
-        environment, model = self._environment, self._model
-        environment.providers.check(model)
-        provider = await environment.providers.get(model.provider_id)
-        request = ProviderRequest(
-            model_id=model.model_id,
-            system=INSTRUCTION,
-            messages=(self._message(MessageType.USER, words),),
-            options=GenerationOptions(max_output_tokens=environment.settings.titles.max_output_tokens),
-        )
-        prepared = provider.writer().prepare(request)
-        limits = msgspec.structs.replace(environment.settings.limits, max_answer_bytes=MAX_ANSWER_BYTES)
-        stream = MessageStream(self._message(MessageType.ASSISTANT, ""), lambda _: None, environment.new_id, limits)
-        stream.begin_attempt(model)
-        stream.origin = provider.origin
-        started_at, was_asked = asyncio.get_running_loop().time(), True
-        failure: ProviderError | None = None
-        try:
-            async with contextlib.aclosing(provider.stream(prepared)) as items:
-                async for item in items:
-                    stream.apply(item)
-            if stream.finished is None:
-                raise ProviderStreamCut("the stream of the title ended without its end marker")
-        except ProviderError as error:
-            failure, was_asked = error, stream.has_parts
-            raise
-        finally:
-            self._note_paid(stream, request, was_asked=was_asked)
-            seconds = asyncio.get_running_loop().time() - started_at
-            ended = ModelCallEnd(turn=self._turn, model=model, failure=failure, seconds=seconds)
-            environment.observer.model_call_ended(ended)
-        return "\n".join(_texts_of(stream.snapshot()))
-
-    def _note_paid(self, stream: MessageStream, request: ProviderRequest, *, was_asked: bool) -> None:
-        providers = self._environment.providers
-        answer = with_estimate(
-            with_cost(stream.snapshot(), providers),
-            providers,
-            was_asked=was_asked,
-            is_cut=stream.finished is None,
-            prompt_tokens=estimate_tokens(request),
-        )
-        self._paid = answer if was_asked or answer.usage is not None else None
-        self._environment.observer.answer_ended(self._turn, answer, is_summary=True)
-
-    def _message(self, kind: MessageType, words: str) -> Message:
-        environment = self._environment
-        now = environment.clock()
-        part = Part(part_id=environment.new_id("prt"), index=0, content=Text(words))
-        return Message(
-            message_id=environment.new_id("msg"),
-            session_id=self._turn.session_id,
-            type=kind,
-            status=MessageStatus.COMPLETE if words else MessageStatus.STREAMING,
-            created_at=now,
-            updated_at=now,
-            parts=(part,) if words else (),
-            turn_id=self._turn.turn_id,
-        )
 
 
 def request_of(question: Message, answer: Message | None, max_characters: int) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, make_turn
-from turnwire.core.conversation.assembly import assemble
+from tests.support.oracles.whole_requests import assemble
 from turnwire.domain.conversation.messages import (
     Compaction,
     Content,

@@ -8,13 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_part, make_turn
-from turnwire.core.conversation.assembly import assemble
-from turnwire.core.conversation.prefix import (
-    Prefix,
-    prefix_changed,
-    prefix_of,
-    sent_context,
-)
+from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
+from turnwire.core.conversation.prefix import Prefix, sent_context
 from turnwire.domain.conversation.messages import (
     Compaction,
     Content,

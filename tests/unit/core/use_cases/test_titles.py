@@ -2,23 +2,8 @@
 
 import pytest
 
-from tests.support.fakes.core import FakeProvider, FakeProviders, make_environment
-from tests.support.fakes.domain_values import make_answer, make_message, make_turn
-from turnwire.core.use_cases.titles import INSTRUCTION, TitleCall, cleaned_title, request_of
-from turnwire.domain.conversation.messages import FinishReason, MessageType, ModelRef, Text
-from turnwire.ports.provider import StepFinished, TextDelta
-
-
-async def test_a_model_reads_one_message_with_all_words() -> None:
-    """In one part, the first; what it writes is returned."""
-    provider = FakeProvider((TextDelta(0, "A title"), StepFinished(FinishReason.STOP, "stop")))
-    call = TitleCall(make_environment(providers=FakeProviders(provider)), make_turn(), ModelRef("offline", "echo"))
-    assert await call.ask("question and answer") == "A title"
-    [request] = provider.requests
-    [message] = request.messages
-    [part] = message.parts
-    assert (request.model_id, request.system, message.type) == ("echo", INSTRUCTION, MessageType.USER)
-    assert (part.index, part.content) == (0, Text("question and answer"))
+from tests.support.fakes.domain_values import make_answer, make_message
+from turnwire.core.use_cases.titles import cleaned_title, request_of
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.config import Config
 from turnwire.config.addresses import host_and_port
 from turnwire.config.auth import missing_protection
-from turnwire.config.renewal import renewal
+from turnwire.config.reload import reloaded
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests
@@ -154,7 +154,7 @@ class Server:
         Turns that run keep their settings and providers. The log says what took effect and what needs a restart.
         """
         assert self._environment and self._rates and self._providers
-        before, renewed = self._config, renewal(self._config, config)
+        before, renewed = self._config, reloaded(self._config, config)
         settings, providers = renewed.config.core_settings(), None
         models = (config.providers, config.provider_sources, config.models)
         if (before.providers, before.provider_sources, before.models) != models:
@@ -394,7 +394,7 @@ def _formats(config: Config) -> Formats:
 
 
 def _without_choice(make: Callable[[], ArchiveWriter]) -> Callable[[bool], ArchiveWriter]:
-    """Returns a maker of writers that are told nothing of files: they write those that they get."""
+    """Returns a maker of writers that know nothing of files: they write those that they get."""
     return lambda _include_files: make()
 
 

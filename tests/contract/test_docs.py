@@ -311,9 +311,9 @@ def test_a_key_without_words_is_noticed() -> None:
     class Section(Struct):
         told: int = 1
         """Something."""
-        untold: int = 2
+        unpublished: int = 2
 
-    with pytest.raises(ValueError, match="Section has fields without docstrings: untold"):
+    with pytest.raises(ValueError, match="Section has fields without docstrings: unpublished"):
         documentation(Section)
 
 

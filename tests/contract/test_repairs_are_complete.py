@@ -132,7 +132,7 @@ class Marker:
         return replace(call, **fields, files=tuple(file for file, _ in files)), pieces
 
 
-def untold(prepared: PreparedRequest, pieces: Sequence[Piece]) -> Iterator[tuple[str, Part]]:
+def unpublished(prepared: PreparedRequest, pieces: Sequence[Piece]) -> Iterator[tuple[str, Part]]:
     """Yields pieces that are neither in the body nor in a repair, each with the id of its message."""
     body = json.dumps(prepared.body, ensure_ascii=False)
     told = {(repair.message_id, repair.part_index) for repair in prepared.repairs}
@@ -159,7 +159,7 @@ def test_what_is_not_sent_is_told(
     if api_of(dialect) == "openai_chat":
         # Blank text between others of an answer is sent: these join without anything between them.
         pieces = [piece for piece in pieces if piece[0].type is not MessageType.ASSISTANT or not is_blank(piece[1])]
-    assert list(untold(prepared, pieces)) == []
+    assert list(unpublished(prepared, pieces)) == []
     assert in_order(prepared.repairs, history)
 
 

@@ -169,8 +169,8 @@ async def test_a_turn_can_be_written_without_its_settings(opened: OpenedStore, s
     turn = make_turn("trn_a", status=TurnStatus.QUEUED, busy_policy=BusyPolicy.STEER, **settings)
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),)))
     changed = msgspec.structs.replace(turn, busy_policy=BusyPolicy.QUEUE, status=TurnStatus.RUNNING, resumes=1)
-    outlined = PutTurn(changed.outline(), keeps_settings=True)
-    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(outlined,)))
+    header = PutTurn(changed.header(), keeps_settings=True)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(header,)))
     assert await reads.turn("ses_1", turn.turn_id) == changed
     kept = reads.account(NOW).stored_bytes
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(changed),)))
@@ -183,7 +183,7 @@ async def test_lists_of_turns_have_no_settings(opened: OpenedStore) -> None:
     turn = make_turn("trn_a", tools=TOOLS, system="be")
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),)))
     listed = await opened.store.of(DEFAULT_TENANT).turns("ses_1", Page(size=1), frozenset(TurnStatus))
-    assert listed.turns == await opened.store.unfinished_turns() == (turn.outline(),)
+    assert listed.turns == await opened.store.unfinished_turns() == (turn.header(),)
 
 
 @pytest.mark.parametrize(

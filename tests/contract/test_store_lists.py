@@ -166,7 +166,7 @@ async def test_an_order_is_read_from_its_index(opened: OpenedStore, order: Sessi
     with closing(sqlite3.connect(opened.path, isolation_level=None)) as db:
         db.set_trace_callback(statements.append)
         place: queries.Place = ("m" if order is SessionOrder.TITLE else 5, "ses_1")
-        queries.step(db, "a", SessionFilter(order=order, archived=archived), place, queries.Room(10, None))
+        queries.step(db, "a", SessionFilter(order=order, archived=archived), place, queries.Budget(10, None))
         db.set_trace_callback(None)
         plan = " ".join(
             row[3]

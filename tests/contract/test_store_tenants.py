@@ -30,7 +30,7 @@ from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn, RemoveMessage
 from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import TenantStore
-from turnwire.storage.sqlite.listing.queries import Room, step
+from turnwire.storage.sqlite.listing.queries import Budget, step
 from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries, waiting
@@ -221,9 +221,9 @@ async def test_any_history_gives_each_tenant_its_own_log(tmp_path: Path) -> None
 
 
 STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
-    "sessions_by_update": lambda db: step(db, "a", SessionFilter(), None, Room(1, None)),
-    "sessions_by_creation": lambda db: step(db, "a", SessionFilter(order=SessionOrder.CREATED), None, Room(1, None)),
-    "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, Room(1, None)),
+    "sessions_by_update": lambda db: step(db, "a", SessionFilter(), None, Budget(1, None)),
+    "sessions_by_creation": lambda db: step(db, "a", SessionFilter(order=SessionOrder.CREATED), None, Budget(1, None)),
+    "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, Budget(1, None)),
     "sessions_of_tenants": lambda db: queries.session(db, "a", "ses_a"),
     "permissions_open": lambda db: waiting.open_permissions(db, "a", None, Page(size=9)),
     "questions_open": lambda db: waiting.open_questions(db, "a", None, Page(size=9)),

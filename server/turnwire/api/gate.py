@@ -66,7 +66,7 @@ class Outlet(Protocol):
         ...
 
     async def send(self, answer: Message | bytes) -> None:
-        """Sends one answer and returns when there is room for the next. Raises CallerGone."""
+        """Sends one answer and returns when the next may be sent. Raises CallerGone."""
         ...
 
 

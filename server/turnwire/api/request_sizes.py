@@ -5,7 +5,7 @@ event loop for seconds before anybody looks at how many there are.
 """
 
 MAX_SMALL_REQUEST_BYTES = 131_072
-"""Of requests of streams that only read, and of all methods without a limit of their own: room for the ids of twice as
+"""Of requests of streams that only read, and of all methods without a limit of their own: the ids of twice as
 many sessions as a stream may watch. gRPC keeps the bytes of a request as long as its stream."""
 
 MAX_OPEN_REQUEST_BYTES = 65_536

@@ -146,7 +146,7 @@ def end_turn(
     now: datetime,
     further: Work | None = None,
     *,
-    is_outline: bool = False,
+    is_header: bool = False,
 ) -> Work:
     """Ends a turn: returns work that closes its open messages and calls, with the turn's own event last.
 
@@ -156,7 +156,7 @@ def end_turn(
         ending: Why it ended.
         now: When it ended.
         further: More work for the same commit; placed before the turn's own event.
-        is_outline: Whether `turn` is without its tools and its system prompt, which stay as they are stored.
+        is_header: Whether `turn` is without its tools and its system prompt, which stay as they are stored.
     """
     work, ended, summaries = Work(), list[Message](), list[Message]()
     for message in messages:
@@ -184,7 +184,7 @@ def end_turn(
         steps=len(ended),
     )
     work += (further or Work()) + spent_by_turn(turn, now)
-    return work + Work((PutTurn(over, is_outline),), (NewEvent(TurnEnded(over), turn.turn_id),))
+    return work + Work((PutTurn(over, is_header),), (NewEvent(TurnEnded(over), turn.turn_id),))
 
 
 def ended_turns(work: Work) -> tuple[Turn, ...]:
@@ -233,7 +233,7 @@ def totals_of(messages: Sequence[Message]) -> Totals:
     return Totals(usage, sum(known) if complete else None, None if complete else sum(known))
 
 
-_TOLD = {
+_NOTES = {
     FinishReason.ABORTED: ("turn_aborted", "The turn was aborted."),
     FinishReason.INTERRUPTED: ("turn_interrupted", "The answer was cut off."),
     FinishReason.ERROR: ("turn_failed", "The turn failed."),
@@ -246,10 +246,10 @@ _TOLD = {
 
 def note_ending(turn: Turn, ending: Ending, now: datetime, settings: CoreSettings, new_id: IdMaker) -> Work:
     """Returns the work that notes in the conversation how a turn ended; empty when it ended normally."""
-    told = _TOLD.get(ending.finish_reason)
-    if told is None:
+    note_of = _NOTES.get(ending.finish_reason)
+    if note_of is None:
         return Work()
-    event, sentence = told
+    event, sentence = note_of
     facts = {"event": event}
     if ending.failure is not None:
         facts["reason"] = ending.failure.reason

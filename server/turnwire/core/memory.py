@@ -129,13 +129,13 @@ class WaitingCalls:
         self._tenants: Counter[str] = Counter()
 
     def hold(self, tenant: str, turn_id: str, answer: Message) -> bool:
-        """Counts the answer of a turn, in place of the one before. Returns False when there is no room for it."""
+        """Counts the answer of a turn, in place of the one before. Returns False when it does not fit."""
         self.forget(turn_id)
         self._turns[turn_id] = tenant, 0
         return self.grow(turn_id, sum(map(held_bytes, answer.parts)))
 
     def grow(self, turn_id: str, by: int) -> bool:
-        """Counts what came for a turn's answer, or went from it. Returns False, and counts nothing, without room."""
+        """Counts what came for a turn's answer, or went from it. Returns False, uncounted, when it does not fit."""
         if turn_id not in self._turns:  # it has ended
             return True
         tenant, before = self._turns[turn_id]
@@ -153,7 +153,7 @@ class WaitingCalls:
         self._add(tenant, -_counted(size))
 
     def full(self) -> MemoryShort:
-        """Returns the error for what finds no room."""
+        """Returns the error for what does not fit."""
         text = f"too much waits in memory for the results of tool calls: {CALLS_LIMIT} is {self.max_bytes}"
         return MemoryShort.of(CALLS_LIMIT, self.max_bytes, text)
 

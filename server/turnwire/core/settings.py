@@ -45,7 +45,7 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: tuple[str, ...] | None = None
     """Name patterns of the server tools that it may use, such as "fs.*". If omitted: all tools; empty: no tool."""
     sender_names: bool = True
-    """Whether models are told who wrote a user message, in conversations with more than one sender."""
+    """Whether models are shown who wrote a user message, in conversations with more than one sender."""
     permissions: tuple[PermissionRule, ...] = ()
     """Like `[permissions]`, and placed after those rules; the last matching rule applies."""
 
@@ -227,7 +227,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     """Whether errors, aborts and compactions leave a HOST message in the conversation."""
     max_list_bytes: int = 4095 * 2**10
     """Entries of the largest list that a caller gets without asking for pages. With the list's own fields, they stay
-    below the 4 MiB that a gRPC client takes unless told."""
+    below the 4 MiB that a gRPC client takes by default."""
     private_files: tuple[Path, ...] = ()
     """Files with secrets of the server, which messages may not name. They need not exist."""
     spool_folder: Path = Path()

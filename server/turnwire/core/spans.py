@@ -274,11 +274,11 @@ def shortened(text: str) -> str:
 
 def _newest(messages: tuple[Message, ...]) -> str:
     kept: list[str] = []
-    room = MAX_ATTRIBUTE_BYTES
+    left = MAX_ATTRIBUTE_BYTES
     for message in reversed(messages):
         forms = [_json(form) for form in _forms(message)]
-        room -= sum(len(form.encode()) + 1 for form in forms)
-        if room < 0:
+        left -= sum(len(form.encode()) + 1 for form in forms)
+        if left < 0:
             break
         kept[:0] = forms
     return f"[{','.join(kept)}]"

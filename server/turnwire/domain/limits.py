@@ -55,7 +55,7 @@ class Limits(
     """Time of one answer, from the connection to its end; `timeout_seconds` of a provider bounds its silence."""
     max_answers_memory_bytes: Count = 128 * 2**20
     """What all answers that are being received hold in memory together. Each may always hold 256 KiB; one that wants
-    more when there is no room ends."""
+    more when it does not fit ends."""
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
     """How long streamed text may stay unsaved. With the time of a commit it stays below the promised 250 ms."""
 

@@ -74,7 +74,7 @@ def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
 
 
 class Estimate(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What a model call has used as far as can be told without its provider's report."""
+    """What a model call has used as far as is known without its provider's report."""
 
     usage: Usage
     cost_pico_usd: int | None = None

@@ -129,7 +129,7 @@ class Ring:
         self._dropped = 0  # dropped entries that are still at the front of the list
         self._base = 0  # position of the list's first entry
         self._waiting: list[asyncio.Future[None]] = []
-        self._last_slice: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
+        self._last_read: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
         self.head = 0
         self._cursors: set[Cursor] = set()
         self._untrimmed = 0  # entries appended since the cursors were last looked at
@@ -187,14 +187,14 @@ class Ring:
         self._max_bytes = max_bytes
         self._drop_beyond()
 
-    def slice(self, position: int, max_bytes: int) -> tuple[Taken, int]:
+    def read(self, position: int, max_bytes: int) -> tuple[Taken, int]:
         """Returns the frames from a position on, about max_bytes at most, and the position after them.
 
-        Watchers that keep up ask for the same slice one after the other, so the last slice is cached.
+        Watchers that keep up read the same one after the other, so what was read last is cached.
         """
         key = (position, self.end, max_bytes)
-        if self._last_slice is not None and self._last_slice[0] == key:
-            return self._last_slice[1]
+        if self._last_read is not None and self._last_read[0] == key:
+            return self._last_read[1]
         frames: list[bytes] = []
         size, order = 0, 0
         for index in range(position - self._base, len(self._entries)):
@@ -209,7 +209,7 @@ class Ring:
             if size >= max_bytes:
                 break
         result = Taken(b"".join(frames), order), position + len(frames)
-        self._last_slice = (key, result)
+        self._last_read = (key, result)
         return result
 
     def entries(self, position: int, max_entries: int | None = None) -> tuple[list[Entry], int]:
@@ -275,7 +275,7 @@ class Ring:
                 self._memory.bytes -= size
         self._entries[self._dropped] = None
         self._dropped += 1
-        self._last_slice = None  # which may be a large frame
+        self._last_read = None  # which may be a large frame
 
 
 SESSION_RING_BYTES = 8 << 20
@@ -330,7 +330,7 @@ class LiveSubscription:
 
     def take(self, max_bytes: int) -> Taken:
         """Takes waiting events."""
-        taken, self._cursor.position = self._ring.slice(self._cursor.position, max_bytes)
+        taken, self._cursor.position = self._ring.read(self._cursor.position, max_bytes)
         return taken
 
     def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:

@@ -14,7 +14,7 @@ def utc_now() -> datetime:
 
 
 def elapsed_seconds() -> float:
-    """Returns seconds since some moment: never jumps, and goes on while the machine sleeps where that can be told."""
+    """Returns seconds since some moment: never jumps, and goes on while the machine sleeps where that can be known."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -23,7 +23,7 @@ class PatientClock:
 
     After a jump this clock goes on from the time before, and believes the new time only once it has lasted as long as
     anything is kept: by then what was there before the jump has become old in its own time. A clock that is set back is
-    believed at once, because that only keeps things longer. Whether the clock was right at the start cannot be told.
+    believed at once, because that only keeps things longer. Whether the clock was right at the start cannot be known.
     Used by one task or thread.
     """
 

@@ -72,7 +72,7 @@ class JoinSession(Struct, frozen=True):
     """
 
     imported_id: str
-    """The session that was imported; it is gone afterwards, and nobody is told."""
+    """The session that was imported; it is gone afterwards, and no event says so."""
     messages: int
     """How many messages it has."""
     updated_at: datetime
@@ -87,7 +87,7 @@ class MarkArchived(Struct, frozen=True):
 
     is_archived: bool
     active_turn_id: str = ""
-    """Of the view that is told, as the other two."""
+    """Of the view in the event, as the other two."""
     queue: tuple[QueueEntry, ...] = ()
     open_requests: int = 0
 
@@ -105,7 +105,7 @@ class PutTurn(Struct, frozen=True):
 
     turn: Turn
     keeps_settings: bool = False
-    """True leaves the tools and the system prompt of a stored turn as they are; `turn` may be an outline then."""
+    """True leaves the tools and the system prompt of a stored turn as they are; `turn` may be a header then."""
 
 
 class PutMessage(Struct, frozen=True):
@@ -166,7 +166,7 @@ class SelectPath(Struct, frozen=True):
     """Leads the path of the conversation through a message, which may be off it. A ConversationChanged tells it.
 
     What leaves the path stays stored, as alternatives. Messages that wait are not concerned. A message that gets other
-    answers back gets the turn back that it had with them. When nothing changes, nothing is told.
+    answers back gets the turn back that it had with them. When nothing changes, there is no event.
 
     `ports.store.Store.commit` raises MessageNotFound when the session does not have the message, when it waits, and
     when it or a message before it was taken back.
@@ -212,7 +212,7 @@ class UseUpload(Struct, frozen=True):
     """Stores the bytes of a complete upload of the session's tenant as a file, and uses the upload up.
 
     The bytes count once: for the file. The upload can still be found as one that is used (`UploadStore.upload`), so
-    that a retry can be told from a new request. `ports.store.Store.commit` raises UploadNotFound when the tenant has no
+    that a retry differs from a new request. `ports.store.Store.commit` raises UploadNotFound when the tenant has no
     such upload, or has used it.
     """
 

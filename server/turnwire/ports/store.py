@@ -364,11 +364,11 @@ class Store(Protocol):
         ...
 
     def follow(self, follower: Follower) -> None:
-        """Has every further commit that becomes durable told, before it is published and before its future is done."""
+        """Calls a function for each further durable commit, before it is published and before its future is done."""
         ...
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
-        """Returns outlines (`Turn.outline`) of all turns that have not ended, in the order of their acceptance."""
+        """Returns headers (`Turn.header`) of all turns that have not ended, in the order of their acceptance."""
         ...
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:

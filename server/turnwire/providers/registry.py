@@ -147,7 +147,7 @@ class ConfiguredProviders:
         for provider_id in self._settings:
             try:
                 await self.get(provider_id)
-            except ProviderCredentialsRejected:  # whoever asks it is told
+            except ProviderCredentialsRejected:  # whoever asks it gets the error
                 continue
             except Exception as error:
                 log.warning("provider_not_made", provider=provider_id, error=type(error).__name__)

@@ -34,14 +34,14 @@ def test_entries_within_the_bound_are_kept() -> None:
     """Up to the bound, inclusive."""
     ring = _ring(b"aaaa", b"bbbb", max_bytes=8)
     assert (ring.start, ring.end, ring.head) == (0, 2, 2)
-    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+    assert ring.read(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
 
 
 def test_old_entries_go_when_bytes_run_out() -> None:
     """As many as needed, oldest first."""
     ring = _ring(b"aaaa", b"bb", b"cc", b"dddd", max_bytes=8)
     assert (ring.start, ring.end) == (1, 4)
-    assert ring.slice(1, 1000) == (Taken(b"bbccdddd", 4), 4)
+    assert ring.read(1, 1000) == (Taken(b"bbccdddd", 4), 4)
 
 
 def test_the_newest_entry_is_always_kept() -> None:
@@ -53,34 +53,34 @@ def test_the_newest_entry_is_always_kept() -> None:
 
 
 def test_the_head_is_the_newest_durable_order() -> None:
-    """Entries without an order do not move it, and a slice of only those has none."""
+    """Entries without an order do not move it, and a read of only those has none."""
     ring = _ring(b"a")
     ring.append(_entry(b"b"))
     assert ring.head == 1
-    assert ring.slice(0, 1000) == (Taken(b"ab", 1), 2)
-    assert ring.slice(1, 1000) == (Taken(b"b", 0), 2)
+    assert ring.read(0, 1000) == (Taken(b"ab", 1), 2)
+    assert ring.read(1, 1000) == (Taken(b"b", 0), 2)
 
 
-def test_a_slice_ends_after_its_size_is_reached() -> None:
+def test_a_read_ends_after_its_size_is_reached() -> None:
     """At least one entry, about max_bytes."""
     ring = _ring(b"aaaa", b"bbbb", b"cccc")
-    assert ring.slice(0, 1) == (Taken(b"aaaa", 1), 1)
+    assert ring.read(0, 1) == (Taken(b"aaaa", 1), 1)
 
 
-def test_watchers_at_one_place_share_a_slice() -> None:
+def test_watchers_at_one_place_share_a_read() -> None:
     """The same object, so that frames are joined once for all who keep up."""
     ring = _ring(b"aaaa", b"bbbb")
-    assert ring.slice(0, 1000)[0] is ring.slice(0, 1000)[0]
+    assert ring.read(0, 1000)[0] is ring.read(0, 1000)[0]
 
 
-def test_a_shared_slice_is_not_given_to_others() -> None:
+def test_a_shared_read_is_not_given_to_others() -> None:
     """Another place, or the same place after more has come, gets its own."""
     ring = _ring(b"aaaa", b"bbbb")
-    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
-    assert ring.slice(1, 1000) == (Taken(b"bbbb", 2), 2)
-    assert ring.slice(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+    assert ring.read(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
+    assert ring.read(1, 1000) == (Taken(b"bbbb", 2), 2)
+    assert ring.read(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
     ring.append(_entry(b"cccc", 3))
-    assert ring.slice(0, 1000) == (Taken(b"aaaabbbbcccc", 3), 3)
+    assert ring.read(0, 1000) == (Taken(b"aaaabbbbcccc", 3), 3)
 
 
 def test_a_lower_limit_drops_at_once() -> None:
@@ -89,7 +89,7 @@ def test_a_lower_limit_drops_at_once() -> None:
     ring.limit(9)
     assert (ring.start, ring.end) == (1, 3)
     ring.limit(0)
-    assert (ring.start, ring.slice(2, 1000)) == (2, (Taken(b"cccc", 3), 3))
+    assert (ring.start, ring.read(2, 1000)) == (2, (Taken(b"cccc", 3), 3))
 
 
 async def test_waking_ends_every_wait() -> None:
@@ -117,7 +117,7 @@ async def test_a_cancelled_wait_disturbs_nobody() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
-def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, slice_bytes: int) -> None:
+def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, read_bytes: int) -> None:
     """Whatever the sizes, what a cursor takes is what was appended, unless it lags, and then it knows."""
     ring, written, read, cursor = Ring(max_bytes, entry_bytes=0), [], b"", 0
     for index, size in enumerate(sizes):
@@ -129,7 +129,7 @@ def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes
             if cursor < ring.start:
                 read, cursor = b"".join(written[: ring.end]), ring.end
             while cursor < ring.end:
-                taken, cursor = ring.slice(cursor, slice_bytes)
+                taken, cursor = ring.read(cursor, read_bytes)
                 read += taken.frames
             assert read == b"".join(written)
     assert b"".join(entry.frame for entry in ring.entries(ring.start)[0]) == b"".join(written[ring.start :])
@@ -141,7 +141,7 @@ def test_positions_stay_valid_when_the_list_is_cut() -> None:
     for order in range(1, 5001):
         ring.append(_entry(b"x", order))
     assert (ring.start, ring.end, ring.head) == (4990, 5000, 5000)
-    assert ring.slice(4995, 1000) == (Taken(b"xxxxx", 5000), 5000)
+    assert ring.read(4995, 1000) == (Taken(b"xxxxx", 5000), 5000)
 
 
 def test_the_list_does_not_grow_with_what_was_dropped() -> None:
@@ -201,7 +201,7 @@ def test_a_dropped_ring_keeps_its_last_word() -> None:
     """A small newest entry stays, which may say that the session is deleted; a large one does not."""
     for size, kept in ((1024, 1), (1025, 0)):
         ring = _ring(b"a" * 60, b"b" * size, max_bytes=10_000)
-        ring.slice(0, 1)
+        ring.read(0, 1)
         ring.drop()
         assert (ring.end - ring.start, ring.bytes) == (kept, kept * size)
 
@@ -210,9 +210,9 @@ def test_a_large_frame_is_taken_alone() -> None:
     """So all who read it have one object."""
     large = b"b" * 100
     ring = _ring(b"aa", large, b"cc", max_bytes=1000)
-    assert ring.slice(0, 50) == (Taken(b"aa", 1), 1)
-    assert ring.slice(1, 50)[0].frames is large
-    assert ring.slice(2, 50) == (Taken(b"cc", 3), 3)
+    assert ring.read(0, 50) == (Taken(b"aa", 1), 1)
+    assert ring.read(1, 50)[0].frames is large
+    assert ring.read(2, 50) == (Taken(b"cc", 3), 3)
 
 
 async def test_watchers_that_are_behind_do_not_go_on_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ class Answers:
 
         Args:
             client: Whose stream it is.
-            send: Writes an answer; returns when there is room for the next.
+            send: Writes an answer; returns when the next may be written.
         """
         return StreamAnswers(self, client, send)
 

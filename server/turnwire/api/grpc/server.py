@@ -134,7 +134,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         # otherwise a second server could silently bind the same port and get half of the calls
         ("grpc.so_reuseport", 0),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        # a call that its client has reset counts until it is forgotten, so resetting makes no room for more
+        # a call that its client has reset counts until it is forgotten, so resetting does not allow more
         ("grpc.max_concurrent_streams", limits.limits.max_streams_per_connection),
         ("grpc.http.overload_protection", 1),
         # the defaults refuse calls when thousands of watchers reconnect at once
@@ -149,7 +149,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
         ("grpc.experimental.tcp_max_read_buffer_size", READ_BUFFER_BYTES),
-        # room for the longest credential; by default gRPC refuses some metadata over 8 KiB by chance, all over 16 KiB
+        # enough for the longest credential; by default gRPC refuses some metadata over 8 KiB by chance, all over 16 KiB
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
         # a connection that does not finish its handshake does not count for long

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from opencode.event import event_pb2 as pb
 from turnwire.api.services.opening import STREAM_OPEN
-from turnwire.api.wire.global_events import told
+from turnwire.api.wire.global_events import unmade_event
 from turnwire.api.wire.requests.watches import watch_request
 from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Batch, Watches
@@ -41,6 +41,6 @@ class EventService:
             )
         async with contextlib.aclosing(self._conflated.watch(principal, frozenset(request.session_ids))) as changes:
             async for change in changes:
-                event = STREAM_OPEN if change is None else told(change)
+                event = STREAM_OPEN if change is None else unmade_event(change)
                 if event is not None:
                     yield event

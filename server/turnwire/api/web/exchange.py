@@ -120,7 +120,7 @@ class Exchange:
         await self._put({"type": "http.response.start", "status": status, "headers": sent})
 
     async def write(self, chunk: bytes, *, last: bool = False) -> None:
-        """Writes a piece of the body; returns when there is room for the next. Raises CallerGone."""
+        """Writes a piece of the body; returns when the next may be written. Raises CallerGone."""
         if self.is_gone:
             raise CallerGone
         await self._write(chunk, last=last)

@@ -93,7 +93,7 @@ def _fill_kind(result: pb.SessionEvent, event: e.Event) -> None:
 
 
 def _fill_change(result: pb.SessionEvent, event: e.Event) -> None:
-    """Sets the field of a kind that changes what was told before."""
+    """Sets the field of a kind that changes what was sent before."""
     match event.kind:
         case e.MessageReplaced(message):
             result.message_replaced.message.CopyFrom(messages.message(message))

@@ -13,8 +13,8 @@ from turnwire.domain.conversation.texts import texts_of
 _BROKEN = (MessageStatus.INTERRUPTED, MessageStatus.FAILED)
 
 
-def told(change: Change) -> pb.GlobalEvent | Unmade | None:
-    """Returns `global_event`; that of a long part is still to be made, and its text is that of all who are told."""
+def unmade_event(change: Change) -> pb.GlobalEvent | Unmade | None:
+    """Returns `global_event`; that of a long part is still to be made, and its text is that of all who get it."""
     if isinstance(change.kind, PartChange):
         texts = [text for text in texts_of(change.kind.part) if text]
         if (size := sum(map(len, texts))) > LARGE_BYTES:

@@ -50,7 +50,7 @@ MAX_DETAIL_BYTES = 3_000
 """Of the wrong fields of one error together."""
 
 RETRY_WHEN_UNKNOWN = timedelta(seconds=1)
-"""Told to callers where waiting helps and nobody knows how long."""
+"""Sent to callers where waiting helps and nobody knows how long."""
 
 
 def status_code(error: e.DomainError) -> int:

@@ -140,7 +140,7 @@ class Chat:
         raise NotFoundError("the session was deleted", code=grpc.StatusCode.NOT_FOUND)
 
     def _ended(self, turn_id: str, update: Update) -> Turn | None:
-        """Returns a turn that has ended; None while it runs. Asks the server where no event may have told it."""
+        """Returns a turn that has ended; None while it runs. Asks the server where no event may have said so."""
         turn = update.conversation.ended_turns.get(turn_id)
         if turn is None and update.kind in ("read", "turn_ended"):
             found = self._client.turn(self.session_id, turn_id)

@@ -61,15 +61,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Whether to compare it once it is imported."""
 
 
-class _Told(Struct):
-    """What the server told of the import."""
+class _Report(Struct):
+    """What the server reported of the import."""
 
     sessions: list[ImportedSession] = []
     problems: list[ImportProblem] = []
     session_count: int = 0
     problem_count: int = 0
     incomplete_count: int = 0
-    verification: "_Told | None" = None
+    verification: "_Report | None" = None
 
 
 def run_import(
@@ -96,10 +96,10 @@ def run_import(
     try:
         opened = contextlib.nullcontext(archive) if archive is not None else _opened(wanted.source)
         with opened as file, connection.open() as channel, progress_bar() as bar:
-            told = _imported(channel, file, wanted, bar)
+            report = _imported(channel, file, wanted, bar)
             if wanted.verify_after:
                 file.seek(0)
-                told.verification = _imported(channel, file, structs.replace(wanted, verify=True), bar)
+                report.verification = _imported(channel, file, structs.replace(wanted, verify=True), bar)
     except ConnectionProblem as problem:
         print_error(str(problem))
         return 2
@@ -113,16 +113,16 @@ def run_import(
         print_error("interrupted: the server finishes what it has begun; the same command again brings the rest")
         return _INTERRUPTED
     if as_json:
-        shown = _as_json(told, wanted)
+        shown = _as_json(report, wanted)
         print_json({**facts, "import": shown} if facts else shown)
     else:
-        _print(told, wanted)
-    lacks_some = not wanted.dry_run and max(told.incomplete_count, _incomplete(told.verification)) > 0
-    return 1 if lacks_some or any(problem.reason in _LEFT_OUT for problem in told.problems) else 0
+        _print(report, wanted)
+    lacks_some = not wanted.dry_run and max(report.incomplete_count, _incomplete(report.verification)) > 0
+    return 1 if lacks_some or any(problem.reason in _LEFT_OUT for problem in report.problems) else 0
 
 
-def _incomplete(told: _Told | None) -> int:
-    return told.incomplete_count if told else 0
+def _incomplete(report: _Report | None) -> int:
+    return report.incomplete_count if report else 0
 
 
 def _explained(problem: str, wanted: Wanted) -> str:
@@ -135,7 +135,7 @@ def _explained(problem: str, wanted: Wanted) -> str:
     return one_line(f"{status}: {name}: {what}{advice}")
 
 
-def _imported(channel: grpc.Channel, file: IO[bytes], wanted: Wanted, bar: Bar) -> _Told:
+def _imported(channel: grpc.Channel, file: IO[bytes], wanted: Wanted, bar: Bar) -> _Report:
     uploads = UploadServiceStub(channel)
     name = "" if wanted.source is None else join_surrogates(wanted.source.name)  # of bytes that are no UTF-8
     created = uploads.CreateUpload(CreateUploadRequest(filename=name, request_id=uuid4().hex), timeout=TIMEOUT_SECONDS)
@@ -170,7 +170,7 @@ def _upload(uploads: UploadServiceStub, upload_id: str, file: IO[bytes], bar: Ba
         piece = following
 
 
-def _import(transfer: TransferServiceStub, upload_id: str, wanted: Wanted, bar: Bar) -> _Told:
+def _import(transfer: TransferServiceStub, upload_id: str, wanted: Wanted, bar: Bar) -> _Report:
     """Lets the server import, and listens. The same request joins the import again when the connection was lost."""
     request = ImportSessionsRequest(
         upload_id=upload_id,
@@ -182,17 +182,17 @@ def _import(transfer: TransferServiceStub, upload_id: str, wanted: Wanted, bar: 
     )
     bar.begin("comparing" if wanted.verify else "checking" if wanted.dry_run else "importing")
 
-    def listen() -> _Told:
-        told = _Told()
+    def listen() -> _Report:
+        report = _Report()
         for answer in transfer.ImportSessions(request):
-            told.sessions += answer.sessions
-            told.problems += answer.problems
-            told.session_count, told.problem_count = answer.session_count, answer.problem_count
-            told.incomplete_count = answer.incomplete_session_count
+            report.sessions += answer.sessions
+            report.problems += answer.problems
+            report.session_count, report.problem_count = answer.session_count, answer.problem_count
+            report.incomplete_count = answer.incomplete_session_count
             bar.show(answer.done_bytes, answer.total_bytes or 1)
         if wanted.verify:  # an older server compares nothing
-            told.incomplete_count += sum(not session.outcome for session in told.sessions)
-        return told
+            report.incomplete_count += sum(not session.outcome for session in report.sessions)
+        return report
 
     return _again_while_unavailable(listen)
 
@@ -226,51 +226,53 @@ def _size_of(file: IO[bytes]) -> int | None:
     return size
 
 
-def _as_json(told: _Told, wanted: Wanted) -> dict[str, object]:
+def _as_json(report: _Report, wanted: Wanted) -> dict[str, object]:
     def shown(message: ImportedSession | ImportProblem) -> dict[str, object]:
         return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
     return {
         "file": "-" if wanted.source is None else str(wanted.source),
         "dry_run": wanted.dry_run,
-        "session_count": told.session_count,
-        "problem_count": told.problem_count,
-        "incomplete_session_count": told.incomplete_count,
-        "sessions": [shown(session) for session in told.sessions],
-        "problems": [shown(problem) for problem in told.problems],
-        **({"verification": _as_json(told.verification, wanted)} if told.verification else {}),
+        "session_count": report.session_count,
+        "problem_count": report.problem_count,
+        "incomplete_session_count": report.incomplete_count,
+        "sessions": [shown(session) for session in report.sessions],
+        "problems": [shown(problem) for problem in report.problems],
+        **({"verification": _as_json(report.verification, wanted)} if report.verification else {}),
     }
 
 
-def _print(told: _Told, wanted: Wanted) -> None:
-    _print_problems(told)
+def _print(report: _Report, wanted: Wanted) -> None:
+    _print_problems(report)
     if wanted.verify:
-        _print_verification(told)
+        _print_verification(report)
         return
-    existed = sum(session.existed for session in told.sessions)
+    existed = sum(session.existed for session in report.sessions)
     done = "would be imported" if wanted.dry_run else "imported"
-    new = told.session_count - existed
+    new = report.session_count - existed
     there = f"{existed} {'was' if existed == 1 else 'were'} there already"
     print_line(f"{_sessions(new)} {done}, {there}")
-    grown = [session for session in told.sessions if session.outcome == IMPORT_OUTCOME_ADDED]
+    grown = [session for session in report.sessions if session.outcome == IMPORT_OUTCOME_ADDED]
     if grown:
         got = "would get" if wanted.dry_run else "got"
         print_line(f"{len(grown)} of them {got} {sum(one.added_message_count for one in grown)} new messages")
-    if other := sum(session.outcome == IMPORT_OUTCOME_DIFFERS for session in told.sessions):
+    if other := sum(session.outcome == IMPORT_OUTCOME_DIFFERS for session in report.sessions):
         verb, them = ("differs", "it") if other == 1 else ("differ", "them")
         print_line(f"{other} of them {verb}, continued or changed since the import: nothing was stored for {them}")
-    renamed = sum(session.session_id not in {"", session.source_id} for session in told.sessions if not session.existed)
+    renamed = sum(
+        session.session_id not in {"", session.source_id} for session in report.sessions if not session.existed
+    )
     if renamed and wanted.format in {"", _OWN}:
         print_line(f"{renamed} with other ids than in the archive, which are taken here")
-    if told.verification is not None:
-        _print_problems(told.verification)
-        _print_verification(told.verification)
+    if report.verification is not None:
+        _print_problems(report.verification)
+        _print_verification(report.verification)
 
 
-def _print_verification(told: _Told) -> None:
-    count = told.session_count
-    if told.incomplete_count:
-        print_line(f"the server lacks something of {told.incomplete_count} of {_sessions(count)}", "red")
+def _print_verification(report: _Report) -> None:
+    count = report.session_count
+    if report.incomplete_count:
+        print_line(f"the server lacks something of {report.incomplete_count} of {_sessions(count)}", "red")
     else:
         print_line(f"verified: the server has all messages of {_sessions(count)}", "green")
 
@@ -279,9 +281,9 @@ def _sessions(count: int) -> str:
     return f"{count} {'session' if count == 1 else 'sessions'}"
 
 
-def _print_problems(told: _Told) -> None:
-    for problem in told.problems:
+def _print_problems(report: _Report) -> None:
+    for problem in report.problems:
         words = [problem.reason, f"line {problem.line}" if problem.line else "", problem.source_id, problem.place]
         print_line(one_line(f"{' '.join(filter(None, words))}: {problem.explanation}"))
-    if told.problem_count > len(told.problems):
-        print_line(f"and {told.problem_count - len(told.problems)} more problems")
+    if report.problem_count > len(report.problems):
+        print_line(f"and {report.problem_count - len(report.problems)} more problems")

@@ -81,7 +81,7 @@ class StepJournal:
     async def finish(self) -> None:
         """Returns when all complete calls are checked and no save is under way. When cancelled, call `settle` too.
 
-        Ended parts that no save has are left to the end of the message, see `untold`.
+        Ended parts that no save has are left to the end of the message, see `unpublished`.
 
         Raises:
             Exception: what a check raised.
@@ -92,7 +92,7 @@ class StepJournal:
         self._cancel_timer()
         await self._wait()
 
-    def untold(self) -> Work:
+    def unpublished(self) -> Work:
         """Returns the events of the ended parts that no save has, for the commit that ends the message."""
         return Work((), self._endings(self._ended))
 

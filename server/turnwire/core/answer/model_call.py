@@ -144,10 +144,10 @@ class ModelCall:
         announced: asyncio.Future[Committed],
     ) -> RetryScheduled:
         """Publishes the next attempt once the message is announced; raises when the message could not be stored."""
-        told = RetryScheduled(self._stream.message_id, Failure.of(error), attempt, delay, model)
+        notice = RetryScheduled(self._stream.message_id, Failure.of(error), attempt, delay, model)
         await asyncio.shield(announced)
-        self._publish(told)
-        return told
+        self._publish(notice)
+        return notice
 
     async def _attempt(self, model: ModelRef, announced: asyncio.Future[Committed]) -> ProviderError | None:
         """Asks one model once. Returns the error that ended the answer early."""

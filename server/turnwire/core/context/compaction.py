@@ -47,11 +47,11 @@ log = structlog.get_logger()
 
 
 DEFAULT_ANSWER_TOKENS = 4096
-"""Room for an answer without a length limit."""
+"""Tokens for an answer without a length limit."""
 DEFAULT_ANSWER_SHARE = 1 / 8
 """Largest share of the window for such an answer."""
 MAX_ANSWER_SHARE = 1 / 2
-"""Largest share of the window for any answer, whatever the caller's limit, so that room is left for a conversation."""
+"""Largest share of the window for any answer, whatever the caller's limit, so that some is left for a conversation."""
 MIN_PROMPT_SHARE = 1 / 4
 """Smallest share of the fillable part for the prompt: a low threshold and a long answer must not compact every step."""
 MAX_SUMMARY_TOKENS = 4096
@@ -67,7 +67,7 @@ class Allowance(Struct, frozen=True, kw_only=True):
 
     window: int
     answer: int
-    """Room for the answer."""
+    """For the answer."""
     prompt: int
     """A longer request is compacted."""
     keep: int
@@ -91,7 +91,7 @@ def allowance(window: int, turn: Turn, settings: CompactionSettings) -> Allowanc
 
     Args:
         window: The model's context window in tokens.
-        turn: The turn; its output limit is the room for the answer.
+        turn: The turn; its output limit is what the answer may take.
         settings: The threshold and the share to keep.
     """
     asked = turn.options.max_output_tokens
@@ -315,7 +315,7 @@ class Compactor:
                 self._pay(self._message("", draft, plan, summariser))
         if not text:
             return False
-        message = await self._told(self._message(text, draft, plan, summariser), draft)
+        message = await self._measured(self._message(text, draft, plan, summariser), draft)
         if _saves_nothing(message):  # a model may ignore the length limit of its summary
             self._pay(message)
             log.warning("context_not_compacted", session_id=turn.session_id, turn_id=turn.turn_id, reason="TOO_LONG")
@@ -375,15 +375,15 @@ class Compactor:
             ),
         )
 
-    async def _told(self, summary: Message, draft: Draft) -> Message:
+    async def _measured(self, summary: Message, draft: Draft) -> Message:
         """Returns a summary that says how many messages it replaces, and how long the request is with it."""
         if summary.compaction is None:
             raise TypeError(f"{summary.message_id} is not a summary")
         after = await compute(partial(draft.with_history, (*draft.history, summary)), draft.history)
         summaries = {stored.message_id for stored in draft.history if stored.compaction is not None}
         gone = {repair.message_id for repair in after.repairs if repair.reason == RepairReason.COMPACTED} - summaries
-        told = msgspec.structs.replace(summary.compaction, message_count=len(gone), tokens_after=after.tokens)
-        return msgspec.structs.replace(summary, compaction=told)
+        measured = msgspec.structs.replace(summary.compaction, message_count=len(gone), tokens_after=after.tokens)
+        return msgspec.structs.replace(summary, compaction=measured)
 
 
 def _through(history: Sequence[Message], cut: Cut) -> str:
@@ -401,8 +401,8 @@ def _through(history: Sequence[Message], cut: Cut) -> str:
 
 
 def _saves_nothing(summary: Message) -> bool:
-    told = summary.compaction
-    return told is None or told.tokens_after >= told.tokens_before
+    facts = summary.compaction
+    return facts is None or facts.tokens_after >= facts.tokens_before
 
 
 def _in_order(draft: Draft, messages: tuple[Message, ...]) -> tuple[Message, ...]:

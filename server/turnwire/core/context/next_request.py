@@ -48,9 +48,9 @@ class StepRequests:
         """
         self._environment = environment
         size = settings_bytes(turn)
-        self.is_outline = size > KEPT_SETTINGS_BYTES
+        self.is_header = size > KEPT_SETTINGS_BYTES
         """Whether the turn is kept without its tools and its system prompt."""
-        self._left_out_bytes = size if self.is_outline else 0
+        self._left_out_bytes = size if self.is_header else 0
         self._turn = turn = self.kept(turn)
         self._compactor = Compactor(environment, turn)
         self._summaries = summaries
@@ -62,7 +62,7 @@ class StepRequests:
 
     def kept(self, turn: Turn) -> Turn:
         """Returns the turn as it is kept while it runs."""
-        return turn.outline() if self.is_outline else turn
+        return turn.header() if self.is_header else turn
 
     async def toolbox(self) -> Toolbox:
         """Returns the tools for the next step; see `open_toolbox`."""
@@ -125,7 +125,7 @@ class StepRequests:
     async def _draft(self) -> Draft:
         """Returns the draft, which has a place. While it waits for one, nothing of the conversation is kept here."""
         environment, session_id = self._environment, self._turn.session_id
-        kept = None if self.is_outline else await self._read()  # may take seconds, so it has no place yet
+        kept = None if self.is_header else await self._read()  # may take seconds, so it has no place yet
         tenant, prompt_bytes = self._turn.tenant, 0
         while True:
             size = environment.conversations.bytes_of(tenant, session_id)
@@ -144,7 +144,7 @@ class StepRequests:
     async def _read(self) -> tuple[Turn, Toolbox]:
         """Returns the whole turn and its tools."""
         environment, turn = self._environment, self._turn
-        if self.is_outline:
+        if self.is_header:
             turn = await environment.store.of(turn.tenant).turn(turn.session_id, turn.turn_id)
         settings = environment.settings
         return turn, await open_toolbox(turn.tools, settings, turn.agent, environment.tools, environment.schemas)

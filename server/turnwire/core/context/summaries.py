@@ -59,7 +59,7 @@ INPUT_SHARE = 0.75
 UNKNOWN_WINDOW_TOKENS = 32_000
 """Assumed for a model whose window is unknown; nearly all have more."""
 MIN_CHUNK_TOKENS = 200
-ROOM_FOR_REASONING = 3
+REASONING_FACTOR = 3
 """Factor on the token limit of a model that wrote nothing within it; together with the input this still fits."""
 TOLERATED_LENGTH = 2
 """How many times its limit a summary may be long, by the estimate, before its middle is cut out."""
@@ -129,7 +129,7 @@ class Summariser:
     async def _ask(self, words: str) -> str:
         text = await self._answer(words, self._max_tokens)
         # the model may have spent the limit on reasoning, which counts as tokens of the answer
-        text = text or await self._answer(words, ROOM_FOR_REASONING * self._max_tokens)
+        text = text or await self._answer(words, REASONING_FACTOR * self._max_tokens)
         if not text:
             raise ProviderStreamFailed("the model wrote no summary")
         return text

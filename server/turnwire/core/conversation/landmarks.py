@@ -66,8 +66,8 @@ def standing_summary(history: Sequence[Message]) -> int | None:
 
 def last_covered(history: Sequence[Message], summary_at: int) -> int | None:
     """Returns the place of the last message that a summary covers; None when that is not before the summary."""
-    told = history[summary_at].compaction
-    if told is None:
+    facts = history[summary_at].compaction
+    if facts is None:
         return None
-    before = (at for at in reversed(range(summary_at)) if history[at].message_id == told.through_message_id)
+    before = (at for at in reversed(range(summary_at)) if history[at].message_id == facts.through_message_id)
     return next(before, None)

@@ -47,7 +47,7 @@ async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path)
         store: Has the upload.
         tenant: Whose it is.
         upload_id: Its id.
-        folder: Where the file is; its disk needs room for all bytes.
+        folder: Where the file is; all bytes have to fit on its disk.
 
     Yields:
         The file, which can seek, at its beginning. Reads block: read on a thread.

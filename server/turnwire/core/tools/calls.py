@@ -42,7 +42,7 @@ from turnwire.ports.commit import Committed
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
 
 RETRY_SECONDS = 0.5
-"""Pause before what time did is stored again: a full disk stays full until somebody makes room."""
+"""Pause before what time did is stored again: a full disk stays full until somebody frees space."""
 
 
 class PassTime(Struct, frozen=True):
@@ -201,7 +201,7 @@ class ToolCalls:
 
         Raises:
             ToolCallAlreadySettled, ToolCallNotReady, LeaseHeld, LeaseLost: see `SubmitResult`.
-            MemoryShort: there is no room for the result beside those of other calls.
+            MemoryShort: there is no memory for the result beside those of other calls.
             StorageError: the result could not be stored.
         """
         content_bytes = result.content_bytes
@@ -221,7 +221,7 @@ class ToolCalls:
     def renew(
         self, index: int, lease_id: str, duration: timedelta, lines: Iterable[str], further: Work
     ) -> "Future[Done[OpenCalls]]":
-        """Stores more time for a lease, and lines of the log as far as there is room; see `RenewLease`."""
+        """Stores more time for a lease, and lines of the log as far as they fit; see `RenewLease`."""
         kept = tuple(itertools.islice(lines, MAX_LOG_LINES - len(self._actor.state.call(index).logs)))
         size = sum(sys.getsizeof(line[:MAX_LOG_CHARACTERS]) for line in kept)
         if not self._has_room(size):

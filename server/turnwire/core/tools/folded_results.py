@@ -96,7 +96,7 @@ def _answered_part(result: ToolResult, caller: Message) -> Part | None:
     return None
 
 
-def _told(result: ToolResult) -> str:
+def _output_of(result: ToolResult) -> str:
     """Returns what the call gets of a result: it has no exit code of its own."""
     if not result.exit_code:
         return result.output
@@ -111,7 +111,7 @@ def _fold(
     for part, result in pairs:
         if isinstance(part.content, ToolUse):
             cleared = msgspec.structs.replace(part.content, error=None)
-            call = CallResult(output=_told(result), is_error=result.is_error).apply_to(cleared)
+            call = CallResult(output=_output_of(result), is_error=result.is_error).apply_to(cleared)
             settled[part.index] = msgspec.structs.replace(call, finished_at=now)
     caller, work = settle_calls(caller, settled, now)
     # without the turn's id: the turn is over, and turn_ended is its last event

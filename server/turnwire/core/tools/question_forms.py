@@ -112,7 +112,7 @@ async def problem_of_content(question: Question, content_json: str, checks: Sche
     for name in content:
         if name not in fields:
             return f"has {name[:50]!r}, which the question does not ask for"
-    # a value that is not of its type is told by the schema, for every property has one
+    # a value that is not of its type is found by the schema, for every property has one
     problem = await checks.problem_of_value(question.form.schema_json, content_json or "{}")
     return f"does not fit the question: {problem}" if problem else ""
 

@@ -54,7 +54,7 @@ MAX_STATE_CHARS = 64 * 1024
 """Of what a tool needs to go on; it is stored with each question."""
 
 RETRY_SECONDS = 0.5
-"""Pause before the end of a question is stored again: a full disk stays full until somebody makes room."""
+"""Pause before the end of a question is stored again: a full disk stays full until somebody frees space."""
 
 EXPIRED = QuestionAnswer(QuestionAction.EXPIRED)
 

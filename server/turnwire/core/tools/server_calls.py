@@ -37,7 +37,7 @@ LARGE_RESULT_CHARS = 64 * 1024
 """Text of a result from which on a thread cuts and hashes it."""
 
 RESULT_RETRY_SECONDS = 0.5
-"""Pause before storing a result is retried: a full disk stays full until somebody makes room."""
+"""Pause before storing a result is retried: a full disk stays full until somebody frees space."""
 
 INTERRUPTED_RUN = "the server was restarted while the tool ran; it may have had its effect or not"
 
@@ -110,7 +110,7 @@ class EndCall(Struct, frozen=True):
 
 
 class KeepLogs(Struct, frozen=True):
-    """The lines of running calls, by part index. Nobody is told: they were told when they came."""
+    """The lines of running calls, by part index. No event tells them: they were published when they came."""
 
     logs: Mapping[int, tuple[str, ...]]
 
@@ -134,7 +134,7 @@ class ServerCalls:
     `_slots` bounds the calls that run at the same time; one that asks a person gives its place up. `_logs` has all
     lines of the running calls, by part index, and `_unsaved_logs` the indexes of those with lines that are not stored
     yet. `_ending` has those whose results are being stored, with the lines so far. `_is_over` is set by `end`. Both are
-    there because a tool may still send lines: they would be told and not kept.
+    there because a tool may still send lines: they would be published and not kept.
     """
 
     def __init__(self, environment: Environment, turn: Turn, actor: Actor[OpenCalls], questions: Questions) -> None:
@@ -278,7 +278,7 @@ class ServerCalls:
             self._has_room(-content_bytes)
 
     def _has_room(self, more: int) -> bool:
-        """Counts so many bytes more in memory. Returns False when there is no room for them."""
+        """Counts so many bytes more in memory. Returns False when they do not fit."""
         return self._environment.waiting_calls.grow(self._turn.turn_id, more)
 
     def _left_out(self) -> CallResult:

@@ -135,13 +135,13 @@ async def resume_or_end(
     await environment.commit(turn.tenant, turn.session_id, Work((PutTurn(resumed),)), now)
     asked = sum(permission.turn_id == turn.turn_id for permission in permissions)
     environment.open_permissions.take(turn.tenant, turn.turn_id, asked)
-    if point.waits_for_calls:  # it had room before the restart
+    if point.waits_for_calls:  # it fitted before the restart
         environment.waiting_calls.hold(turn.tenant, turn.turn_id, point.steps[-1])
     log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)
     return Resumption(resumed, point)
 
 
-async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, *, is_outline: bool = False) -> Work:
+async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, *, is_header: bool = False) -> Work:
     """Returns the work that ends a turn that no process runs.
 
     Raises:
@@ -156,7 +156,7 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, 
     further += ending_work(one for one in pending if one.question.turn_id == turn.turn_id)
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
     priced = [_priced(message, environment.providers) for message in stored]
-    return await compute(partial(end_turn, turn, priced, ending, now, further, is_outline=is_outline), priced)
+    return await compute(partial(end_turn, turn, priced, ending, now, further, is_header=is_header), priced)
 
 
 def _priced(message: Message, providers: Providers) -> Message:

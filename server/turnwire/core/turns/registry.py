@@ -204,7 +204,7 @@ class Turns:
     async def recover(self) -> None:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.
 
-        Of those that wait behind another one, only outlines are read. Called once, before serving.
+        Of those that wait behind another one, only headers are read. Called once, before serving.
         """
         store = self._environment.store
         unfinished = await store.unfinished_turns()
@@ -227,7 +227,7 @@ class Turns:
         for session_id, tenant in sessions:
             queue = await self._queue(tenant, session_id, waiting)
             if (resumed := resumptions.get(session_id)) is not None:
-                owner = self._owner(tenant, session_id, Schedule(Running(resumed.turn.outline()), queue, True))
+                owner = self._owner(tenant, session_id, Schedule(Running(resumed.turn.header()), queue, True))
                 owner.resume(resumed.turn, resumed.point)
             elif queue:
                 self._owner(tenant, session_id, Schedule(Between(""), queue)).start_next()
@@ -236,7 +236,7 @@ class Turns:
         """Returns the messages that wait in a session, given all waiting turns by id."""
         entries = (await self._environment.store.of(tenant).queue_entries(session_id)).entries
         return tuple(
-            Waiting(entry.message_id, waiting[entry.turn_id].outline()) for entry in entries if entry.turn_id in waiting
+            Waiting(entry.message_id, waiting[entry.turn_id].header()) for entry in entries if entry.turn_id in waiting
         )
 
     async def aclose(self) -> LeftTurns:

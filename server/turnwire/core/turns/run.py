@@ -106,7 +106,7 @@ class _Asked:
         request, self.request = self.request, None
         if request is None:
             request = await requests.again()
-        self._toolbox = requests.toolbox if requests.is_outline else partial(_known, request.toolbox)
+        self._toolbox = requests.toolbox if requests.is_header else partial(_known, request.toolbox)
         return request
 
     async def problem_of(self, call: ToolUse) -> str:
@@ -215,7 +215,7 @@ class Step:
             ended, refusing = settle_calls(ended, beyond, now)
             closing += refusing
         environment.observer.answer_ended(turn, ended, is_summary=False)
-        work = self._journal.untold() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
+        work = self._journal.unpublished() + closing + opening_work(permissions) + spent_by_call(turn, ended, now)
         return StepEnd(ended, permissions, work=work)
 
     async def flush(self) -> None:
@@ -280,7 +280,7 @@ class EndedStep:
 
         Args:
             environment: Ports and settings.
-            turn: The turn; may be an outline.
+            turn: The turn; may be a header.
             client_tools: Names of the tools that the client runs.
             end: The end; its work is empty when the step is resumed, because that end is stored already.
         """
@@ -409,7 +409,7 @@ class TurnRun:
         self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
         self._client_tools = frozenset(tool.name for tool in turn.tools)
         self.turn = self._requests.kept(turn)
-        """The turn; an outline when it has large tools or a large system prompt."""
+        """The turn; a header when it has large tools or a large system prompt."""
         self._settled: list[Message] = list(resume.steps[:-1]) if resume else []
         self._repetitions = Repetitions(environment.settings.limits.max_repeated_calls)
         self._end = StepEnd(resume.steps[-1], resume.permissions, resume.questions) if resume and resume.steps else None
@@ -450,9 +450,9 @@ class TurnRun:
         return self._closing_work(ending)
 
     @property
-    def is_outline(self) -> bool:
-        """Whether `turn` is an outline."""
-        return self._requests.is_outline
+    def is_header(self) -> bool:
+        """Whether `turn` is a header."""
+        return self._requests.is_header
 
     def stop(self, ending: Ending) -> None:
         """Ends the turn early: cancels the model call and all waiting. Only the first call has an effect."""
@@ -597,4 +597,4 @@ class TurnRun:
         environment, now = self._environment, self._environment.clock()
         further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED)) + ending_work(questions)
         further += note_ending(self.turn, ending, now, environment.settings, environment.new_id)
-        return work + end_turn(self.turn, messages, ending, now, further, is_outline=self.is_outline)
+        return work + end_turn(self.turn, messages, ending, now, further, is_header=self.is_header)

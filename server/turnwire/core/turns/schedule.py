@@ -51,7 +51,7 @@ class Running(Struct, frozen=True):
     """A turn runs, or waits for people and tools."""
 
     turn: Turn
-    """As it began; may be an outline."""
+    """As it began; may be a header."""
     stop: Ending | None = None
     """How it is to end before it has finished; None when it goes on."""
 
@@ -77,7 +77,7 @@ class Waiting(Struct, frozen=True):
     """The message. Of a turn that answers a message again it stands for that one while it waits, unless it is an edited
     form of it."""
     turn: Turn
-    """An outline."""
+    """A header."""
     size_bytes: int | None = None
     """What the texts of the message, the tools and the system prompt of the turn take in memory; None when an earlier
     process stored them."""
@@ -184,7 +184,7 @@ class Schedule(Struct, frozen=True):
             events.insert(0, NewEvent(SessionStatusChanged(True)))
         if isinstance(before, Between) and before.stopped_turn_id == turn.turn_id:
             stop = before.stop
-        return msgspec.structs.replace(self, phase=Running(turn.outline(), stop), is_announced=True), tuple(events)
+        return msgspec.structs.replace(self, phase=Running(turn.header(), stop), is_announced=True), tuple(events)
 
     def aim_of(self, policy: BusyPolicy) -> str:
         """Returns the turn that a message with a policy acts on; "" when it only waits."""
@@ -219,7 +219,7 @@ class Accepted(Struct, frozen=True):
 
     @property
     def receipt(self) -> Receipt:
-        """What the caller is told."""
+        """The answer to the caller."""
         waits, is_anew = self.queue_position > 0, bool(self.turn.regenerates)
         return Receipt(
             session_id=self.turn.session_id,
@@ -277,7 +277,7 @@ class AcceptMessage(Struct, frozen=True):
             self.turn, status=TurnStatus.QUEUED, busy_policy=self.when_busy, aimed_at_turn_id=aim
         )
         message = msgspec.structs.replace(self.message, status=MessageStatus.QUEUED)
-        changed, position = schedule.placed(Waiting(message.message_id, turn.outline(), self.size_bytes))
+        changed, position = schedule.placed(Waiting(message.message_id, turn.header(), self.size_bytes))
         accepted = Accepted(turn, message, position)
         order = Work() if position == len(changed.waiting) else changed.queue_ordered
         work = schedule.unarchiving(self.open_requests) + self.store(accepted) + order + changed.queue_changed
@@ -386,9 +386,9 @@ class BecomeIdle(Struct, frozen=True):
         """Returns the schedule in which nothing runs; changes nothing when a message waits."""
         if schedule.waiting or not isinstance(schedule.phase, Between):
             return Decision(schedule)
-        told = Work((), (NewEvent(SessionStatusChanged(False)),)) if schedule.is_announced else Work()
+        telling = Work((), (NewEvent(SessionStatusChanged(False)),)) if schedule.is_announced else Work()
         idle = msgspec.structs.replace(schedule, phase=Idle(), is_announced=False)
-        return Decision(idle, told if self.is_stored else Work())
+        return Decision(idle, telling if self.is_stored else Work())
 
 
 class BeginTurn(Struct, frozen=True):
@@ -467,7 +467,7 @@ class EditWaiting(Struct, frozen=True):
             changes = (RemoveMessage(message.message_id), *self.files, PutMessage(message))
             work += Work(changes, (NewEvent(MessageReplaced(message), turn.turn_id),))
         size = found.size_bytes if self.parts is None else None
-        edited = Waiting(found.message_id, turn.outline(), size, found.version + 1)
+        edited = Waiting(found.message_id, turn.header(), size, found.version + 1)
         at = schedule.waiting.index(found)
         rest = schedule.without((found.message_id,))
         changed = rest.inserted(edited, at) if self.policy in (None, BusyPolicy.QUEUE) else rest.placed(edited)[0]
@@ -570,13 +570,13 @@ def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = 
         question: The message.
         stands_in: The waiting message that stands for it and goes; "" for none.
     """
-    told = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None), turn.turn_id)
+    event = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None), turn.turn_id)
     if turn.user_message_id != turn.regenerates:
-        return Work((SelectPath(turn.regenerates, PathEnd.BEFORE),), (told,))
+        return Work((SelectPath(turn.regenerates, PathEnd.BEFORE),), (event,))
     answered = msgspec.structs.replace(question, turn_id=turn.turn_id, updated_at=now)
     work = Work(
         (SelectPath(turn.regenerates, PathEnd.HERE), PutMessage(answered)),
-        (told, NewEvent(MessageReplaced(answered), turn.turn_id)),
+        (event, NewEvent(MessageReplaced(answered), turn.turn_id)),
     )
     if not stands_in:
         return work
@@ -586,10 +586,10 @@ def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = 
 def _joining_work(turn: Turn, message: Message, running_turn_id: str, now: datetime) -> Work:
     """Returns the work that moves a message out of the queue into a running turn, and ends its own one."""
     joined = msgspec.structs.replace(message, status=MessageStatus.COMPLETE, updated_at=now)
-    told = NewEvent(TurnSteered(joined.message_id, running_turn_id), running_turn_id)
+    event = NewEvent(TurnSteered(joined.message_id, running_turn_id), running_turn_id)
     merged = msgspec.structs.replace(turn, merged_into_turn_id=running_turn_id)
     ended = end_turn(merged, (), Ending(FinishReason.MERGED), now)
-    return Work((PutMessage(joined),), (told,)) + ended
+    return Work((PutMessage(joined),), (event,)) + ended
 
 
 def _dropping_work(waiting: Waiting, now: datetime) -> Work:
@@ -607,4 +607,4 @@ def _returning_work(waiting: Waiting, message: Message, now: datetime) -> Work:
 
 
 def _ending_work(turn: Turn, now: datetime) -> Work:
-    return end_turn(turn, (), Ending(FinishReason.ABORTED), now, is_outline=True)
+    return end_turn(turn, (), Ending(FinishReason.ABORTED), now, is_header=True)

@@ -333,10 +333,10 @@ class SessionTurns:
 
     async def _end_unsaved(self, run: TurnRun) -> None:
         """Ends a turn whose last messages cannot be stored, so that nobody waits for it forever."""
-        turn, is_outline = run.turn, run.is_outline
-        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock(), is_outline=is_outline)]
+        turn, is_header = run.turn, run.is_header
+        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock(), is_header=is_header)]
         try:
-            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED, is_outline=is_outline))
+            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED, is_header=is_header))
         except Exception as error:  # end it without its messages; the next start closes them
             log.warning("turn_not_read", session_id=self._session_id, error=type(error).__name__)
         for work in attempts:

@@ -195,7 +195,7 @@ class SessionForks(UseCase):
             MessageNotFound: its conversation has no such message.
             TurnInProgress: the message, or one before it, is not complete yet.
             InvalidRequest: a setting is wrong, or the request's name was used for another request.
-            QuotaExceeded: the tenant has no room for the copy.
+            QuotaExceeded: the tenant may not store the copy.
             StorageError: the session could not be read, or the copy not be stored.
         """
 

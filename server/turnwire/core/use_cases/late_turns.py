@@ -277,7 +277,7 @@ async def _check_results(store: TenantStore, question: StoredQuestion) -> Messag
 def _moving(question: StoredQuestion, accepted: Accepted) -> Work:
     """Returns the work that stores a turn and moves its message to the end, or into the queue.
 
-    Watchers are told as if the message were removed and added again, unless it only gets a turn. An answer behind it
+    Watchers see it as if the message were removed and added again, unless it only gets a turn. An answer behind it
     that is still being written is not replaced, or its text would be cut: its end says what is before it.
     """
     turn_id, message, behind = accepted.turn.turn_id, accepted.message, question.behind

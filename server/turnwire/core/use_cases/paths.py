@@ -38,22 +38,22 @@ class Paths:
 
     async def clear(self, principal: Principal, session_id: str, request: NamedRequest) -> PathChange:
         """Takes the whole conversation back."""
-        told = ConversationChanged(ConversationChange.CLEARED, None)
-        return await self._once(principal, session_id, request, Work((HideMessages(""),), (NewEvent(told),)))
+        event = ConversationChanged(ConversationChange.CLEARED, None)
+        return await self._once(principal, session_id, request, Work((HideMessages(""),), (NewEvent(event),)))
 
     async def revert(
         self, principal: Principal, session_id: str, before_message_id: str, request: NamedRequest
     ) -> PathChange:
         """Takes a message and all behind it back. Raises MessageNotFound when the conversation does not have it."""
-        told = ConversationChanged(ConversationChange.REVERTED, None)
-        work = Work((HideMessages(before_message_id),), (NewEvent(told),))
+        event = ConversationChanged(ConversationChange.REVERTED, None)
+        work = Work((HideMessages(before_message_id),), (NewEvent(event),))
         return await self._once(principal, session_id, request, work)
 
     async def restore(self, principal: Principal, session_id: str, request: NamedRequest) -> PathChange:
         """Brings back what was taken back last. Raises NothingToRestore when nothing was, or a turn began since."""
-        # what comes back was told before: clients read it anew
-        told = ConversationChanged(ConversationChange.RESTORED, None, reread=True)
-        return await self._once(principal, session_id, request, Work((ShowMessages(),), (NewEvent(told),)))
+        # what comes back was published before: clients read it anew
+        event = ConversationChanged(ConversationChange.RESTORED, None, reread=True)
+        return await self._once(principal, session_id, request, Work((ShowMessages(),), (NewEvent(event),)))
 
     async def select(
         self,
@@ -69,9 +69,9 @@ class Paths:
             MessageNotFound: there is no such message, or it was taken back.
             StaleVersion: the session's head is not the expected one.
         """
-        told = ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None)
+        event = ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None)
         required = () if expected_sequence is None else (RequireHead(expected_sequence),)
-        work = Work((*required, SelectPath(message_id, PathEnd.NEWEST)), (NewEvent(told),))
+        work = Work((*required, SelectPath(message_id, PathEnd.NEWEST)), (NewEvent(event),))
         return await self._once(principal, session_id, request, work, message_id)
 
     async def alternatives(

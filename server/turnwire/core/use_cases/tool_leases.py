@@ -107,8 +107,8 @@ class ToolLeases(UseCase):
         if not lease_id:  # nothing is left to be stored but what was there
             changing = store(calls, index, further)
         else:
-            told = calls.message.parts[index], change
-            with self._pending.count(principal.tenant, in_events=told) as counted:
+            in_events = calls.message.parts[index], change
+            with self._pending.count(principal.tenant, in_events=in_events) as counted:
                 changing = store(calls, index, further)
                 counted.until(changing)
         return (await asyncio.shield(changing)).state.message.parts[index]

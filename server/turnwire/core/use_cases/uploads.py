@@ -50,7 +50,7 @@ class Uploads:
             InvalidRequest: a value is wrong, or the request's name was used for another one.
             MessageTooLarge: the announced size is over the limit.
             TooManyUploads: the tenant has as many as it may have, or deletes faster than space can be freed.
-            QuotaExceeded: the tenant has no room for the announced size.
+            QuotaExceeded: the tenant may not store the announced size.
         """
         answer = await self._requests.once(principal, new, lambda: self._create(principal, new))
         return await self.get(principal, answer.upload_id) if isinstance(answer, Receipt) else answer
@@ -128,7 +128,7 @@ class Uploads:
             raise MessageTooLarge.over("files.max_upload_bytes", limit, field, size_bytes)
 
     def _storing(self, upload: Upload, chunk: Chunk) -> "Future[Upload]":
-        """Starts to store a chunk. Bytes that are stored already need no room."""
+        """Starts to store a chunk. Bytes that are stored already count already."""
         expires_at = self._environment.clock() + self._settings.upload_expiry
         growth = chunk.end - max(chunk.offset, upload.received_bytes)
         if growth <= 0:

@@ -20,9 +20,9 @@ MAX_LOG_LINES = 200
 MAX_LOG_CHARACTERS = 500
 """Of one log line; the rest of a line that a tool writes is cut off."""
 MAX_NEW_LOG_LINES = 100
-"""Log lines of one renewal of a lease."""
+"""Log lines of one request that renews a lease."""
 MAX_NEW_LOG_BYTES = 64 * 1024
-"""Of the log lines of one renewal together."""
+"""Of the log lines of one such request together."""
 MAX_HOLDER_CHARACTERS = 128
 """Of the words in which a client says who holds a lease."""
 MIN_LEASE = timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""About how much memory messages take, told without writing them."""
+"""About how much memory messages take, found without writing them."""
 
 from itertools import chain
 

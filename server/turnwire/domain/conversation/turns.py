@@ -137,6 +137,6 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_sequence: int = 0
     """Sequence of its last event; 0 before it ends. Assigned by the store."""
 
-    def outline(self) -> "Turn":
+    def header(self) -> "Turn":
         """Returns the turn without what may be large: tools and system prompt."""
         return msgspec.structs.replace(self, tools=(), system=None)

@@ -48,7 +48,7 @@ class LimitReached(DomainError):
             limit: The name of the limit in docs/limits.md: a key such as "limits.max_watchers", or a constant.
             value: What the limit is.
             text: A sentence for people.
-            retry_after: When there may be room again; None where nobody knows: a second is told then.
+            retry_after: When it may be allowed again; None where nobody knows: a second is sent then.
             facts: More metadata.
         """
         return cls(text, {**limit_facts(limit, value), **facts}, retry_after)
@@ -148,7 +148,7 @@ class QuotaExceeded(DomainError):
         quota: Its name.
         limit: The most that the tenant may have or use.
         used: What it has or has used; may be more.
-        retry_after: When there is room again; None when waiting alone does not help.
+        retry_after: When it is allowed again; None when waiting alone does not help.
         """
         super().__init__(message, {"quota": quota, "limit": str(limit), "used": str(used)}, retry_after)
         self.tenant = tenant

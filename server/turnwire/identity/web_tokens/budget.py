@@ -27,7 +27,7 @@ class VerificationBudget:
         """At most `PER_SECOND` addresses, because it is emptied each second."""
 
     def take(self, address: str) -> None:
-        """Allows one check. Raises TooManySignIns: the second has no room for it."""
+        """Allows one check. Raises TooManySignIns: it does not fit in the second."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._checks = second, 0

@@ -23,4 +23,4 @@ class Bounds(Struct, frozen=True, kw_only=True):
     file_bytes: int = 20 * 2**20
     """One file, as a message accepts it by default."""
     problems: int = 1_000
-    """Problems told of one conversation; of the others only their number."""
+    """Problems reported of one conversation; of the others only their number."""

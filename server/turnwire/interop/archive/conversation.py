@@ -98,7 +98,7 @@ class Conversation:
         self._bounds = bounds
         self._line = line
         self._problems: list[ImportProblem] = []
-        self._told = 0
+        self._reported = 0
         self._counted: dict[tuple[str, str], tuple[int, str]] = {}
         self._calls: dict[str, Call] = {}
 
@@ -119,12 +119,12 @@ class Conversation:
 
     def problem(self, reason: str, explanation: str, place: str = "") -> None:
         """Notes what could not be carried."""
-        self._told += 1
-        if self._told <= self._bounds.problems:
+        self._reported += 1
+        if self._reported <= self._bounds.problems:
             self._problems.append(self._problem(reason, explanation, place))
 
     def count(self, reason: str, what: str, place: str) -> None:
-        """Notes one of many things of a kind; `what` is told once, with their number, such as "Left out: patches"."""
+        """Notes one of many things of a kind; `what` is reported once, with their number: "Left out: patches"."""
         number, first = self._counted.get((reason, what), (0, place))
         self._counted[reason, what] = (number + 1, first)
 
@@ -148,8 +148,8 @@ class Conversation:
         yield from self._problems
         for (reason, what), (number, first) in self._counted.items():
             yield self._problem(reason, f"{what} ({number}); the first one is here.", first)
-        if self._told > self._bounds.problems:
-            yield self._problem("MORE_PROBLEMS", f"{self._told - self._bounds.problems} further problems.", "")
+        if self._reported > self._bounds.problems:
+            yield self._problem("MORE_PROBLEMS", f"{self._reported - self._bounds.problems} further problems.", "")
         ids, stored, answered, count = _Ids(), set[str](), "", 0
         for draft in self.drafts:
             contents: list[tuple[int, Content]] = []

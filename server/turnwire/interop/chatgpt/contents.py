@@ -1,4 +1,4 @@
-"""Contents of ChatGPT's messages. There is no published schema, so what is not known keeps its text and is told."""
+"""Contents of ChatGPT's messages. There is no published schema, so what is not known keeps its text and is reported."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -39,7 +39,7 @@ TYPES = {
 
 _FINISH = {"stop": FinishReason.STOP, "max_tokens": FinishReason.LENGTH, "interrupted": FinishReason.ABORTED}
 _INSTRUCTIONS = ("user_profile", "user_instructions")
-"""Keys of "user_editable_context": what a person told ChatGPT to keep in mind."""
+"""Keys of "user_editable_context": what a person asked ChatGPT to keep in mind."""
 _CONTEXTS = ("user_editable_context", "model_editable_context")
 
 

@@ -1,4 +1,4 @@
-"""Blocks of Claude's messages. There is no published schema, so what is not known keeps its text and is told."""
+"""Blocks of Claude's messages. There is no published schema, so what is not known keeps its text and is reported."""
 
 from datetime import datetime
 

@@ -110,12 +110,12 @@ class Parts:
         raw = text_at(state, "raw", where)
         title, metadata = text_at(state, "title", where), an_object_at(state, "metadata", where)
         facts = {**({"title": title} if title else {}), **({"metadata": metadata} if metadata else {})}
-        told = compact(facts) if facts else ""
-        if len(told.encode()) > MAX_METADATA_BYTES:
+        facts_json = compact(facts) if facts else ""
+        if len(facts_json.encode()) > MAX_METADATA_BYTES:
             self._conversation.count(
                 "NO_PLACE", f"Left out: facts of more than {MAX_METADATA_BYTES} bytes", f"{where}.metadata"
             )
-            told = ""
+            facts_json = ""
         use = ToolUse(
             name=text_of(part, "tool", place),
             call_id=id_at(part, "callID", place),
@@ -123,7 +123,7 @@ class Parts:
             status=STATES[status],
             output=text_at(state, "output", where) if status == "completed" else None,
             error=text_at(state, "error", where) if status == "error" else None,
-            metadata_json=told,
+            metadata_json=facts_json,
             started_at=seconds_at(time, "start", f"{where}.time", 1000) or at,
             finished_at=seconds_at(time, "end", f"{where}.time", 1000) or at,
         )

@@ -19,15 +19,15 @@ _CUT = frozenset({pb.FINISH_REASON_ABORTED, pb.FINISH_REASON_INTERRUPTED})
 
 
 class Updates:
-    """Folds the events of one turn. Nothing is told twice, and deltas that did not come are made up for."""
+    """Folds the events of one turn. Nothing is sent twice, and deltas that did not come are made up for."""
 
     def __init__(self, turn_id: str) -> None:
         """Takes the turn that answers the message: `SendMessageResponse.turn_id`. Events of others are skipped."""
         self._turn_id = turn_id
         self._message_id = ""
         self._messages: set[str] = set()
-        self._told: dict[tuple[str, int], int] = {}
-        # bytes (UTF-8) of each text part that were told, as the contract counts them
+        self._sent: dict[tuple[str, int], int] = {}
+        # bytes (UTF-8) of each text part that were sent, as the contract counts them
         self._calls: set[str] = set()
         self.code: PlueCode | None = None
         """None until the answer is done, then its outcome. The parts that came stay, whatever it is."""
@@ -64,7 +64,7 @@ class Updates:
             self._messages.add(message.message_id)
 
     def _part(self, message_id: str, part: pb.Part) -> Iterator[dict[str, object]]:
-        """Yields what of a part was not told yet."""
+        """Yields what of a part was not sent yet."""
         if message_id not in self._messages:
             return
         match part.WhichOneof("content"):
@@ -77,17 +77,17 @@ class Updates:
                 yield {"type": "tool_use", "tool_use_id": part.tool_use.id, "message_id": message_id}
 
     def _content(self, message_id: str, index: int, whole: str) -> Iterator[dict[str, object]]:
-        """Yields what a part has beyond what was told, and tells from now on of its deltas."""
-        self._told.setdefault((message_id, index), 0)
+        """Yields what a part has beyond what was sent, and tells from now on of its deltas."""
+        self._sent.setdefault((message_id, index), 0)
         yield from self._delta(message_id, index, 0, whole)
 
     def _delta(self, message_id: str, index: int, offset: int, text: str) -> Iterator[dict[str, object]]:
-        told = self._told.get((message_id, index))
+        sent = self._sent.get((message_id, index))
         data = text.encode()
-        if told is None or not offset <= told < offset + len(data):
+        if sent is None or not offset <= sent < offset + len(data):
             return  # another kind of part, nothing new, or a gap, which the finished part fills
-        self._told[message_id, index] = offset + len(data)
-        new = data[told - offset :].decode()
+        self._sent[message_id, index] = offset + len(data)
+        new = data[sent - offset :].decode()
         yield {"type": "content", "content": new, "message_id": message_id, "part_index": index}
 
 

@@ -120,7 +120,7 @@ def private_copy(
         advance: Hears how many pages are copied, and how many there are.
 
     Raises:
-        StorageError: as `opened`, or there is no room for the copy.
+        StorageError: as `opened`, or no space for the copy.
     """
     with opened(path, writable=False) as db, closing(sqlite3.connect("", isolation_level=None)) as copy:
         with transaction(db, "BEGIN"):  # so that each step of the copy is of the same moment

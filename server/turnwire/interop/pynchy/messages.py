@@ -25,7 +25,7 @@ from turnwire.domain.errors import StorageCorrupt
 from turnwire.interop.pynchy.decoration import plain_text
 from turnwire.interop.pynchy.legacy_file import OLD_COLUMNS, Row
 from turnwire.interop.pynchy.migration import Rules
-from turnwire.interop.pynchy.old_values import SYSTEM, Around, as_json, told_columns, valid_text, within_bound
+from turnwire.interop.pynchy.old_values import SYSTEM, Around, as_json, derived_columns, valid_text, within_bound
 
 MAX_NAME_CHARS = 1024
 """Of a title and of a sender, as everywhere; the rest is kept beside it."""
@@ -70,7 +70,7 @@ def message_of(row: Row, rules: Rules, session: Session, at: datetime) -> tuple[
             system=SYSTEM, session_id=session.origin.session_id if session.origin else "", message_id=key_of(old_id)
         ),
     )
-    kept, dropped = within_bound(_kept(row, facts, told_columns(session, message), content))
+    kept, dropped = within_bound(_kept(row, facts, derived_columns(session, message), content))
     return msgspec.structs.replace(message, metadata_json=json_text({**_known(facts), SYSTEM: kept})), dropped
 
 
@@ -86,9 +86,9 @@ def key_of(value: Any) -> str:
 
 
 def stable_id(prefix: str, *parts: Any) -> str:
-    """Returns the id of what is told by some JSON values, the same each time."""
-    told = hashlib.blake2b(json_text([SYSTEM, prefix, *parts]).encode(), digest_size=16)
-    return f"{prefix}_{told.hexdigest()}"
+    """Returns the id of what is said by some JSON values, the same each time."""
+    digest = hashlib.blake2b(json_text([SYSTEM, prefix, *parts]).encode(), digest_size=16)
+    return f"{prefix}_{digest.hexdigest()}"
 
 
 def json_text(value: Any) -> str:
@@ -149,13 +149,13 @@ def _content(type_: MessageType, facts: Mapping[str, Any], text: str) -> Content
     return Text(text)
 
 
-def _kept(row: Row, facts: Mapping[str, Any], told: Mapping[str, str], content: str) -> dict[str, Any]:
+def _kept(row: Row, facts: Mapping[str, Any], derived: Mapping[str, str], content: str) -> dict[str, Any]:
     """Returns what a message does not tell of its row."""
     values = dict(zip(OLD_COLUMNS, row.old, strict=True))
     del values["chat_jid"]  # the session tells it
-    if values["content"] == content != told["content"]:
-        values["content"] = _around(content, told["content"])
-    kept = {name: value for name, value in values.items() if name not in told or told[name] != value}
+    if values["content"] == content != derived["content"]:
+        values["content"] = _around(content, derived["content"])
+    kept = {name: value for name, value in values.items() if name not in derived or derived[name] != value}
     if row.metadata is not None and _facts(row.metadata) != facts:
         kept["metadata"] = row.metadata
     return kept

@@ -76,18 +76,18 @@ def old_row(session: Session, message: Message) -> tuple[Any, ...]:
     Raises:
         ValueError: the message was made of no row.
     """
-    told = told_columns(session, message)
+    derived = derived_columns(session, message)
     metadata = json.loads(message.metadata_json or "{}")
     kept = metadata.get(SYSTEM) if isinstance(metadata, dict) else None
     if not isinstance(kept, dict):
         raise ValueError(f"message {message.message_id} was made of no row of pynchy")
     text = text_of(message)
-    chat = kept_of(session).get("jid", told["chat_jid"])
-    named = {**told, "chat_jid": from_json(chat), "timestamp": None, "is_from_me": None}
+    chat = kept_of(session).get("jid", derived["chat_jid"])
+    named = {**derived, "chat_jid": from_json(chat), "timestamp": None, "is_from_me": None}
     return tuple(from_json(kept[name], text) if name in kept else named[name] for name in OLD_COLUMNS)
 
 
-def told_columns(session: Session, message: Message) -> dict[str, str]:
+def derived_columns(session: Session, message: Message) -> dict[str, str]:
     """Returns the columns that a message tells without what it keeps."""
     return {
         "id": message.origin.message_id if message.origin else "",

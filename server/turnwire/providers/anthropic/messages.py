@@ -25,9 +25,9 @@ from turnwire.providers.request.reader import (
     GO_ON,
     NO_OUTPUT,
     RequestReader,
+    ResultAsText,
     SentCall,
     ShownFile,
-    ToldResult,
     files_heading,
 )
 
@@ -122,7 +122,7 @@ class AnthropicMessages(HistoryWriter):
                 self._said.append(one.shape)
                 if one.is_answer:
                     blocks = self._sendable(one, place, len(messages) * 2 if open_from is None else open_from)
-                    self._add_answer(one, blocks, is_told=len(said) > 1)
+                    self._add_answer(one, blocks, is_followed=len(said) > 1)
                 else:
                     self._wire.add("user", [block for block, _ in one.blocks])
             self._end()
@@ -160,8 +160,8 @@ class AnthropicMessages(HistoryWriter):
                             block = {"type": "tool_use", "id": sent.call_id, "name": sent.name, "input": sent.arguments}
                             results.append(_result(sent))
                             behind += _files_apart(sent)
-                        case ToldResult() as told:
-                            behind += [_text(told.text), *map(_user_block, told.files)]
+                        case ResultAsText() as result:
+                            behind += [_text(result.text), *map(_user_block, result.files)]
                 case _:
                     self._repairs.dropped(RepairReason.MISPLACED, message, part)
             if block is not None:
@@ -232,9 +232,9 @@ class AnthropicMessages(HistoryWriter):
                 blocks[-1] = ({**last, "text": last["text"].rstrip()}, part)
         return [block for block, _ in blocks]
 
-    def _add_answer(self, answer: _Said, blocks: list[Block], *, is_told: bool) -> None:
-        """Adds an answer; `is_told` when a user message with something from it follows."""
-        if (blocks or is_told) and self._is_the_users_turn():
+    def _add_answer(self, answer: _Said, blocks: list[Block], *, is_followed: bool) -> None:
+        """Adds an answer; `is_followed` when a user message with something from it follows."""
+        if (blocks or is_followed) and self._is_the_users_turn():
             # The request for this answer had the same added user message. Leaving it out now would change what comes
             # before the answer.
             self._go_on(answer.message)

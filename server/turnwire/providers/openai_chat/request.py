@@ -28,9 +28,9 @@ from turnwire.providers.request.reader import (
     GO_ON,
     NO_OUTPUT,
     RequestReader,
+    ResultAsText,
     SentCall,
     ShownFile,
-    ToldResult,
     files_heading,
 )
 from turnwire.providers.request.wire_names import CallIds
@@ -86,7 +86,7 @@ class _Answer:
         self.detailed: list[tuple[Part, list[Any]]] = []
         """Reasoning as the server's own objects."""
         self.calls: list[SentCall] = []
-        self.told: list[str | ShownFile] = []
+        self.as_user: list[str | ShownFile] = []
         """Content of a user message after the results, because tool messages accept only text."""
 
 
@@ -208,7 +208,7 @@ class ChatWriter(HistoryWriter):
         answer = _Answer(message)
         for part in message.parts:
             self._read_part(part, answer)
-        if self._is_the_users_turn() and (answer.texts or answer.calls or answer.told):
+        if self._is_the_users_turn() and (answer.texts or answer.calls or answer.as_user):
             # The request for this answer had the same added user message.
             self._go_on(message)
         if answer.texts or answer.calls:
@@ -216,7 +216,7 @@ class ChatWriter(HistoryWriter):
         else:
             for part, _ in (*answer.readable, *answer.detailed):
                 self._repairs.dropped(RepairReason.REASONING_LEADS_NOWHERE, message, part)
-        self._add_user(answer.told, message)
+        self._add_user(answer.as_user, message)
 
     def _read_part(self, part: Part, answer: _Answer) -> None:
         match part.content:
@@ -261,9 +261,9 @@ class ChatWriter(HistoryWriter):
             case SentCall() as sent:
                 answer.calls.append(sent)
                 media = sent.media()
-                answer.told += [files_heading(sent.tool), *media] if media else []
-            case ToldResult() as result:
-                answer.told += [result.text, *result.files]
+                answer.as_user += [files_heading(sent.tool), *media] if media else []
+            case ResultAsText() as result:
+                answer.as_user += [result.text, *result.files]
 
     def _add_assistant(self, answer: _Answer, with_reasoning: bool) -> None:
         # With tool calls the content may be null but not blank.

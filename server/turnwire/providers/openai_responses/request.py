@@ -26,7 +26,7 @@ from turnwire.providers.openai_responses.stream import API
 from turnwire.providers.request.content import data_url, join_text
 from turnwire.providers.request.encoding import encoded_in_pieces
 from turnwire.providers.request.history import HistoryWriter, Members, Pieces
-from turnwire.providers.request.reader import GO_ON, NO_OUTPUT, RequestReader, SentCall, ShownFile, ToldResult
+from turnwire.providers.request.reader import GO_ON, NO_OUTPUT, RequestReader, ResultAsText, SentCall, ShownFile
 from turnwire.providers.request.wire_names import CallIds
 
 Item = dict[str, Any]
@@ -116,7 +116,7 @@ class ResponsesWriter(HistoryWriter):
         """Returns the model's items, and the items that follow: outputs of its calls and a user message."""
         items: list[tuple[Part, Item]] = []
         outputs: list[Item] = []
-        told: list[str | ShownFile] = []
+        as_user: list[str | ShownFile] = []
         for part in message.parts:
             item: Item | None = None
             match part.content:
@@ -131,13 +131,13 @@ class ResponsesWriter(HistoryWriter):
                         case SentCall() as sent:
                             item = _call(sent)
                             outputs.append(_output(sent))
-                        case ToldResult() as result:
-                            told += [result.text, *result.files]
+                        case ResultAsText() as result:
+                            as_user += [result.text, *result.files]
                 case _:
                     self._repairs.dropped(RepairReason.MISPLACED, message, part)
             if item is not None:
                 items.append((part, item))
-        return self._with_their_sequels(message, items), outputs + _user_item(told)
+        return self._with_their_sequels(message, items), outputs + _user_item(as_user)
 
     def _with_their_sequels(self, message: Message, items: list[tuple[Part, Item]]) -> list[Item]:
         """Leaves out reasoning whose next part is not sent: it is refused alone and before another reasoning item."""
@@ -179,7 +179,7 @@ class ResponsesWriter(HistoryWriter):
 
 
 def _tool(name: str, description: str, schema: dict[str, Any]) -> Item:
-    # `strict` is true unless told, which refuses most schemas that were not written for it
+    # `strict` is true by default, which refuses most schemas that were not written for it
     return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
 
 

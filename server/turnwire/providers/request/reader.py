@@ -91,7 +91,7 @@ class SentCall(Struct, frozen=True, kw_only=True):
         return tuple(file.text for file in self.files if file.kind == "text")
 
 
-class ToldResult(Struct, frozen=True, kw_only=True):
+class ResultAsText(Struct, frozen=True, kw_only=True):
     """The result of a call that cannot be sent as a call, for a user message."""
 
     text: str
@@ -286,7 +286,7 @@ class RequestReader:
             return None, foreign
         return state, None
 
-    def call(self, message: Message, part: Part, call: ToolUse) -> SentCall | ToldResult | None:
+    def call(self, message: Message, part: Part, call: ToolUse) -> SentCall | ResultAsText | None:
         """Returns a tool call with its result in the form in which it is sent; None when it is not sent.
 
         Calls without a result are not sent, because every API refuses them, nor are cut calls, because the model never
@@ -309,7 +309,7 @@ class RequestReader:
             self.repairs.replaced(RepairReason.ARGUMENTS_NO_OBJECT, message, part, name=call.name)
             head = f"[result of a call of {call.name}, whose arguments were not a JSON object]"
             failed = "" if call.status is ToolStatus.SUCCESS else f"{FAILED}\n"
-            return ToldResult(text=f"{head}\n{failed}{result or NO_OUTPUT}", files=files)
+            return ResultAsText(text=f"{head}\n{failed}{result or NO_OUTPUT}", files=files)
         call_id = self._ids.wire_id(part.first_id, call)
         if call_id != call.call_id:
             self.repairs.replaced(RepairReason.ID_MAPPED, message, part, call_id=call.call_id, wire_id=call_id)

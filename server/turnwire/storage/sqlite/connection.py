@@ -125,16 +125,16 @@ def _serve(calls: "SimpleQueue[Callable[[], None] | None]") -> None:
 def _answer(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:
     """Calls a function, and gives what it returns or raises to the event loop."""
     try:
-        told = partial(result.set_result, function())
+        deliver = partial(result.set_result, function())
     except BaseException as error:  # the thread must outlive every failure
-        told = partial(result.set_exception, error)
+        deliver = partial(result.set_exception, error)
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-        result.get_loop().call_soon_threadsafe(_tell, result, told)
+        result.get_loop().call_soon_threadsafe(_tell, result, deliver)
 
 
-def _tell(result: "asyncio.Future[T]", told: Callable[[], None]) -> None:
+def _tell(result: "asyncio.Future[T]", deliver: Callable[[], None]) -> None:
     if not result.done():  # else its caller is gone
-        told()
+        deliver()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ HEADER = (
 )
 """What `message_of` takes, for a message without its parts."""
 
-OUTLINE = HEADER.replace("NULL, NULL", "messages.parts, NULL")
+WITH_PARTS = HEADER.replace("NULL, NULL", "messages.parts, NULL")
 """With its parts, but for what is for the provider alone, of which an answer may have 32 MiB."""
 
 COLUMNS = HEADER.replace("NULL, NULL", "messages.parts, messages.provider_states")
@@ -24,7 +24,7 @@ COLUMNS = HEADER.replace("NULL, NULL", "messages.parts, messages.provider_states
 MESSAGE_BYTES = "(length(messages.parts) + coalesce(length(messages.provider_states), 0))"
 """What is stored of the parts of a message, as SQL. SQLite need not read a BLOB for its length."""
 
-OUTLINE_BYTES = "length(messages.parts)"
+PARTS_BYTES = "length(messages.parts)"
 """The same without what is for the provider alone."""
 
 STORED_BYTES = f"(length(CAST(messages.body AS BLOB)) + {MESSAGE_BYTES})"

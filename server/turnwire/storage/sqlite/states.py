@@ -18,7 +18,7 @@ from turnwire.storage.sqlite.writing.unit import SessionRow, Unit
 STEP_ROWS = 100
 """Rows of a session that one step removes, with all that belongs to a message: some milliseconds of work."""
 STEP_BYTES = 512 * 1024
-"""Of the messages that one step removes, whose words the index is told; each may bring files, too."""
+"""Of the messages that one step removes, whose words the index is given; each may bring files, too."""
 
 
 def begin(db: sqlite3.Connection, row: SessionRow, session_id: str, joins: str) -> SessionRow:
@@ -115,7 +115,7 @@ def _let_files_go(db: sqlite3.Connection, row: int) -> int:
 def remove(unit: Unit) -> None:
     """Takes the session of a commit out of everybody's sight, and removes some of its rows; of a small one, all.
 
-    What stays until its turn comes: events, of which readers are told the last alone, and files, which count so long.
+    What stays until its turn comes: events, of which readers get the last alone, and files, which count so long.
     """
     db, row = unit.db, unit.session
     last = row.head_sequence

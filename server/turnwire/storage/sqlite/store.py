@@ -175,7 +175,7 @@ class SqliteStore:
         return storing
 
     def follow(self, follower: Follower) -> None:
-        """Has every further commit told."""
+        """Calls a function for each further commit."""
         self._writer.followers.append(follower)
 
     def of(self, tenant: str) -> TenantReads:
@@ -187,7 +187,7 @@ class SqliteStore:
         await self._removal.settled()
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
-        """Returns outlines of the turns that have not ended."""
+        """Returns headers of the turns that have not ended."""
         return await self._reading.run(queries.unfinished_turns)
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:

@@ -267,8 +267,8 @@ class McpConnection:
                     self._is_old = not self._is_old  # some servers end at a question before the handshake
                 say = log.debug if why == self._error else log.warning  # warn once while the error stays the same
                 # without the program's last output, which may belong to a call
-                told = self._lost.partition(": ")[0] or why
-                say("mcp_server_failed", server=self._name, failures=failures, error=told)
+                reason = self._lost.partition(": ")[0] or why
+                say("mcp_server_failed", server=self._name, failures=failures, error=reason)
                 self._error = why
                 self._tried.set()
             finally:

@@ -62,7 +62,7 @@ class Elicitations:
         self._running.remove(call)
 
     def fade(self, heard: Callable[[], Awaitable[object]]) -> None:
-        """Notes that the server is told that a call was given up; `heard` returns when it has heard all before that."""
+        """Notes that the server hears that a call was given up; `heard` returns when it has heard all before that."""
         task = asyncio.create_task(self._fade(heard), name=f"mcp fading call {self._server}")
         self._fading.add(task)
         task.add_done_callback(self._fading.discard)

@@ -15,7 +15,7 @@ from typing import Any
 from turnwire.tools.settings import McpSettings
 
 MAX_MESSAGE_BYTES = 12 * 2**20
-"""Of one message: the files that a result may have, in base64, and some room. Reading one takes up to 25 milliseconds,
+"""Of one message: the files that a result may have, in base64, and some more. Reading one takes up to 25 milliseconds,
 in which nothing else runs."""
 
 _EXIT_SECONDS = 0.4

@@ -6,7 +6,7 @@ from opencode.event import event_pb2 as pb
 from opencode.message import content_pb2 as content
 from tests.support.fakes.domain_values import NOW, make_answer, make_file, make_message, make_part, make_permission
 from turnwire.api.wire.answers import times, tools
-from turnwire.api.wire.global_events import global_event, told
+from turnwire.api.wire.global_events import global_event, unmade_event
 from turnwire.core.watches.conflated import Change, MessageChange, PartChange, PermissionChange
 from turnwire.core.watches.unmade import LARGE_BYTES, Unmade
 from turnwire.domain.conversation.messages import (
@@ -129,12 +129,14 @@ def test_a_long_part_is_told_when_there_is_a_place() -> None:
     """All who are told of it have its text once until then; what the fixed contract cannot show is left out."""
     text = "x" * (LARGE_BYTES + 1)
     change = Change("ses_1", "/work", PartChange("msg_1", make_part(0, Text(text))))
-    unmade = told(change)
+    unmade = unmade_event(change)
     assert isinstance(unmade, Unmade)
     assert (unmade.shared is text, unmade.answer_bytes) == (True, len(text))
     assert pb.GlobalEvent.FromString(unmade.make()) == global_event(change)
-    hidden = told(Change("ses_1", "/work", PartChange("msg_1", make_part(0, ToolResult(call_id="", output=text)))))
+    hidden = unmade_event(
+        Change("ses_1", "/work", PartChange("msg_1", make_part(0, ToolResult(call_id="", output=text))))
+    )
     assert isinstance(hidden, Unmade)
     assert hidden.make() == b""
     short = Change("ses_1", "/work", PartChange("msg_1", make_part(0, Text("short"))))
-    assert told(short) == global_event(short)
+    assert unmade_event(short) == global_event(short)

@@ -301,7 +301,7 @@ async def test_a_call_ends_once_it_is_checked() -> None:
         finished_at=step.clock.now,
     )
     calls = [refused, ToolUse(name="look", call_id="c2", input_json="{}")]
-    told = [event.kind.part for event in step.journal.untold().events if isinstance(event.kind, PartFinished)]
+    told = [event.kind.part for event in step.journal.unpublished().events if isinstance(event.kind, PartFinished)]
     assert [(part.content, part.status) for part in told] == [(c, PartStatus.COMPLETE) for c in calls]
     assert len(step.told()) == 1
     assert step.checks.begun == ["fly", "look"]
@@ -340,22 +340,22 @@ async def test_a_thousand_calls_at_the_end_of_an_answer_are_no_save() -> None:
     for key in range(1000):
         step.take(ToolCallDelta(key, "look", f"c{key}", "{}"), PartEnded(key))
     await step.journal.finish()
-    assert (step.store.commits, len(step.journal.untold().events)) == ([], 1000)
+    assert (step.store.commits, len(step.journal.unpublished().events)) == ([], 1000)
 
 
 async def test_parts_that_wait_for_the_end_are_saved_when_it_does_not_come() -> None:
-    """A turn that is stopped in between settles: then they are told, and no longer untold."""
+    """A turn that is stopped in between settles: then they are told, and no longer unpublished."""
     step = Step()
     step.take(TextDelta(0, "a"), PartEnded(0))
     await step.journal.finish()
     await elapse(timedelta(seconds=1))
-    assert (step.store.commits, len(step.journal.untold().events)) == ([], 1)
+    assert (step.store.commits, len(step.journal.unpublished().events)) == ([], 1)
     settling = asyncio.create_task(step.journal.settle())
     await settled()
     await step.stored()
     await settling
     assert [part.index for part in step.told()] == [0]
-    assert step.journal.untold().events == ()
+    assert step.journal.unpublished().events == ()
 
 
 async def test_what_ends_during_a_save_is_left_to_the_end_of_the_answer() -> None:
@@ -368,7 +368,7 @@ async def test_what_ends_during_a_save_is_left_to_the_end_of_the_answer() -> Non
     await settled()
     await step.stored()
     await finishing
-    assert (len(step.store.commits), len(step.journal.untold().events)) == (1, 1)
+    assert (len(step.store.commits), len(step.journal.unpublished().events)) == (1, 1)
 
 
 async def test_a_reader_at_the_end_of_an_answer_has_no_end_told_twice() -> None:
@@ -377,11 +377,11 @@ async def test_a_reader_at_the_end_of_an_answer_has_no_end_told_twice() -> None:
     step.take(TextDelta(0, "a"), PartEnded(0, None))
     await elapse(timedelta(seconds=ENDED_SECONDS))
     step.take(TextDelta(1, "b"), PartEnded(1, None))
-    untold = list[NewEvent]()
+    unpublished = list[NewEvent]()
 
     async def end() -> None:
         await step.journal.finish()
-        untold.extend(step.journal.untold().events)
+        unpublished.extend(step.journal.unpublished().events)
 
     ending, reading = asyncio.create_task(end()), asyncio.create_task(step.journal.flush())
     await settled()
@@ -389,4 +389,4 @@ async def test_a_reader_at_the_end_of_an_answer_has_no_end_told_twice() -> None:
     await ending
     assert step.saved_parts() == [(0,), (1,)]
     assert [part.index for part in step.told()] == [0]
-    assert [event.kind.part.index for event in untold] == [1]  # type: ignore[union-attr]
+    assert [event.kind.part.index for event in unpublished] == [1]  # type: ignore[union-attr]

@@ -60,7 +60,7 @@ async def test_large_settings_are_read_again_for_each_request() -> None:
     world = World(says("fine"), window=None, turn=turn)
     world.store.unfinished = (turn,)
     run = TurnRun(world.environment, turn)
-    assert run.turn == world.requests._turn == turn.outline()
+    assert run.turn == world.requests._turn == turn.header()
     for _ in range(2):
         made = (await world.requests.again()).request
         assert (made.system, made.tools) == (turn.system, turn.tools)

@@ -134,7 +134,7 @@ class Counting(FakeStore):
 
 
 async def test_a_full_queue_stays_on_disk() -> None:
-    """A start reads outlines of what waits, and whole messages one after the other as their turns begin."""
+    """A start reads headers of what waits, and whole messages one after the other as their turns begin."""
     tools = (ToolDefinition("read", "x" * 100_000, ""),)
     running = make_turn(tools=tools)
     names = [f"q{number}" for number in range(50)]

@@ -56,7 +56,7 @@ def _asked(request: pb.QueryUsageRequest) -> UsageAsked:
 
 
 def _moment(checks: Checks, field: str, sent: Timestamp) -> datetime | None:
-    """Returns a moment that leaves room for days of any time zone on both sides."""
+    """Returns a moment that leaves days of any time zone on both sides."""
     try:
         moment = sent.ToDatetime(UTC)
     except (ValueError, OverflowError):

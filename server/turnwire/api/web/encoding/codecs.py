@@ -31,7 +31,7 @@ IN_THREAD_BYTES = 32_768
 millisecond for each ten kilobytes of an answer, and ten for those of a request of small values."""
 
 _MAX_PROBLEM = 200
-"""Characters of what is told of a request that cannot be read."""
+"""Characters of what is said of a request that cannot be read."""
 
 
 class Route(NamedTuple):

@@ -83,17 +83,17 @@ def claim_request(request: tool_pb2.ClaimToolCallRequest) -> LeaseChange:
 
 
 def renew_request(request: tool_pb2.RenewToolCallRequest) -> LeaseChange:
-    """Returns the renewal. Raises InvalidRequest naming every wrong field."""
+    """Returns what renews a lease. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.log_lines) > MAX_NEW_LOG_LINES:
         checks.fail("log_lines", f"more than {MAX_NEW_LOG_LINES} lines", "TOO_MANY", MAX_NEW_LOG_LINES)
     elif sum(len(line.encode()) for line in request.log_lines) > MAX_NEW_LOG_BYTES:
         checks.fail("log_lines", f"more than {MAX_NEW_LOG_BYTES} bytes together", "TOO_LONG", MAX_NEW_LOG_BYTES)
-    renewal = _lease_change(checks, "renew", request)
+    change = _lease_change(checks, "renew", request)
     checks.required("lease_id", checks.at_most("lease_id", request.lease_id, MAX_ID_CHARACTERS))
     checks.done()
     return msgspec.structs.replace(
-        renewal, lease_id=request.lease_id, duration=_duration(request), log_lines=tuple(request.log_lines)
+        change, lease_id=request.lease_id, duration=_duration(request), log_lines=tuple(request.log_lines)
     )
 
 

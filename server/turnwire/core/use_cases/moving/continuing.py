@@ -212,7 +212,7 @@ class Continuing:
         """Compares the session that begins in a batch, and adds what is not here.
 
         Raises:
-            QuotaExceeded: there is no room for it.
+            QuotaExceeded: the tenant may not store it.
             IdTaken: something else has an id of it.
             SessionNotFound: the session was deleted meanwhile.
         """

@@ -69,7 +69,7 @@ class Exports:
             SessionNotFound: the tenant has no session of a requested id.
             ExportChanged: the archive is shorter than the offset, or begins with other bytes.
             TooManyTransfers: too many exports run.
-            StorageError: a session cannot be read, or has no room beside the database.
+            StorageError: a session cannot be read, or does not fit on the disk of the database.
         """
         writer = self._formats.writer(request.format)(request.include_files)
         store = self._environment.store.of(principal.tenant)

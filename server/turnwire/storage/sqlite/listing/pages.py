@@ -10,21 +10,21 @@ from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.errors import AnswerTooLarge
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.pages import Page, SessionPage
-from turnwire.storage.sqlite.listing.queries import ORDERS, STEP_SESSIONS, Found, Place, Room, Step
+from turnwire.storage.sqlite.listing.queries import ORDERS, STEP_SESSIONS, Budget, Found, Place, Step
 
 MAX_STEPS = 10
 """Reads for one page that has a size. A page that has not found enough by then is short, and has a next one."""
 
-Look = Callable[[SessionFilter, Place | None, Room], Awaitable[Step]]
+Look = Callable[[SessionFilter, Place | None, Budget], Awaitable[Step]]
 """Carries out a step; see `queries.step`."""
 
 
 class _Filling:
-    """A page while it is filled. `room` is what is left of its bytes; None is no limit."""
+    """A page while it is filled. `max_bytes` is what is left of its bytes; None is no limit."""
 
     def __init__(self, page: Page) -> None:
         self.size = page.size
-        self.room = page.max_bytes if page.size is None else MAX_PAGE_BYTES
+        self.max_bytes = page.max_bytes if page.size is None else MAX_PAGE_BYTES
         self.sessions: list[Session] = []
         self.last: Place | None = None
         self.leaves_out = False
@@ -36,15 +36,15 @@ class _Filling:
 
     def add(self, found: Found) -> None:
         """Adds a session; notes that there are more when it does not fit. Raises AnswerTooLarge: it alone does not."""
-        fits = self.room is None or found.size_bytes <= self.room
+        fits = self.max_bytes is None or found.size_bytes <= self.max_bytes
         if self.leaves_out or len(self.sessions) == self.size or (not fits and self.sessions):
             self.leaves_out = True
             return
-        if not fits and self.size is None and self.room is not None:
-            raise AnswerTooLarge(found.size_bytes, self.room)
+        if not fits and self.size is None and self.max_bytes is not None:
+            raise AnswerTooLarge(found.size_bytes, self.max_bytes)
         self.sessions.append(found.session)
         self.last = found.place
-        self.room = None if self.room is None else self.room - found.size_bytes
+        self.max_bytes = None if self.max_bytes is None else self.max_bytes - found.size_bytes
 
 
 async def session_page(look: Look, tenant: str, wanted: SessionFilter, page: Page) -> SessionPage:
@@ -55,7 +55,7 @@ async def session_page(look: Look, tenant: str, wanted: SessionFilter, page: Pag
         place = cast(Place, decode_token(page.token, name, ORDERS[wanted.order].kind, str))
     filling, steps = _Filling(page), 0
     while True:
-        step = await look(wanted, place, Room(filling.count, filling.room))
+        step = await look(wanted, place, Budget(filling.count, filling.max_bytes))
         for found in step.found:
             filling.add(found)
         place, steps = step.place, steps + 1

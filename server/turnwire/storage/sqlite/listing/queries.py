@@ -13,7 +13,7 @@ import msgspec
 from turnwire.domain.conversation.sessions import Session, SessionFilter, SessionOrder
 from turnwire.domain.text import folded
 from turnwire.storage.sqlite.listing.entries import facets_of
-from turnwire.storage.sqlite.reading.rows import SESSION_OUTLINE, session_of
+from turnwire.storage.sqlite.reading.rows import SESSION_HEADER, session_of
 from turnwire.storage.sqlite.writing.unit import microseconds
 
 STEP_SESSIONS = 2000
@@ -46,7 +46,7 @@ _Key = tuple[int | str, str, int]
 """Sort key, id and row of a session."""
 
 
-class Room(NamedTuple):
+class Budget(NamedTuple):
     """What is wanted of a step."""
 
     sessions: int
@@ -72,7 +72,7 @@ class Step(NamedTuple):
     """Where the next step begins; None when there are no more sessions."""
 
 
-def step(db: sqlite3.Connection, tenant: str, wanted: SessionFilter, place: Place | None, room: Room) -> Step:
+def step(db: sqlite3.Connection, tenant: str, wanted: SessionFilter, place: Place | None, budget: Budget) -> Step:
     """Carries out a step of a list.
 
     Args:
@@ -80,18 +80,18 @@ def step(db: sqlite3.Connection, tenant: str, wanted: SessionFilter, place: Plac
         tenant: Whose sessions.
         wanted: Filter and order.
         place: Where the last step ended; None at the beginning.
-        room: How many sessions to find.
+        budget: How many sessions to find.
     """
     db.execute("BEGIN")  # so that everything is of the same moment
     try:
         few = _few(db, tenant, wanted, place)
-        keys = few if few is not None else _next_keys(db, tenant, wanted, place, room.sessions)
+        keys = few if few is not None else _next_keys(db, tenant, wanted, place, budget.sessions)
         passing = keys if few is not None else _passing(db, tenant, wanted, keys)
-        found = _read(db, passing[: room.sessions], room.max_bytes)
-        is_last = few is not None or len(keys) < _looked_at(wanted, room.sessions)
+        found = _read(db, passing[: budget.sessions], budget.max_bytes)
+        is_last = few is not None or len(keys) < _looked_at(wanted, budget.sessions)
     finally:
         db.execute("COMMIT")
-    if len(found) < min(len(passing), room.sessions):
+    if len(found) < min(len(passing), budget.sessions):
         return Step(found, found[-1].place)
     return Step(found, None if is_last else keys[-1][:2])
 
@@ -173,14 +173,14 @@ def _of_rows(db: sqlite3.Connection, tenant: str, wanted: SessionFilter, rows: l
 
 def _read(db: sqlite3.Connection, keys: list[_Key], max_bytes: int | None) -> list[Found]:
     query = (  # in the order of the keys
-        f"SELECT length(CAST(body AS BLOB)), {SESSION_OUTLINE}"
+        f"SELECT length(CAST(body AS BLOB)), {SESSION_HEADER}"
         " FROM json_each(?) CROSS JOIN sessions ON sessions.id = json_each.value"
     )
     found, total, read = list[Found](), 0, 0
     with closing(db.execute(query, (_json([key[2] for key in keys]),))) as rows:
-        for (sort_key, session_id, _), (body_bytes, outline, *columns) in zip(keys, rows, strict=False):
-            session = session_of(outline, *columns)
-            size = _listed_bytes(outline, session)
+        for (sort_key, session_id, _), (body_bytes, header, *columns) in zip(keys, rows, strict=False):
+            session = session_of(header, *columns)
+            size = _listed_bytes(header, session)
             found.append(Found((sort_key, session_id), size, session))
             total, read = total + size, read + body_bytes
             if read > STEP_BYTES or (max_bytes is not None and total > max_bytes):
@@ -188,13 +188,13 @@ def _read(db: sqlite3.Connection, keys: list[_Key], max_bytes: int | None) -> li
     return found
 
 
-def _listed_bytes(outline: str, session: Session) -> int:
+def _listed_bytes(header: str, session: Session) -> int:
     """Returns what a session counts in a list: no less than its bytes in an answer, whatever its state.
 
     An answer has a title that was set and the directory twice. All else is longer as JSON, but for the lengths of large
     labels.
     """
-    return len((outline + session.shown_title + session.directory).encode()) + 4 * len(session.labels)
+    return len((header + session.shown_title + session.directory).encode()) + 4 * len(session.labels)
 
 
 def _json(rows: list[int]) -> str:

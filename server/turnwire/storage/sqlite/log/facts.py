@@ -26,8 +26,8 @@ class Facts(NamedTuple):
     """What no other row says, as JSON."""
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message as it was told: what may be another later."""
+class Published(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message as it was published: what may be another later."""
 
     type: MessageType
     status: MessageStatus
@@ -37,7 +37,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session as it was told."""
+    """A session as it was published."""
 
     view: e.SessionView
     first_words: str = ""
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True):
     part_index: int
 
 
-_told = msgspec.json.Decoder(Told).decode
+_published = msgspec.json.Decoder(Published).decode
 _seen_of = msgspec.json.Decoder(Seen).decode
 _place = msgspec.json.Decoder(Place).decode
 
@@ -73,7 +73,7 @@ def facts_of(kind: e.DurableKind) -> Facts:
         case e.MessageAdded(message) | e.MessageReplaced(message):
             message_id = message.message_id
             title = kind.session_title if isinstance(kind, e.MessageAdded) else ""
-            facts = encode(Told(message.type, message.status, bool(message.parts), title))
+            facts = encode(Published(message.type, message.status, bool(message.parts), title))
         case e.MessageFinished(message):
             message_id = message.message_id
         case e.PartFinished(message_id, part):
@@ -104,7 +104,7 @@ def kind_of(stored: Facts, session_id: str, at: datetime, subject: Message | Tur
         subject: The message or the turn; None when it is gone, or there is none.
 
     Returns:
-        None when nothing can be told without the subject.
+        None when nothing can be shown without the subject.
 
     Raises:
         ValueError: the log is damaged (`msgspec.DecodeError`).
@@ -115,10 +115,10 @@ def kind_of(stored: Facts, session_id: str, at: datetime, subject: Message | Tur
     if isinstance(subject, Turn):
         return e.TurnStarted(_begun(subject)) if stored.kind == e.TurnStarted.__name__ else e.TurnEnded(subject)
     if stored.kind in (e.MessageAdded.__name__, e.MessageReplaced.__name__):
-        told = _told(stored.facts)
-        message = _as_told(told, stored.message_id, session_id, at, subject)
+        facts = _published(stored.facts)
+        message = _as_published(facts, stored.message_id, session_id, at, subject)
         is_new = stored.kind == e.MessageAdded.__name__
-        return e.MessageAdded(_new(message), told.session_title) if is_new else e.MessageReplaced(message)
+        return e.MessageAdded(_new(message), facts.session_title) if is_new else e.MessageReplaced(message)
     return None if subject is None else _of_message(stored, subject)
 
 
@@ -151,23 +151,23 @@ def _of_part(stored: Facts, message: Message) -> e.DurableKind | None:
     return e.ToolCallUpdated(message.message_id, part.part_id, index, part.content)
 
 
-def _as_told(told: Told, message_id: str, session_id: str, at: datetime, subject: Message | None) -> Message:
+def _as_published(facts: Published, message_id: str, session_id: str, at: datetime, subject: Message | None) -> Message:
     """Returns a message as it is now, with the status that it had. One that is gone has no parts."""
     if subject is None:
         return Message(
             message_id=message_id,
             session_id=session_id,
-            type=told.type,
-            status=told.status,
+            type=facts.type,
+            status=facts.status,
             created_at=at,
             updated_at=at,
         )
-    message = msgspec.structs.replace(subject, status=told.status, parts=subject.parts if told.has_parts else ())
-    if told.status in _NOT_ENDED:  # what is set when a message ends
+    message = msgspec.structs.replace(subject, status=facts.status, parts=subject.parts if facts.has_parts else ())
+    if facts.status in _NOT_ENDED:  # what is set when a message ends
         message = msgspec.structs.replace(
             message, finish_reason=None, provider_finish_reason="", usage=None, cost_pico_usd=None, failure=None
         )
-    if told.status is MessageStatus.QUEUED:
+    if facts.status is MessageStatus.QUEUED:
         message = msgspec.structs.replace(message, previous_message_id="")
     return message
 

@@ -12,10 +12,10 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.storage.sqlite.log.facts import Facts, is_of_turn, kind_of
-from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES, OUTLINE
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import HeavyRead
-from turnwire.storage.sqlite.reading.queries import TURN_OUTLINE, turn_of
+from turnwire.storage.sqlite.reading.queries import TURN_HEADER, turn_of
 from turnwire.storage.sqlite.reading.rows import (
     EVENTS_OF_TENANT,
     ONE_SESSION,
@@ -126,7 +126,7 @@ def _made(
     """Returns the frames of a page, and the place of its last event; 0 when there is none.
 
     Goes through events of all kinds until the page is full, so that a filter does not hold up other readers. Of a
-    session that is being removed only the last event is told, as when all others are gone.
+    session that is being removed only the last event is replayed, as when all others are gone.
     """
     frames, size, last, removed = list[bytes](), 0, 0, removed_sessions(db)
     subjects = Subjects(db, max_bytes)
@@ -173,7 +173,7 @@ class Subjects:
 
     def turn(self, session_id: str, turn_id: str) -> Turn | None:
         """Returns a turn without its settings; None when it is gone."""
-        query = f"SELECT {TURN_OUTLINE} FROM turns WHERE turn_id = ? AND {_OF_SESSION}"
+        query = f"SELECT {TURN_HEADER} FROM turns WHERE turn_id = ? AND {_OF_SESSION}"
         row = self._db.execute(query, (turn_id, session_id)).fetchone()
         return None if row is None else turn_of(*row)
 
@@ -185,7 +185,7 @@ class Subjects:
             return None
         if self._max_bytes is not None and row[1] > self._max_bytes:
             raise HeavyRead
-        found = read_messages(self._db, where, (message_id, session_id), "place", columns=OUTLINE)
+        found = read_messages(self._db, where, (message_id, session_id), "place", columns=WITH_PARTS)
         (branched_at,) = self._db.execute("SELECT branched_at FROM sessions WHERE id = ?", (row[0],)).fetchone()
         return with_alternatives(self._db, row[0], found)[0] if branched_at else found[0]
 

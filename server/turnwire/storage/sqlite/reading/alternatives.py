@@ -10,7 +10,7 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
-from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES
+from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
@@ -20,8 +20,8 @@ _BATCH = 500
 """Ids in one statement: SQLite takes 32,766 variables, and long statements are parsed anew."""
 
 _LISTED = f"""
-SELECT place, id, {OUTLINE_BYTES} FROM messages WHERE {OFF_PATH} AND previous = :previous AND place > :after
-UNION ALL SELECT place, id, {OUTLINE_BYTES} FROM messages WHERE message_id = :on_path AND place > :after
+SELECT place, id, {PARTS_BYTES} FROM messages WHERE {OFF_PATH} AND previous = :previous AND place > :after
+UNION ALL SELECT place, id, {PARTS_BYTES} FROM messages WHERE message_id = :on_path AND place > :after
 ORDER BY place LIMIT :limit
 """
 
@@ -59,7 +59,7 @@ def alternatives_of(
         rows, more = cut(rows, page, left_out)
         check_light(sum(one[2] for one in rows), max_bytes)
         where = f"messages.id IN ({','.join(str(one[1]) for one in rows)})"
-        messages = read_messages(db, where, (), "place", columns=OUTLINE)
+        messages = read_messages(db, where, (), "place", columns=WITH_PARTS)
         messages = with_alternatives(db, session, messages)
     finally:
         db.execute("COMMIT")

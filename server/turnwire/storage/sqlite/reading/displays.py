@@ -11,7 +11,7 @@ from turnwire.domain.errors import AnswerTooLarge
 from turnwire.domain.pages import MAX_PAGE_BYTES, encode_token
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import DisplayPage, Page
-from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES
+from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.fitting import check_light
 from turnwire.storage.sqlite.reading.pages import after_token, limit_of, listing, order_of
 from turnwire.storage.sqlite.reading.rows import each_message, session_row
@@ -70,7 +70,7 @@ class DisplayForms:
 
     def _made(self, db: sqlite3.Connection, rows: list[int]) -> Iterator[tuple[int, bytes, bool]]:
         among = f"messages.id IN ({','.join(map(str, rows))})"
-        messages = each_message(db, among, (), "messages.id", columns=OUTLINE)
+        messages = each_message(db, among, (), "messages.id", columns=WITH_PARTS)
         for row, message in zip(sorted(rows), messages, strict=True):
             # drafts come without another version
             yield row, self._codec.encode_display(message), message.status is not MessageStatus.STREAMING
@@ -116,7 +116,7 @@ def display(
         where, parameters = after_token(session_id, page)
         listed = f"FROM messages WHERE session = ? AND on_path = 1 {where} ORDER BY {order_of(page)} LIMIT ?"
         if max_bytes is not None:
-            sizes = f"SELECT total(size) FROM (SELECT {OUTLINE_BYTES} AS size {listed})"
+            sizes = f"SELECT total(size) FROM (SELECT {PARTS_BYTES} AS size {listed})"
             check_light(db.execute(sizes, (row, *parameters, limit_of(page))).fetchone()[0], max_bytes)
         rows = db.execute(f"SELECT id, version, queued, place {listed}", (row, *parameters, limit_of(page))).fetchall()
         more = len(rows) > page.size

@@ -23,7 +23,7 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
-from turnwire.storage.sqlite.message_rows import HEADER, MESSAGE_BYTES, OUTLINE, OUTLINE_BYTES
+from turnwire.storage.sqlite.message_rows import HEADER, MESSAGE_BYTES, PARTS_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import after_token, cut, limit_of, listing, order_of
@@ -46,8 +46,8 @@ TURN = (
 )
 """What `turn_of` takes."""
 
-TURN_OUTLINE = TURN.replace("turns.body", "json_remove(turns.body, '$.tools', '$.system')")
-"""See `Turn.outline`: what is left out may be a megabyte a turn, and never leaves SQLite."""
+TURN_HEADER = TURN.replace("turns.body", "json_remove(turns.body, '$.tools', '$.system')")
+"""See `Turn.header`: what is left out may be a megabyte a turn, and never leaves SQLite."""
 
 
 def session(db: sqlite3.Connection, tenant: str, session_id: str) -> Session:
@@ -95,7 +95,7 @@ def messages(
         (head,) = db.execute("SELECT head_sequence FROM sessions WHERE id = ?", (row,)).fetchone()
         ids, token = _page_of_ids(db, session_id, row, page, max_bytes)
         where = f"messages.id IN ({','.join(map(str, ids))})"
-        found = read_messages(db, where, (), order_of(page), columns=OUTLINE)
+        found = read_messages(db, where, (), order_of(page), columns=WITH_PARTS)
         found = with_alternatives(db, row, found)
     finally:
         db.execute("COMMIT")
@@ -131,7 +131,7 @@ def conversation(db: sqlite3.Connection, tenant: str, session_id: str) -> Conver
     try:
         found = session(db, tenant, session_id)
         turns = db.execute(
-            f"SELECT {TURN_OUTLINE} FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? ORDER BY id",
+            f"SELECT {TURN_HEADER} FROM turns WHERE session = ? AND json_extract(body, '$.status') <> ? ORDER BY id",
             (session_row(db, tenant, session_id), TurnStatus.QUEUED),
         )
         return Conversation(found, history(db, tenant, session_id), tuple(turn_of(*row) for row in turns))
@@ -189,7 +189,7 @@ def turns(
         parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
     found = db.execute(
-        f"SELECT {TURN_OUTLINE}, length(CAST(body AS BLOB)) FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
+        f"SELECT {TURN_HEADER}, length(CAST(body AS BLOB)) FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
     )
     most = None if page.size is None else MAX_PAGE_BYTES
@@ -201,7 +201,7 @@ def turns(
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
     """Returns turns that have not ended; see `Store.unfinished_turns`."""
-    rows = db.execute(f"SELECT {TURN_OUTLINE} FROM turns WHERE ended = 0 ORDER BY id")
+    rows = db.execute(f"SELECT {TURN_HEADER} FROM turns WHERE ended = 0 ORDER BY id")
     return tuple(turn_of(*row) for row in rows)
 
 
@@ -292,9 +292,9 @@ def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:
 
 
 def _cost_of_turn(row: tuple[Any, ...]) -> int:
-    """Returns the bytes of an outline, and a part of those that SQLite reads for it: a page reads 56 MB at most."""
-    outline, body_bytes = row[2], row[-1]
-    return len(outline.encode()) + int(body_bytes) // 16
+    """Returns the bytes of a header, and a part of those that SQLite reads for it: a page reads 56 MB at most."""
+    header, body_bytes = row[2], row[-1]
+    return len(header.encode()) + int(body_bytes) // 16
 
 
 def turn_of(turn_id: str, session_id: str, body: str, start_sequence: int, end_sequence: int) -> Turn:
@@ -313,7 +313,7 @@ def _page_of_ids(
 ) -> tuple[list[int], str]:
     where, parameters = after_token(session_id, page)
     found = db.execute(
-        f"SELECT id, queued, place, {OUTLINE_BYTES} FROM messages"
+        f"SELECT id, queued, place, {PARTS_BYTES} FROM messages"
         f" WHERE session = ? AND on_path = 1 {where} ORDER BY {order_of(page)} LIMIT ?",
         (session_row, *parameters, limit_of(page)),
     )

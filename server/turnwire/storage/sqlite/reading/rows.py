@@ -28,7 +28,7 @@ _BESIDE_BODY = "head_sequence, queue_revision, updated_at_us, archived_at_us, fi
 SESSION_COLUMNS = f"body, {_BESIDE_BODY}"
 """What `session_of` makes a session of."""
 
-SESSION_OUTLINE = f"json_remove(body, '$.tools'), {_BESIDE_BODY}"
+SESSION_HEADER = f"json_remove(body, '$.tools'), {_BESIDE_BODY}"
 """The same without tools, which may be large and which lists do not show."""
 
 

@@ -38,7 +38,7 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.answering import callers, questions
 from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.listing.pages import session_page
-from turnwire.storage.sqlite.listing.queries import Place, Room, Step, step
+from turnwire.storage.sqlite.listing.queries import Budget, Place, Step, step
 from turnwire.storage.sqlite.log import replay
 from turnwire.storage.sqlite.long_reads import unless_long
 from turnwire.storage.sqlite.open_calls import listing
@@ -103,10 +103,10 @@ class TenantReads:
     async def sessions(self, page: Page, wanted: SessionFilter = ALL_SESSIONS) -> SessionPage:
         """Returns a page of sessions."""
 
-        async def look(wanted: SessionFilter, place: Place | None, room: Room) -> Step:
+        async def look(wanted: SessionFilter, place: Place | None, budget: Budget) -> Step:
             if page.size is None:
-                return await self._reads.long.run(step, self._tenant, wanted, place, room)
-            return await self._reads.connection.run(step, self._tenant, wanted, place, room)
+                return await self._reads.long.run(step, self._tenant, wanted, place, budget)
+            return await self._reads.connection.run(step, self._tenant, wanted, place, budget)
 
         return await session_page(look, self._tenant, wanted, page)
 

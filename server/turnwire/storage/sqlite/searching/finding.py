@@ -39,7 +39,7 @@ _HIT_BYTES = 1_024
 """Of a hit without its texts, at most."""
 
 _SPILL_SECONDS = 3_600
-"""How much later entries are filed, at most, of a second that had more than NUMBER_BITS has room for (14 million)."""
+"""How much later entries are filed, at most, of a second that had more than NUMBER_BITS can number (14 million)."""
 
 _USUAL_WORDS = 80
 _SATURATION, _BY_LENGTH = 1.2, 0.75

@@ -4,7 +4,7 @@ A row of `search_index` has the words of one part, each behind the prefix of its
 the tenant's own; one word more says which session it is. Its id is that of a row of `search_entries`, which begins with
 the second in which the message was created: the order of ids is that of time.
 
-FTS5 has to be told the words of a row that it forgets. So whoever changes or removes a message calls `take_out` before,
+FTS5 has to be given the words of a row that it forgets. So who changes or removes a message calls `take_out` before,
 while the message is there to be read, and `add_message` after a change.
 """
 
@@ -21,7 +21,7 @@ from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.sqlite.connection import transaction
-from turnwire.storage.sqlite.message_rows import OUTLINE, OUTLINE_BYTES, parts_of
+from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS, parts_of
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
 
@@ -205,7 +205,7 @@ def renew_some(db: sqlite3.Connection) -> bool:
     if is_complete(db):
         return False
     (below,) = db.execute("SELECT below FROM search_state").fetchone()
-    newest = f"SELECT id, {OUTLINE_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
+    newest = f"SELECT id, {PARTS_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
     rows, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
     changes = [change for row, _ in rows for change in _add_stored(db, row)]
     db.execute("UPDATE search_state SET below = ?", (rows[-1][0] if rows else 0,))
@@ -218,7 +218,7 @@ def _add_stored(db: sqlite3.Connection, message_row: int) -> Iterable[IndexChang
     found_in = "SELECT tenant, coalesce(joins, session) FROM messages JOIN sessions ON sessions.id = session"
     tenant, session = db.execute(f"{found_in} WHERE messages.id = ?", (message_row,)).fetchone()
     try:
-        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=OUTLINE)
+        [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=WITH_PARTS)
     except ValueError:
         return ()
     return add_message(db, tenant, session, message_row, message)

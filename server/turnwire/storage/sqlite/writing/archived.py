@@ -1,4 +1,4 @@
-"""Archived sessions: marking them, and what is told of it. Runs inside the writer's transaction."""
+"""Archived sessions: marking them, and its event. Runs inside the writer's transaction."""
 
 from turnwire.domain.conversation.events import SessionUpdated, SessionView
 from turnwire.ports.commit import Commit, MarkArchived, NewEvent
@@ -16,8 +16,8 @@ def mark_archived(unit: Unit, change: MarkArchived, commit: Commit) -> None:
     unit.db.execute(update, (change.is_archived, unit.archived_at_us, unit.session.id))
 
 
-def mark_told(unit: Unit, commit: Commit) -> tuple[NewEvent, ...]:
-    """Returns what is told of a mark that was changed, after the other events of the commit."""
+def mark_events(unit: Unit, commit: Commit) -> tuple[NewEvent, ...]:
+    """Returns the event of a mark that was changed, after the other events of the commit."""
     change = unit.marked
     if change is None:
         return ()

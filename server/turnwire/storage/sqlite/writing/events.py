@@ -27,7 +27,7 @@ from turnwire.ports.commit import Commit, NewEvent, PutMessage
 from turnwire.ports.store import StoredEvent, Watched
 from turnwire.storage.sqlite.log.facts import facts_of
 from turnwire.storage.sqlite.reading.rows import moment
-from turnwire.storage.sqlite.writing.archived import mark_told
+from turnwire.storage.sqlite.writing.archived import mark_events
 from turnwire.storage.sqlite.writing.queue import queue_changed
 from turnwire.storage.sqlite.writing.turns import note_end, note_start, write_turns
 from turnwire.storage.sqlite.writing.unit import Unit, microseconds
@@ -62,15 +62,15 @@ def numbered_events(
     watched = bool(commit.events) and is_watched(unit.session.tenant, commit.session_id)
     stored, rows = list[StoredEvent](), list[EventRow]()
     at_us = microseconds(commit.at)
-    told = (*_told(unit, commit), *mark_told(unit, commit))
+    events = (*_events_of(unit, commit), *mark_events(unit, commit))
     first = unit.session.head_sequence + 1
-    for sequence, new in enumerate(told, first):
+    for sequence, new in enumerate(events, first):
         if isinstance(new.kind, TurnStarted):
             note_start(unit, new.kind.turn.turn_id, sequence)
         elif isinstance(new.kind, TurnEnded):
             note_end(unit, new.kind.turn.turn_id, sequence)
     write_turns(unit)
-    for sequence, new in enumerate(told, first):
+    for sequence, new in enumerate(events, first):
         event = Event(
             session_id=commit.session_id,
             kind=_placed(unit, _numbered(unit, new.kind, sequence)),
@@ -96,22 +96,22 @@ def insert_events(db: sqlite3.Connection, rows: Sequence[EventRow]) -> None:
             at += size
 
 
-def _told(unit: Unit, commit: Commit) -> Iterator[NewEvent]:
+def _events_of(unit: Unit, commit: Commit) -> Iterator[NewEvent]:
     """Yields the events of a commit, with what the path adds to them and without what did not happen.
 
-    A message that waited joins the path without being told anew; when it has alternatives, that is told behind it.
+    A message that waited joins the path without another event; when it has alternatives, an event behind it says so.
     """
-    told = set[str]()
+    seen = set[str]()
     for new in commit.events:
         kind = new.kind
         if isinstance(kind, ConversationChanged) and _is_same_path(unit, kind):
             continue
         yield new
         if isinstance(kind, MessageAdded | MessageReplaced):
-            told.add(kind.message.message_id)
+            seen.add(kind.message.message_id)
         joined = kind.turn.user_message_id if isinstance(kind, TurnStarted) else ""
         joined = kind.user_message_id if isinstance(kind, TurnSteered) else joined
-        if joined in unit.alternatives and joined not in told:
+        if joined in unit.alternatives and joined not in seen:
             changes = (one.message for one in commit.changes if isinstance(one, PutMessage))
             yield from (NewEvent(MessageReplaced(one), new.turn_id) for one in changes if one.message_id == joined)
 

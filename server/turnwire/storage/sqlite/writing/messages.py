@@ -53,7 +53,7 @@ def put_message(unit: Unit, change: PutMessage) -> None:
     if unit.is_branched:
         keep_turn(db, session.id, message.message_id, message.turn_id)
     is_indexed = stored is not None and bool(stored.is_indexed)
-    if stored is not None and is_indexed:  # before it is written: the index has to be told what it had
+    if stored is not None and is_indexed:  # before it is written: the index has to be given what it had
         unit.index_changes += take_out(db, session.tenant, session.found_in, (stored.row,), message)
     row, previous = _write(unit, change, stored)
     _put_references(unit, row, message, stored)

@@ -1,4 +1,4 @@
-"""The waiting messages of a session: their order, and what is told of them. Runs inside the writer's transaction."""
+"""The waiting messages of a session: their order, and their events. Runs inside the writer's transaction."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def require_revision(unit: Unit, revision: int) -> None:
 
 
 def queue_changed(unit: Unit, known: Iterable[QueueEntry]) -> QueueChanged:
-    """Counts a change of the queue, and returns what is told of it: the messages that wait now, as they are stored.
+    """Counts a change of the queue, and returns what its event says: the messages that wait now, as they are stored.
 
     Args:
         unit: The commit, after its changes.

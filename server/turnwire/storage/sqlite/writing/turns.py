@@ -31,7 +31,7 @@ def put_turn(unit: Unit, change: PutTurn) -> None:
     Raises:
         IdTaken: the id is that of a turn of another session.
     """
-    turn = change.turn.outline() if change.keeps_settings else change.turn
+    turn = change.turn.header() if change.keeps_settings else change.turn
     body = text(msgspec.structs.replace(turn, turn_id="", session_id=""))  # which columns say
     if turn.turn_id in unit.turns:
         write_turns(unit)

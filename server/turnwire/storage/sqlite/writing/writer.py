@@ -114,7 +114,7 @@ class GroupWriter:
         self._files = files
         self._on_loss = on_loss
         self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
-        self._is_loss_told = False
+        self._is_loss_reported = False
         self._sessions = sessions
         self._accounts = accounts
         self.connection = self._connection = connection
@@ -122,12 +122,12 @@ class GroupWriter:
         self._changes = changes
         self._publish = publish
         self.followers: list[Follower] = []
-        """Told of each commit that is durable, before its events are published."""
+        """Called for each commit that is durable, before its events are published."""
         self._observer = observer
         self._waiting = deque[Waiting]()
         self._wake = asyncio.Event()
         self._batch: asyncio.Future[None] | None = None  # done when the current batch is published
-        self._told: frozenset[str] = frozenset()  # the sessions of which the current batch has events
+        self._published_to: frozenset[str] = frozenset()  # the sessions of which the current batch has events
         self._closing = self._is_refusing = False
         self._is_refused = False  # whether the last transaction could not be written
         self._next_try = 0.0  # by the loop's clock
@@ -176,13 +176,13 @@ class GroupWriter:
     async def published(self, session_id: str | None = None) -> None:
         """Returns when all events that a reader may have seen so far are published. Safe to cancel.
 
-        A transaction without events is not waited for: growing text may take long to write, and is told to nobody.
+        A transaction without events is not waited for: growing text may take long to write, and no event says so.
 
         Args:
             session_id: Whose events the reader may have seen; None for those of all sessions.
         """
-        told = self._told
-        if self._batch is not None and (session_id in told if session_id is not None else told):
+        sessions = self._published_to
+        if self._batch is not None and (session_id in sessions if session_id is not None else sessions):
             await asyncio.shield(self._batch)
 
     def end_soon(self) -> None:
@@ -214,8 +214,8 @@ class GroupWriter:
             self._loss = self._files.loss()
 
     def _tell_loss(self) -> None:
-        if self._loss is not None and not self._is_loss_told:
-            self._is_loss_told = True
+        if self._loss is not None and not self._is_loss_reported:
+            self._is_loss_reported = True
             self._on_loss(self._loss)
 
     async def _write_batches(self) -> None:
@@ -224,7 +224,7 @@ class GroupWriter:
             self._wake.clear()
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
-                self._told = frozenset(u.session_id for u, *_ in batch if isinstance(u, Commit) and u.events)
+                self._published_to = frozenset(u.session_id for u, *_ in batch if isinstance(u, Commit) and u.events)
                 self._batch = asyncio.get_running_loop().create_future()
                 try:
                     await self._write_batch(batch)
@@ -234,7 +234,7 @@ class GroupWriter:
                 self._batch = None
                 del batch  # megabytes, maybe, and the next one may be an hour away
                 if self._is_refusing:
-                    self._refuse()  # what the batch had no room for
+                    self._refuse()  # what did not fit in the batch
             if self._closing:
                 return
 
@@ -256,7 +256,7 @@ class GroupWriter:
         outcomes, stored, deltas, is_change = written
         if is_change:
             self._is_refused = False
-        self._waiting.extendleft(reversed(batch[len(outcomes) :]))  # there was no room for them, or no time
+        self._waiting.extendleft(reversed(batch[len(outcomes) :]))  # they did not fit, or there was no time
         del batch[len(outcomes) :]
         ended_at = loop.time()
         self._tell_loss()

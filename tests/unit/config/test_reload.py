@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.config_file import load
 from turnwire.config.configuration import Config
-from turnwire.config.renewal import _SECTIONS, _TAKEN, renewal
+from turnwire.config.reload import _SECTIONS, _TAKEN, reloaded
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def test_every_field_takes_effect_or_needs_a_restart() -> None:
 def test_what_is_the_same_changes_nothing() -> None:
     """The configuration stays as it was."""
     config = load("[quotas]\nmax_sessions = 1")
-    found = renewal(config, load("[quotas]\nmax_sessions = 1"))
+    found = reloaded(config, load("[quotas]\nmax_sessions = 1"))
     assert (found.config, found.changed, found.needs_restart) == (config, (), ())
 
 
@@ -36,7 +36,7 @@ def test_some_keys_take_effect_and_others_wait(tmp_path: Path) -> None:
         "[files]\nroots = ['one']\nmax_bytes = 5\n[limits]\nmax_steps = 7\n[log]\nlevel = 'error'\n"
         "[permissions]\n'*' = 'deny'\n[mcp.a]\ncommand = 'x'\n[retries]\nmax_retries = 1"
     )
-    found = renewal(old, new)
+    found = reloaded(old, new)
     assert found.changed == ("files.roots", "permissions", "retries")
     assert found.needs_restart == ("log.level", "limits.max_steps", "files.max_bytes", "mcp.a")
     assert found.config.files == msgspec.structs.replace(old.files, roots=(tmp_path / "one",))

@@ -12,7 +12,7 @@ _TAKEN = (
 """Fields that take effect for what begins from then on. `files.roots` does, too."""
 
 _SECTIONS = ("server", "web", "tls", "auth", "storage", "log", "metrics", "tracing", "limits", "files", "mcp")
-"""Sections that make what listens, stores, counts room or runs as a process: each key needs a restart."""
+"""Sections that make what listens, stores, counts memory or runs as a process: each key needs a restart."""
 
 _KEYS = {"default_model": "defaults.model", "fallback_models": "defaults.fallback_models"} | {
     "host_messages": "defaults.host_messages",
@@ -22,7 +22,7 @@ _KEYS = {"default_model": "defaults.model", "fallback_models": "defaults.fallbac
 """What a field is called in the file, where it is not the name of the section."""
 
 
-class Renewal(Struct, frozen=True):
+class Reloaded(Struct, frozen=True):
     """A configuration that takes the place of another while the server runs."""
 
     config: Config
@@ -33,7 +33,7 @@ class Renewal(Struct, frozen=True):
     """Keys that differ in the file, and keep what they were until the next start."""
 
 
-def renewal(old: Config, new: Config) -> Renewal:
+def reloaded(old: Config, new: Config) -> Reloaded:
     """Returns what is in effect when `new` was read while `old` was in effect."""
     taken = {name: getattr(new, name) for name in _TAKEN}
     changed = {_KEYS.get(name, name) for name in _TAKEN if getattr(old, name) != taken[name]}
@@ -42,7 +42,7 @@ def renewal(old: Config, new: Config) -> Renewal:
     files = msgspec.structs.replace(old.files, roots=new.files.roots)
     config = msgspec.structs.replace(old, **taken, files=files)
     needs_restart = [key for section in _SECTIONS for key in _differing(section, config, new)]
-    return Renewal(config, tuple(sorted(changed)), tuple(needs_restart))
+    return Reloaded(config, tuple(sorted(changed)), tuple(needs_restart))
 
 
 def _differing(section: str, old: Config, new: Config) -> list[str]:

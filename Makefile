@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
+# Whatever the shell says: without bytecode each process compiles all that it imports, which takes as long again as a start.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first of these that runs and is new enough; override with `make PYTHON=/path/to/python …`.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \

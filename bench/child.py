@@ -59,7 +59,9 @@ async def running(folder: Path, name: str, arguments: Sequence[str]) -> AsyncIte
         RuntimeError: it exited, or did not listen in time.
     """
     log = folder / f"{name}.log"
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("TURNWIRE_", "OPENAI_"))}
+    # an installed server has its bytecode
+    left_out = ("TURNWIRE_", "OPENAI_", "PYTHONDONTWRITEBYTECODE")
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, *arguments], cwd=ROOT, env=environ, stdout=output, stderr=subprocess.STDOUT

@@ -30,8 +30,8 @@ from tests.support.fakes.pynchy_file import (
 )
 from tests.support.oracles.damaged_database import make_database
 from tests.support.servers.serving import serving
+from turnwire.cli import pynchy
 from turnwire.cli.commands import app
-from turnwire.cli.moving import pynchy
 from turnwire.domain.errors import StorageBusy
 from turnwire.interop.pynchy import legacy_file
 from turnwire.interop.pynchy.classification import Classification

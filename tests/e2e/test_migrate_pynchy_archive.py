@@ -22,8 +22,8 @@ from tests.support.fakes.pynchy_file import (
     old_rows,
     read_as_before,
 )
+from turnwire.cli import pynchy_archive
 from turnwire.cli.commands import app
-from turnwire.cli.moving import pynchy_archive
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, Record
 from turnwire.domain.conversation.messages import MessageType, Reasoning
 from turnwire.interop.pynchy.old_values import old_row

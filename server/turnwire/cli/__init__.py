@@ -1,10 +1,8 @@
-"""The command line: `turnwire serve`, `turnwire demo`, `turnwire chat`, `turnwire health`.
+"""The command line, `turnwire`.
 
 `commands` declares the commands and their options. The work of each is in a module of its own, imported when it runs,
-so `turnwire --help` does not wait for gRPC and SQLite. Commands that talk to a server use the generated stubs, as any
-client does. `operator` has the commands of an operator, `moving`
-those that bring conversations in from other systems. Only this package and `turnwire.app` read the process's
-environment.
+so `turnwire --help` does not wait for gRPC and SQLite. Commands that talk to a server are clients like any other. Only
+this package and `turnwire.app` read the process's environment.
 """
 
 import os

@@ -3,13 +3,13 @@
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from turnwire.cli.operator.output import print_error, print_json
+from turnwire.cli.output import print_error, print_json, print_table
 from turnwire.cli.visible_text import visible
 from turnwire.config import Config, ConfigError
 from turnwire.config.configuration import open_document, read_config
@@ -100,7 +100,7 @@ class TokenCommands:
             if self._as_json:
                 print_json([_facts(record) for record in records])
             else:
-                _print_rows([_HEADS, *map(_row, records)])
+                print_table(_HEADS, map(_row, records))
             return 0
 
         return self._with_file(show)
@@ -194,15 +194,15 @@ def _row(record: TokenRecord) -> tuple[str, ...]:
     if record.revoked_at:
         ends = f"revoked {_time(record.revoked_at)}"
     used = _time(record.last_used_at) if record.last_used_at else "never"
-    subject = visible(principal.subject)
-    return record.token_id, principal.tenant, subject, principal.role.value, _time(record.created_at), ends, used
-
-
-def _print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Prints rows in columns as wide as their longest text: what `revoke` needs is never cut off."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    return (
+        record.token_id,
+        principal.tenant,
+        principal.subject,
+        principal.role.value,
+        _time(record.created_at),
+        ends,
+        used,
+    )
 
 
 def _time(moment: datetime) -> str:

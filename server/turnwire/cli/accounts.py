@@ -1,13 +1,14 @@
 """`turnwire usage` and `turnwire quotas`: what a tenant has used, and what is left to it, as any client reads it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import grpc
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.table import Column
 
 from opencode.usage.usage_pb2 import (
     ListQuotasRequest,
@@ -19,33 +20,19 @@ from opencode.usage.usage_pb2 import (
     UsageRow,
 )
 from opencode.usage.usage_pb2_grpc import UsageServiceStub
-from turnwire.cli.connection import Connection
-from turnwire.cli.operator.calls import TIMEOUT_SECONDS, connected, paged, print_lines
-from turnwire.cli.operator.output import print_table
+from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.output import print_error, print_table
 from turnwire.domain.money import PICO_USD
 
-_DIMENSIONS = {
-    "day": ("day", 10),
-    "model": ("model", 32),
-    "session": ("session", 36),
-    "subject": ("subject", 24),
-}
-"""The columns of what usage is grouped by: head and width."""
+_SUMS = ("turns", "steps", "input", "output", "cost (USD)")
+_QUOTAS = ("quota", "limit", "used", "left", "reset (UTC)")
+_NUMBERS = frozenset({"turns", "steps", "input", "output", "limit", "used", "left"})
 
-_SUMS = (
-    Column("turns", width=7, justify="right"),
-    Column("steps", width=7, justify="right"),
-    Column("input", width=13, justify="right"),
-    Column("output", width=13, justify="right"),
-    Column("cost (USD)"),
-)
-_QUOTAS = (
-    Column("quota", width=24),
-    Column("limit", width=20, justify="right"),
-    Column("used", width=20, justify="right"),
-    Column("left", width=20, justify="right"),
-    Column("reset (UTC)"),
-)
+PAGE_SIZE = 100
+"""Entries of one call."""
+
+TIMEOUT_SECONDS = 60.0
+"""Of one call."""
 
 
 def show_usage(
@@ -84,15 +71,14 @@ def show_usage(
             answer: QueryUsageResponse = usage.QueryUsage(request, timeout=TIMEOUT_SECONDS)
             return answer
 
-        rows = paged(page, lambda answer: answer.rows)
+        rows = _paged(page, lambda answer: answer.rows)
         if as_json:
-            print_lines(rows)
+            _print_lines(rows)
         else:
-            heads = [Column(head, width=width) for head, width in map(_DIMENSIONS.__getitem__, group_by)]
-            print_table((*heads, *_SUMS), (_usage_row(row, group_by, zone) for row in rows))
+            print_table((*group_by, *_SUMS), (_usage_row(row, group_by, zone) for row in rows), _NUMBERS)
         return 0
 
-    return connected(connection, run)
+    return _connected(connection, run)
 
 
 def show_quotas(connection: Connection, *, as_json: bool) -> int:
@@ -106,14 +92,45 @@ def show_quotas(connection: Connection, *, as_json: bool) -> int:
             answer: ListQuotasResponse = usage.ListQuotas(request, timeout=TIMEOUT_SECONDS)
             return answer
 
-        quotas = paged(page, lambda answer: answer.quotas)
+        quotas = _paged(page, lambda answer: answer.quotas)
         if as_json:
-            print_lines(quotas)
+            _print_lines(quotas)
         else:
-            print_table(_QUOTAS, map(_quota_row, quotas))
+            print_table(_QUOTAS, map(_quota_row, quotas), _NUMBERS)
         return 0
 
-    return connected(connection, run)
+    return _connected(connection, run)
+
+
+def _connected(connection: Connection, run: Callable[[grpc.Channel], int]) -> int:
+    """Runs a command on an open channel. Returns its exit code, or that of a failure after one line about it."""
+    try:
+        with connection.open() as channel:
+            return run(channel)
+    except ConnectionProblem as problem:
+        print_error(str(problem))
+        return 2
+    except grpc.RpcError as error:
+        print_error(describe(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _paged(page: Callable[[int, str], Any], entries: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yields the entries of all pages; asks for a page when the one before is used up."""
+    token = ""
+    while True:
+        answer = page(PAGE_SIZE, token)
+        yield from entries(answer)
+        if not (token := answer.next_page_token):
+            return
+
+
+def _print_lines(messages: Iterable[Message]) -> None:
+    """Prints messages of the contract, each as one line in protobuf's JSON form."""
+    for message in messages:
+        print(MessageToJson(message, indent=None), flush=True)
 
 
 def _moment(time: datetime | None, zone: tzinfo) -> Timestamp | None:

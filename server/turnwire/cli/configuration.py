@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from turnwire.cli.operator.output import print_error, print_json, print_line
+from turnwire.cli.output import print_error, print_json, print_line
 from turnwire.cli.visible_text import visible
 from turnwire.config.configuration import Config, load_config, open_document, read_config
 from turnwire.config.document import ConfigError

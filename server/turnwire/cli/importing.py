@@ -24,8 +24,7 @@ from opencode.transfer.transfer_pb2 import (
 )
 from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
 from turnwire.cli.connection import Connection, ConnectionProblem, describe
-from turnwire.cli.operator.output import print_error, print_json, print_line
-from turnwire.cli.operator.progress import Bar, progress_bar
+from turnwire.cli.output import Bar, print_error, print_json, print_line, progress_bar
 from turnwire.cli.visible_text import one_line
 from turnwire.domain.text import join_surrogates
 

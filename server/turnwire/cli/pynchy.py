@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from rich.table import Column
 
-from turnwire.cli.operator.output import print_error, print_json, print_line, print_table
-from turnwire.cli.operator.progress import Bar, progress_bar
+from turnwire.cli.output import Bar, print_error, print_json, print_line, print_table, progress_bar
 from turnwire.domain.errors import StorageError
 from turnwire.interop.pynchy import verification
 from turnwire.interop.pynchy.legacy_file import check_pages, examine, opened
@@ -20,7 +18,7 @@ from turnwire.interop.pynchy.verification import Verification
 from turnwire.ports.clock import utc_now
 from turnwire.storage.sqlite.care.backup import back_up
 
-_COLUMNS = (Column("messages", width=30), Column("count", width=9, justify="right"))
+_COLUMNS = ("messages", "count")
 
 _INTERRUPTED = 130
 
@@ -133,7 +131,7 @@ def _print(path: Path, done: _Done, *, dry_run: bool) -> None:
     found = done.found
     rows = [(name, str(count)) for name, count in found.types.items()]
     rows += [(f"no conversation: {kind}", str(count)) for kind, count in found.legacy_kinds.items()]
-    print_table(_COLUMNS, rows)
+    print_table(_COLUMNS, rows, _COLUMNS[1:])
     if dry_run:
         print_line(f"{path}: {found.rows} messages, {found.to_change} would change; nothing was written")
         return

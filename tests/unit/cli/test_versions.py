@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from turnwire import __version__
-from turnwire.cli.operator import versions
+from turnwire.cli import versions
 from turnwire.storage.sqlite.schema import MIGRATIONS
 
 

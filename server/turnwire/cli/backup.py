@@ -4,8 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from turnwire.cli.operator.output import print_error, print_json, print_line
-from turnwire.cli.operator.progress import progress_bar
+from turnwire.cli.output import print_error, print_json, print_line, progress_bar
 from turnwire.domain.errors import StorageError
 from turnwire.storage.sqlite.care.backup import back_up
 from turnwire.storage.sqlite.care.shrinking import compact

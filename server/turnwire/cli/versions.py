@@ -5,7 +5,7 @@ import sqlite3
 from importlib.metadata import PackageNotFoundError, version
 
 from turnwire import __version__
-from turnwire.cli.operator.output import print_json, print_line
+from turnwire.cli.output import print_json, print_line
 from turnwire.storage.sqlite.schema import MIGRATIONS
 
 PACKAGES = (

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec import Struct, field
-from rich.table import Column
 
 from turnwire.cli.connection import Connection
-from turnwire.cli.moving.importing import Wanted, run_import
-from turnwire.cli.operator.output import print_error, print_json, print_line, print_table
-from turnwire.cli.operator.progress import Bar, progress_bar
+from turnwire.cli.importing import Wanted, run_import
+from turnwire.cli.output import Bar, print_error, print_json, print_line, print_table, progress_bar
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ImportProblem, Record
 from turnwire.domain.errors import ArchiveInvalid, StorageError
 from turnwire.interop.pynchy.conversations import records
@@ -31,7 +29,7 @@ MAX_LINE_BYTES = 2**31
 NAMED_PROBLEMS = 20
 """Problems that are named; the others are counted."""
 
-_COLUMNS = (Column("messages", width=30), Column("count", width=9, justify="right"))
+_COLUMNS = ("messages", "count")
 
 _INTERRUPTED = 130
 
@@ -235,7 +233,7 @@ def _as_json(path: Path, wishes: ArchiveWishes, done: _Done) -> dict[str, Any]:
 
 def _print(path: Path, wishes: ArchiveWishes, done: _Done, *, is_sent: bool = False) -> None:
     rows = [(name, str(count)) for name, count in sorted(done.types.items())]
-    print_table(_COLUMNS, [*rows, ("hidden", str(done.hidden))])
+    print_table(_COLUMNS, [*rows, ("hidden", str(done.hidden))], _COLUMNS[1:])
     for problem in done.first_problems:
         print_line(f"{problem.source_id} {problem.place}: {problem.explanation}")
     if done.problems > len(done.first_problems):

@@ -4,19 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Column
 
-from turnwire.cli.operator.output import print_error, print_json, print_line, print_table
-from turnwire.cli.operator.progress import progress_bar
+from turnwire.cli.output import print_error, print_json, print_line, print_table, progress_bar
 from turnwire.domain.errors import StorageError
 from turnwire.ports.clock import utc_now
 from turnwire.storage.sqlite.care.doctor import Finding, Repairs, Report, examine, rebuild_search, repair
 
-_COLUMNS = (
-    Column("problem", width=20),
-    Column("count", width=9, justify="right"),
-    Column("can be repaired", width=15, justify="right"),
-)
+_COLUMNS = ("problem", "count", "can be repaired")
 
 _COUNTED = ("sessions", "turns", "messages", "events", "files")
 
@@ -73,7 +67,7 @@ def _print_findings(title: str, findings: tuple[Finding, ...]) -> None:
     if not findings:
         return
     print_line(title, "bold")
-    print_table(_COLUMNS, ((f.name, str(f.count), str(f.repairable or "no")) for f in findings))
+    print_table(_COLUMNS, [(f.name, str(f.count), str(f.repairable or "no")) for f in findings], _COLUMNS[1:])
     for finding in findings:
         more = ", ..." if finding.count > len(finding.first) else ""
         print_line(f"{finding.name}: {finding.meaning}")

@@ -16,8 +16,7 @@ from msgspec import Struct
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest
 from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
 from turnwire.cli.connection import Connection, ConnectionProblem, describe
-from turnwire.cli.operator.output import print_error, print_json, print_line
-from turnwire.cli.operator.progress import Bar, progress_bar
+from turnwire.cli.output import Bar, print_error, print_json, print_line, progress_bar
 
 MAX_ATTEMPTS = 5
 """In a row without a byte: how often a cut download goes on where it ended."""

@@ -1,1 +1,0 @@
-"""The commands that move conversations between Turnwire and other systems."""

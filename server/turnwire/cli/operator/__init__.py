@@ -1,1 +1,0 @@
-"""The commands of an operator: the configuration, the database file, and the conversations of a running server."""

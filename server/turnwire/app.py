@@ -195,9 +195,6 @@ class Server:
         feed = self._feed = _start_feed(config, codec, observer, stack)
         store = self._store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
-        tools = McpServers(config.mcp, self._environ)
-        stack.push_async_callback(tools.aclose)
-        tools.start()
         environment = self._environment = Environment(
             store=store,
             feed=feed,
@@ -205,24 +202,14 @@ class Server:
             settings=config.core_settings(),
             clock=utc_now,
             new_id=new_id,
-            tools=tools,
+            tools=self._start_tools(stack),
             observer=observer,
             tracer=tracer,
         )
         self.overload.caches += (environment.conversations.clear,)
-        turns = self._turns = Turns(environment)
-        self._rates = rates = RequestRates(environment.settings)
-        use_cases = _use_cases(environment, turns, rates=rates, codec=codec, config=config)
-        # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
-        for ending in (environment.detached, use_cases.titles):
-            stack.push_async_callback(ending.aclose)
-        stack.push_async_callback(self._stop_turns, turns)
-        await turns.recover()
-        for acting in (use_cases.imports, use_cases.uploads):
-            stack.push_async_callback(acting.aclose)
-        expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
-        stack.push_async_callback(expiry.aclose)
-        expiry.start()
+        rates = self._rates = RequestRates(environment.settings)
+        use_cases = await self._start_turns(environment, rates, codec, stack)
+        _expire_uploads(environment, stack)
         authenticator = await _open_authenticator(config, stack)
         gate = Gate(authenticator, self.overload, rates.admit, observer)
         stack.callback(store.end_soon)
@@ -309,6 +296,27 @@ class Server:
         stack.push_async_callback(close)
         return providers
 
+    def _start_tools(self, stack: AsyncExitStack) -> McpServers:
+        tools = McpServers(self._config.mcp, self._environ)
+        stack.push_async_callback(tools.aclose)
+        tools.start()
+        return tools
+
+    async def _start_turns(
+        self, environment: Environment, rates: RequestRates, codec: Codec, stack: AsyncExitStack
+    ) -> UseCases:
+        """Makes the use cases, and lets the turns of an earlier process go on."""
+        turns = self._turns = Turns(environment)
+        use_cases = _use_cases(environment, turns, rates=rates, codec=codec, config=self._config)
+        # after the turns: a deletion waits for the end of one, which is written again and again until the turns stop
+        for ending in (environment.detached, use_cases.titles):
+            stack.push_async_callback(ending.aclose)
+        stack.push_async_callback(self._stop_turns, turns)
+        await turns.recover()
+        for acting in (use_cases.imports, use_cases.uploads):
+            stack.push_async_callback(acting.aclose)
+        return use_cases
+
     def _log_start(self) -> None:
         config = self._config
         for listen, address in ((config.server.listen, self.address), (config.web.listen, self.web_address)):
@@ -340,6 +348,12 @@ def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncEx
     feed = LiveFeed(codec, config.limits.max_watchers, tick=tick, observer=observer)
     stack.push_async_callback(_cancel, asyncio.create_task(feed.run(), name="feed ticks"))
     return feed
+
+
+def _expire_uploads(environment: Environment, stack: AsyncExitStack) -> None:
+    expiry = UploadExpiry(environment, PatientClock(utc_now, environment.settings.files.upload_expiry))
+    stack.push_async_callback(expiry.aclose)
+    expiry.start()
 
 
 def _use_cases(

@@ -236,7 +236,9 @@ class RecordRequest(Struct, frozen=True):
     fingerprint: str
     """Digest of the request's content."""
     receipt_json: str
-    """The answer; opaque to the store, which keeps the sequence beside it."""
+    """The answer; opaque to the store, which keeps the sequence before the request's first event beside it."""
+    events_before: int = 0
+    """How many events of the commit are those of other requests, which were carried out before."""
 
 
 class PutPermission(Struct, frozen=True):

@@ -14,7 +14,8 @@ from turnwire.core.actor import Actor, Decision, Done, Now
 from turnwire.core.work import Work, joined
 from turnwire.domain.conversation.events import SessionStatusChanged
 from turnwire.domain.errors import StorageBusy, StorageError, StorageFull
-from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveMessage
+from turnwire.domain.principal import BUILT_IN
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, RecordRequest, RemoveMessage
 
 CHANGE = Work((), (NewEvent(SessionStatusChanged(True)),))
 
@@ -238,3 +239,12 @@ async def test_nothing_is_refused_because_of_what_is_not_stored() -> None:
         await won
     disk.succeed()
     assert [(await one).state for one in (lost, later)] == [(1, 3), (1, 3, 4)]
+
+
+def test_what_is_remembered_of_a_request_knows_the_events_before_it() -> None:
+    """So a retry gets the sequence of the first answer, also when several commands were stored in one commit."""
+    record = RecordRequest(BUILT_IN, "r1", "f", "{}")
+    event = NewEvent(SessionStatusChanged(True))
+    units = [Work((), (event, event)), Work((record,), (event,)), Work((record,))]
+    changes = joined(units).changes
+    assert [change.events_before for change in changes if isinstance(change, RecordRequest)] == [2, 3]

@@ -117,8 +117,12 @@ class Schedule(Struct, frozen=True):
     @property
     def entries(self) -> tuple[QueueEntry, ...]:
         """The messages that wait, as clients see them: without the one whose turn is being begun."""
-        first = 1 if isinstance(self.phase, Between) else 0
-        return tuple(one.entry for one in self.waiting[first:])
+        return tuple(one.entry for one in self.waiting[self.begun :])
+
+    @property
+    def begun(self) -> int:
+        """How many of the messages have their turns begun: the first one or none. It keeps its place."""
+        return 1 if isinstance(self.phase, Between) and self.waiting else 0
 
     def find(self, message_id: str) -> Waiting:
         """Returns a waiting message. Raises MessageNotWaiting."""
@@ -145,7 +149,7 @@ class Schedule(Struct, frozen=True):
         One that interrupts is answered next, before all that came earlier. One that steers comes before those that only
         wait: it is next when the turn ends first. Both come behind one whose turn is being begun.
         """
-        first = 1 if isinstance(self.phase, Between) and self.waiting else 0
+        first = self.begun
         match new.turn.busy_policy:
             case BusyPolicy.INTERRUPT:
                 at = first
@@ -386,7 +390,9 @@ class BecomeIdle(Struct, frozen=True):
         """Returns the schedule in which nothing runs; changes nothing when a message waits."""
         if schedule.waiting or not isinstance(schedule.phase, Between):
             return Decision(schedule)
-        telling = Work((), (NewEvent(SessionStatusChanged(False)),)) if schedule.is_announced else Work()
+        # a process that was killed between two turns had told that the session runs
+        is_running = schedule.is_announced or not schedule.phase.turn_id
+        telling = Work((), (NewEvent(SessionStatusChanged(False)),)) if is_running else Work()
         idle = msgspec.structs.replace(schedule, phase=Idle(), is_announced=False)
         return Decision(idle, telling if self.is_stored else Work())
 
@@ -456,8 +462,10 @@ class EditWaiting(Struct, frozen=True):
         turn, message, work = self.turn, self.message, Work()
         if self.parts is not None and turn.regenerates:  # an edited question from now on
             turn = msgspec.structs.replace(turn, user_message_id=message.message_id)
+        at = schedule.waiting.index(found)
+        is_begun = at < schedule.begun
         if self.policy is not None:
-            aim = schedule.aim_of(self.policy)
+            aim = "" if is_begun else schedule.aim_of(self.policy)
             turn = msgspec.structs.replace(turn, busy_policy=self.policy, aimed_at_turn_id=aim)
         if turn is not self.turn:
             work += Work((PutTurn(turn),))
@@ -468,9 +476,8 @@ class EditWaiting(Struct, frozen=True):
             work += Work(changes, (NewEvent(MessageReplaced(message), turn.turn_id),))
         size = found.size_bytes if self.parts is None else None
         edited = Waiting(found.message_id, turn.header(), size, found.version + 1)
-        at = schedule.waiting.index(found)
-        rest = schedule.without((found.message_id,))
-        changed = rest.inserted(edited, at) if self.policy in (None, BusyPolicy.QUEUE) else rest.placed(edited)[0]
+        rest, stays = schedule.without((found.message_id,)), is_begun or self.policy in (None, BusyPolicy.QUEUE)
+        changed = rest.inserted(edited, at) if stays else rest.placed(edited)[0]
         return Decision(changed, work + changed.queue_ordered + self.further + changed.queue_changed, message)
 
 
@@ -487,11 +494,11 @@ class MoveWaiting(Struct, frozen=True):
         """Returns the schedule in the new order. Raises MessageNotWaiting."""
         moved = schedule.find(self.message_id)
         before = schedule.find(self.before_message_id) if self.before_message_id else None
-        if before is moved:
+        if before is moved or schedule.waiting.index(moved) < schedule.begun:
             changed = schedule
         else:
             rest = schedule.without((moved.message_id,))
-            at = len(rest.waiting) if before is None else rest.waiting.index(before)
+            at = len(rest.waiting) if before is None else max(rest.waiting.index(before), schedule.begun)
             changed = msgspec.structs.replace(rest, waiting=(*rest.waiting[:at], moved, *rest.waiting[at:]))
         return Decision(changed, changed.queue_ordered + self.further + changed.queue_changed)
 

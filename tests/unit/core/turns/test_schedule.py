@@ -171,9 +171,8 @@ def test_a_turn_begins_only_as_it_was_read() -> None:
     schedule = EndTurn("trn_a", Work(), is_stopping=False).decide(_after("a b c"), AT).state
     first = schedule.waiting[0]
     beginning = BeginTurn(first, first.turn, Work())
-    moved = MoveWaiting("msg_c", "msg_b", Work()).decide(schedule, AT).state
     edited = _edit(schedule, "b").state
-    for changed in (moved, edited, LeaveOut("msg_b").decide(schedule, AT).state, _after("a b")):
+    for changed in (edited, LeaveOut("msg_b").decide(schedule, AT).state, _after("a b")):
         with pytest.raises(Changed):
             beginning.decide(changed, AT)
 
@@ -189,6 +188,29 @@ def test_nothing_follows_when_what_waited_is_gone() -> None:
     assert BecomeIdle().decide(waiting, AT) == Decision(waiting)
     given_up = GiveUpTurn("trn_a").decide(_after("a b"), AT)
     assert (given_up.state.phase, given_up.work) == (Between("trn_a"), Work())
+
+
+def test_what_an_earlier_process_left_between_two_turns_ends_with_a_status() -> None:
+    """It told that the session runs, and was killed; nobody else tells that it does not any more."""
+    left = Schedule(Between(""), _after("a b").waiting)
+    begun = _begin(left)
+    assert _kinds(begun)[:2] == [SessionStatusChanged, TurnStarted]
+    removed = RemoveWaiting(left.waiting[0], None, MARK).decide(left, AT).state
+    idle = BecomeIdle().decide(removed, AT)
+    assert (idle.state, [event.kind for event in idle.work.events]) == (Schedule(), [SessionStatusChanged(False)])
+
+
+def test_the_message_whose_turn_is_being_begun_keeps_its_place() -> None:
+    """Whatever is moved; and one that is to interrupt has nothing to interrupt but itself."""
+    between = msgspec.structs.replace(_after("a b c d"), phase=Between("trn_a"))
+    assert _names(MoveWaiting("msg_b", "", MARK).decide(between, AT).state) == "b c d"
+    assert _names(MoveWaiting("msg_b", "msg_d", MARK).decide(between, AT).state) == "b c d"
+    moved = MoveWaiting("msg_d", "msg_b", MARK).decide(between, AT)
+    assert _names(moved.state) == "b d c"
+    assert moved.state.active_turn_id == "trn_b"
+    edited = _edit(between, "b", BusyPolicy.INTERRUPT).state
+    assert (_names(edited), edited.phase) == ("b c d", Between("trn_a"))
+    assert (edited.waiting[0].turn.busy_policy, edited.waiting[0].turn.aimed_at_turn_id) == (BusyPolicy.INTERRUPT, "")
 
 
 def test_an_abort_takes_what_waits() -> None:

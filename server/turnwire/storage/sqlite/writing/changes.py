@@ -278,7 +278,8 @@ def _updated_at(commit: Commit) -> datetime:
 def _record_request(unit: Unit, change: RecordRequest) -> None:
     """Remembers an answer. One of a session that is being removed may have the name still."""
     caller, session = change.principal, unit.session
-    values = (change.request_id, session.id, change.fingerprint, change.receipt_json, session.head_sequence)
+    before_sequence = session.head_sequence + change.events_before
+    values = (change.request_id, session.id, change.fingerprint, change.receipt_json, before_sequence)
     if not unit.db.execute(_RECORD_REQUEST, (caller.tenant, caller.subject, *values)).rowcount:
         raise StorageError(f"request {change.request_id} is remembered already", {"id": change.request_id})
 

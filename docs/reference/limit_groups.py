@@ -141,7 +141,11 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_PIECE_REQUEST_BYTES": INVALID,
         },
         "api.request_values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
-        "api.admission.overload": {"REFUSE_AFTER_SECONDS": BUSY, "SMALL_METADATA_BYTES": "it does not count"},
+        "api.admission.overload": {
+            "REFUSE_AFTER_SECONDS": BUSY,
+            "SPARED_REQUESTS": BUSY,
+            "SMALL_METADATA_BYTES": "it does not count",
+        },
         "api.admission.requests": {
             "RECEIVE_SECONDS": BUSY,
             "COUNTED_BYTES": "it has no part in the budget",
@@ -321,7 +325,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_WAITING_BYTES": BUSY,
             "UNREAD_SECONDS": CLOSED,
         },
-        "api.admission.abuse": {"MAX_RESETS": CLOSED, "_MAX_COUNTED": FORGOTTEN},
         "api.refusals": {
             "MAX_HELD": "it is answered at once",
             "PROMPT_PER_SECOND": "the refusal is answered later",

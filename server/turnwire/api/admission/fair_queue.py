@@ -5,7 +5,7 @@ In order of arrival, a call would begin behind all calls of whoever sends thousa
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from turnwire.domain.networks import network_of_peer
@@ -17,7 +17,7 @@ class FairQueue(Generic[T]):
     """Items by network and connection, in turns (round robin); those of a connection keep their order.
 
     Hundreds of connections of one network have as many turns together as the only one of another network. All of it
-    takes the same time however many items there are, but for `drop`.
+    takes the same time however many items there are.
     """
 
     def __init__(self) -> None:
@@ -62,17 +62,6 @@ class FairQueue(Generic[T]):
         item = self._networks[network][connection].pop()
         self._change(network, connection, -1)
         return connection, item
-
-    def drop(self, connection: str) -> Collection[T]:
-        """Removes all items of a connection, and returns them in order."""
-        network = network_of_peer(connection)
-        items = self._networks.get(network, OrderedDict[str, deque[T]]()).get(connection)
-        if items is None:
-            return ()
-        dropped = tuple(items)
-        items.clear()
-        self._change(network, connection, -len(dropped))
-        return dropped
 
     def _change(self, network: str, connection: str, by: int) -> None:
         """Takes that a connection has more or fewer items, and forgets what has none."""
@@ -121,10 +110,6 @@ class PendingCalls(Generic[T]):
         elif self._queue.count:
             wanted.set_result(self._queue.take())
         return wanted
-
-    def drop(self, connection: str) -> Collection[T]:
-        """Forgets all calls of a connection that is closed and that wait. Returns them."""
-        return self._queue.drop(connection)
 
     def end(self, error: Exception) -> Iterator[T]:
         """Ends `next` with an error. Returns the calls that wait, which do not begin any more.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from turnwire.api.admission.abuse import Resets
+from turnwire.api.admission.abuse import CutOffs
 from turnwire.api.admission.requests import RETRY_AFTER, Requests
 from turnwire.api.admission.sending import Sending
 from turnwire.domain.errors import MemoryShort, TooManyCalls
@@ -20,8 +20,13 @@ from turnwire.domain.networks import network_of_peer
 SMALL_METADATA_BYTES = 1024
 """Of one call: less is part of what any call takes. With a token it has some hundreds."""
 
-REFUSE_AFTER_SECONDS = 0.3
-"""How long memory is critical before new work is refused: by then the end of incomplete requests has helped, or not."""
+REFUSE_AFTER_SECONDS = 2.0
+"""How long memory is critical before new work is refused and no incomplete request is spared. By then the end of the
+others has helped, or not: it takes some tenths of a second until their memory is free."""
+
+SPARED_REQUESTS = 16
+"""Of the incomplete requests, the newest, until then: those of honest clients are among them. As large as requests may
+be by default, they fit between critical memory and its limit."""
 
 
 class InFlight(NamedTuple):
@@ -37,8 +42,8 @@ class Overload:
     def __init__(self, limits: Limits) -> None:
         """Takes the bounds."""
         self._limits = limits
-        self.resets = Resets()
-        self.requests = Requests(limits.max_request_memory_bytes, self.resets)
+        self.cut_offs = CutOffs()
+        self.requests = Requests(limits.max_request_memory_bytes)
         self.sending = Sending(limits.max_sending_bytes)
         self.calls = 0
         """Calls in flight: open streams and those whose answer is not read included."""
@@ -69,10 +74,8 @@ class Overload:
             MemoryShort: there is no memory for new work.
         """
         limits, network = self._limits, network_of_peer(connection)
-        if begins_work and self._critical_bytes is not None:
-            lasted = asyncio.get_running_loop().time() - self._critical_since
-            if lasted >= REFUSE_AFTER_SECONDS:
-                raise _memory_short(self._critical_bytes)
+        if begins_work and self._critical_bytes is not None and self._is_critical_for_long():
+            raise _memory_short(self._critical_bytes)
         more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
         if more and self._metadata_bytes + more > limits.max_metadata_bytes:
             raise TooManyCalls.at("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
@@ -108,7 +111,11 @@ class Overload:
 
     def _shed(self) -> None:
         if self._critical_bytes is not None:
-            self.requests.shed_incomplete(_memory_short(self._critical_bytes))
+            spared = 0 if self._is_critical_for_long() else SPARED_REQUESTS
+            self.requests.shed_incomplete(_memory_short(self._critical_bytes), spared)
+
+    def _is_critical_for_long(self) -> bool:
+        return asyncio.get_running_loop().time() - self._critical_since >= REFUSE_AFTER_SECONDS
 
 
 def _memory_short(max_bytes: int) -> MemoryShort:

@@ -7,14 +7,15 @@ without a budget a hundred large ones would wait in memory, whatever the server 
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
-from turnwire.api.admission.abuse import Resets
 from turnwire.api.admission.flow import Client
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
+from turnwire.domain.networks import network_of_peer
 from turnwire.domain.text import WIDEST_BYTES
 
 RECEIVE_SECONDS = 30.0
@@ -61,23 +62,28 @@ class _Reading:
         self.scope = asyncio.timeout(RECEIVE_SECONDS)
         self.error: DomainError | None = None
 
+    def end(self, error: DomainError) -> None:
+        """Ends it with an error, unless it has ended."""
+        if not self.scope.expired():
+            self.error = error
+            self.scope.reschedule(asyncio.get_running_loop().time())
+
 
 class Requests:
     """The requests of all listeners. Belongs to the event loop."""
 
-    def __init__(self, max_bytes: int, resets: Resets) -> None:
-        """Takes the memory that requests may have from 4 KiB on, and what counts those that are reset."""
+    def __init__(self, max_bytes: int) -> None:
+        """Takes the memory that requests may have from 4 KiB on."""
         self._memory = FairSemaphore(max_bytes)
         self._waiting = FairSemaphore(MAX_WAITING_REQUESTS_BYTES, tenant_limit=MAX_WAITING_REQUESTS_BYTES // 2)
-        self._resets = resets
-        self._reading: dict[_Reading, None] = {}
-        """In order of arrival."""
+        self._reading: dict[str, dict[_Reading, None]] = {}
+        """By network, in order of arrival."""
         self._shedding: asyncio.Task[None] | None = None
 
     @property
     def incomplete(self) -> int:
         """How many requests are being read."""
-        return len(self._reading)
+        return sum(map(len, self._reading.values()))
 
     @property
     def memory_in_use(self) -> int:
@@ -95,36 +101,42 @@ class Requests:
             RequestTooSlow: it took too long.
             MemoryShort: memory became critical before it was there.
         """
-        reading = _Reading()
-        self._reading[reading] = None
+        reading, network = _Reading(), network_of_peer(connection)
+        readings = self._reading.setdefault(network, {})
+        readings[reading] = None
         try:
             async with reading.scope:
-                data = await receive()
-        except (asyncio.CancelledError, CallerGone):
-            self._resets.note(connection)
-            raise
+                return await receive()
         except TimeoutError:
             if not reading.scope.expired():
                 raise
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
         finally:
-            del self._reading[reading]
-        self._resets.forgive(connection)
-        return data
+            del readings[reading]
+            if not readings:
+                del self._reading[network]
 
-    def shed_incomplete(self, error: DomainError) -> None:
-        """Ends all requests that are being read, the oldest first: nobody knows how much of them is in memory.
+    def shed_incomplete(self, error: DomainError, spared: int = 0) -> None:
+        """Ends requests that are being read, the oldest first: nobody knows how much of them is in memory.
 
         Does nothing while it is at that already.
+
+        Args:
+            error: What their callers get.
+            spared: How many of the newest go on; the networks share them equally.
         """
         if self._reading and (self._shedding is None or self._shedding.done()):
-            self._shedding = asyncio.create_task(self._shed(error), name="shedding")
+            self._shedding = asyncio.create_task(self._shed(error, spared // len(self._reading)), name="shedding")
 
-    async def _shed(self, error: DomainError) -> None:
-        for number, reading in enumerate(tuple(self._reading)):
-            if reading in self._reading and not reading.scope.expired():
-                reading.error = error
-                reading.scope.reschedule(asyncio.get_running_loop().time())
+    async def _shed(self, error: DomainError, spared: int) -> None:
+        shed = [
+            (readings, one)
+            for readings in self._reading.values()
+            for one in itertools.islice(readings, max(0, len(readings) - spared))
+        ]
+        for number, (readings, one) in enumerate(shed):
+            if one in readings:  # else it has ended
+                one.end(error)
             if number % SHED_AT_ONCE == SHED_AT_ONCE - 1:
                 await asyncio.sleep(0)
 

@@ -92,7 +92,7 @@ class Answers:
         return await asyncio.get_running_loop().run_in_executor(self._beside, answer.make)
 
     def _cut_off(self, client: Client) -> None:
-        self._overload.resets.cut_off(client.connection, "answers that are not read")
+        self._overload.cut_offs.cut_off(client.connection, "answers that are not read")
 
 
 class StreamAnswers:

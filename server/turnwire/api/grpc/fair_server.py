@@ -10,7 +10,6 @@ that has most is refused. A call whose client has left keeps its place until its
 import asyncio
 import contextlib
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -21,7 +20,6 @@ import structlog
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # has no stubs
 from grpc_status import rpc_status
 
-from turnwire.api.admission.abuse import Resets
 from turnwire.api.admission.fair_queue import PendingCalls
 from turnwire.api.admission.requests import RETRY_AFTER
 from turnwire.api.refusals import RefusalLog
@@ -32,7 +30,7 @@ AT_ONCE = 256
 """Calls that are asked for at a time: so many are taken in one round of the event loop."""
 
 _FEW = 32
-"""Calls that are freed, or refused at the end, in one round of the event loop. Each takes up to 0.2 ms."""
+"""Calls that are refused at the end, in one round of the event loop. Each takes up to 0.2 ms."""
 
 _NAMES = (
     *("AioServer._make_request_call_future", "AioServer._request_call", "AioServer.is_running", "_RequestCallError"),
@@ -58,18 +56,14 @@ def when_ended(done: Callable[[], None]) -> None:
 class FairServer(_SERVER):  # type: ignore[misc]
     """gRPC's server, which is given the calls in another order."""
 
-    def __init__(self, max_pending: int, resets: Resets, *rest: Any) -> None:
-        """Takes how many calls may wait, and what cuts off who sends too many; and what gRPC's server takes."""
+    def __init__(self, max_pending: int, *rest: Any) -> None:
+        """Takes how many calls may wait, and what gRPC's server takes."""
         super().__init__(*rest)
         self._loop_of_calls = asyncio.get_running_loop()
         self._pending = PendingCalls[Any](max_pending)
         full = TooManyCalls.at("limits.max_pending_calls", max_pending, RETRY_AFTER)
         self._full, self._stopping = (rpc_status.to_status(status_of(error)) for error in (full, ShuttingDown()))
-        self._resets, self._log = resets, RefusalLog()
-        self._dropped = deque[Any]()
-        """Calls of closed connections, which wait to be freed."""
-        self._is_freeing = False
-        resets.when_cut_off.append(self._drop)
+        self._log = RefusalLog()
         self._takers = set[asyncio.Task[None]]()
         """Each asks gRPC for a call, again and again. They end when gRPC stops."""
         self._refusing = set[asyncio.Task[None]]()
@@ -114,29 +108,10 @@ class FairServer(_SERVER):  # type: ignore[misc]
             return
         connection = cygrpc._ServicerContext(call, None, None, self._loop_of_calls).peer()
         surplus = self._pending.add(connection, call)
-        if self._dropped:  # so that these and those that wait are never more than may wait
-            self._dropped.pop()
         if surplus is not None:
             connection, call = surplus
             self._refuse(call, self._full)
             self._log.note("none", "RESOURCE_EXHAUSTED", "calls that wait to begin", connection)
-            self._resets.note(connection, "too many calls")
-
-    def _drop(self, connection: str) -> None:
-        """Forgets the calls of a closed connection. They are freed a few at a time: a thousand at once take long."""
-        self._dropped.extend(self._pending.drop(connection))
-        if not self._is_freeing:
-            self._free_rest()
-
-    def _free_rest(self) -> None:
-        self._is_freeing = bool(self._dropped)
-        if self._is_freeing:
-            self._loop_of_calls.call_soon(self._free_some)
-
-    def _free_some(self) -> None:
-        for _ in range(min(_FEW, len(self._dropped))):
-            self._dropped.pop()
-        self._free_rest()
 
     def _refuse(self, call: Any, status: grpc.Status) -> None:
         task = asyncio.create_task(self._send(call, status))
@@ -152,7 +127,7 @@ class FairServer(_SERVER):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def fair_servers(max_pending: int, resets: Resets) -> Iterator[None]:
+def fair_servers(max_pending: int) -> Iterator[None]:
     """Lets servers of gRPC that are made within begin calls in turns.
 
     With a version of gRPC that lacks what this needs, calls begin in their order, and the log says so.
@@ -163,7 +138,7 @@ def fair_servers(max_pending: int, resets: Resets) -> Iterator[None]:
         yield
         return
     before = module.AioServer
-    module.AioServer = partial(FairServer, max_pending, resets)
+    module.AioServer = partial(FairServer, max_pending)
     try:
         yield
     finally:

@@ -25,8 +25,9 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 MAX_METADATA_BYTES = 16_384
 """Of the headers of a call: a credential has 8 KiB at most."""
 
-LOOKAHEAD_BYTES = 65_535
-"""What a client may send of a request before the server asks for it: by far the most requests are shorter."""
+LOOKAHEAD_BYTES = 16_384
+"""What a client may send of a request before the server asks for it. By far the most requests are shorter; longer ones
+take one more way there and back. 20,000 calls that wait to begin may have sent as much."""
 
 READ_BUFFER_BYTES = 65_536
 """What gRPC makes ready for the next read of a connection. By default that grows to 4 MiB for each one that sends fast,
@@ -67,7 +68,7 @@ class GrpcServer:
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
-        with unblocked_wakeups(), fair_servers(limits.limits.max_pending_calls, overload.resets):
+        with unblocked_wakeups(), fair_servers(limits.limits.max_pending_calls):
             self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
         self._health = Health(overload)
         self._certificates = certificates

@@ -2,69 +2,47 @@
 
 import asyncio
 
-import pytest
 from structlog.testing import capture_logs
 
-from turnwire.api.admission import abuse
-from turnwire.api.admission.abuse import MAX_RESETS, CutOffLog, Resets
+from turnwire.api.admission.abuse import CutOffs
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
 
 
-def test_many_peers_have_few_lines() -> None:
-    """The first ones are named."""
-    with capture_logs() as lines:
-        log = CutOffLog()
-        for number in range(10 * LINES_A_SECOND):
-            log.note(f"192.0.2.1:{number}", "web", "flood")
-    assert lines[0] == {
-        "event": "peer_cut_off",
-        "log_level": "warning",
-        "peer": "192.0.2.1:0",
-        "listener": "web",
-        "reason": "flood",
-        "cut_off_since_last_line": 0,
-    }
-    assert len(lines) <= 2 * LINES_A_SECOND
+async def test_a_connection_that_is_closed_is_logged() -> None:
+    """One that the system does not find goes on, and has no line."""
+    closed = list[str]()
 
-
-class Connections:
-    """What is closed."""
-
-    def __init__(self) -> None:
-        self.closed: list[str] = []
-
-    def close(self, connection: str) -> bool:
-        """Remembers it; those of gRPC are found."""
-        self.closed.append(connection)
+    def close(connection: str) -> bool:
+        closed.append(connection)
         return connection.startswith("ipv4")
 
-
-async def test_only_more_resets_than_calls_count() -> None:
-    """A client that lets its calls run may end some of them."""
-    connections = Connections()
-    resets = Resets(connections.close)
-    told = list[str]()
-    resets.when_cut_off.append(told.append)
-    for _ in range(10 * MAX_RESETS):
-        resets.note("ipv4:busy")
-        resets.forgive("ipv4:busy")
+    cut_offs = CutOffs(close)
     with capture_logs() as lines:
-        for _ in range(MAX_RESETS + 1):
-            for name in ("ipv4:bad", "web"):
-                resets.note(name)
-        while len([line for line in lines if line["event"] == "peer_cut_off"]) < 1 or len(connections.closed) < 2:
+        for name in ("ipv4:bad", "web"):
+            cut_offs.cut_off(name, "answers that are not read")
+        while len(closed) < 2 or not lines:
             await asyncio.sleep(0)
-    assert sorted(connections.closed) == ["ipv4:bad", "web"]
-    assert [line["peer"] for line in lines] == ["ipv4:bad"]
-    assert told == ["ipv4:bad"], "a connection that cannot be closed goes on"
+    assert sorted(closed) == ["ipv4:bad", "web"]
+    assert lines == [
+        {
+            "event": "peer_cut_off",
+            "log_level": "warning",
+            "peer": "ipv4:bad",
+            "listener": "grpc",
+            "reason": "answers that are not read",
+            "cut_off_since_last_line": 0,
+        }
+    ]
 
 
-async def test_counts_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections that came and went are forgotten."""
-    monkeypatch.setattr(abuse, "_MAX_COUNTED", 10)
-    resets = Resets(Connections().close)
-    for number in range(100):
-        resets.note(f"ipv4:{number}")
-    assert len(resets._counts) == 10
-    resets.forgive("ipv4:99")
-    assert len(resets._counts) == 9
+async def test_many_peers_have_few_lines() -> None:
+    """The first ones are named."""
+    closed = list[str]()
+    cut_offs = CutOffs(lambda name: not closed.append(name))
+    with capture_logs() as lines:
+        for number in range(10 * LINES_A_SECOND):
+            cut_offs.cut_off(f"192.0.2.1:{number}", "flood")
+        while len(closed) < 10 * LINES_A_SECOND:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert 0 < len(lines) <= 2 * LINES_A_SECOND

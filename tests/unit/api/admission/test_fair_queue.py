@@ -80,7 +80,7 @@ class _Model:
         return item
 
 
-@given(st.lists(st.tuples(st.sampled_from(("add", "take", "newest", "drop")), st.sampled_from(NAMES)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from(("add", "take", "newest")), st.sampled_from(NAMES)), max_size=60))
 def test_a_queue_does_what_its_model_does(steps: list[tuple[str, str]]) -> None:
     """Whatever is done, each item comes out once and in its turn; the newest of the largest goes when there are too
     many.
@@ -90,10 +90,6 @@ def test_a_queue_does_what_its_model_does(steps: list[tuple[str, str]]) -> None:
         if step == "add":
             queue.add(name, number)
             model.add(name, number)
-        elif step == "drop":
-            assert list(queue.drop(name)) == model.of(name)
-            for item in model.of(name):
-                model.remove(name, item)
         elif not model.items:
             with pytest.raises(IndexError):
                 queue.take() if step == "take" else queue.take_newest_of_largest()
@@ -151,16 +147,6 @@ async def test_of_too_many_the_newest_of_who_has_most_is_refused() -> None:
     assert waiting.add("host:a", "a4") == ("host:a", "a4")
     assert waiting.count == 9
     assert sorted(await begun(waiting, 9)) == ["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3", "c0"]
-
-
-async def test_calls_of_a_closed_connection_do_not_begin() -> None:
-    """Others do."""
-    waiting = pending({"a": 3, "b": 1})
-    waiting.drop("host:a")
-    waiting.drop("host:nobody")
-    assert (waiting.count, await begun(waiting, 1)) == (1, ["b0"])
-    assert waiting.add("host:a", "a9") is None
-    assert await begun(waiting, 1) == ["a9"]
 
 
 async def test_the_end_returns_what_waits() -> None:

@@ -39,8 +39,8 @@ def test_one_address_has_some_of_the_calls() -> None:
     assert load.calls == 2
 
 
-async def test_critical_memory_ends_requests_that_are_not_whole() -> None:
-    """Again while it lasts, and nothing when it is over."""
+async def test_critical_memory_ends_requests_that_are_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Again while it lasts, and nothing when it is over. Few of them end when it has lasted."""
     load = some_load(max_memory_bytes=1000)
 
     async def ended() -> bool:
@@ -54,6 +54,8 @@ async def test_critical_memory_ends_requests_that_are_not_whole() -> None:
 
     assert not await ended()
     load.memory_critical(450)
+    assert not await ended()
+    monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
     assert await ended()
     load.memory_critical(None)
     assert not await ended()

@@ -6,12 +6,10 @@ import pytest
 
 from tests.support.fakes.loop import settled
 from turnwire.api.admission import requests as module
-from turnwire.api.admission.abuse import MAX_RESETS, Resets
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.requests import (
     COUNTED_BYTES,
     MEMORY_OF_BYTE,
-    CallerGone,
     Requests,
     run_to_completion,
 )
@@ -27,8 +25,7 @@ class Asked:
 
     def __init__(self) -> None:
         """None is there."""
-        self.closed: list[str] = []
-        self.requests = Requests(MAX_BYTES, Resets(lambda name: bool(self.closed.append(name))))
+        self.requests = Requests(MAX_BYTES)
         self.begun: list[str] = []
         self._done: dict[str, asyncio.Event] = {}
 
@@ -166,34 +163,53 @@ async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch
     assert requests.incomplete == 0
 
 
-async def test_incomplete_requests_are_shed() -> None:
-    """Those that are there go on."""
-    requests, come = Asked().requests, asyncio.Event()
+class Incomplete:
+    """Requests that are being read, and have not come."""
 
-    async def receive() -> bytes:
-        await come.wait()
+    def __init__(self, requests: Requests) -> None:
+        """None has begun."""
+        self._requests = requests
+        self._come = asyncio.Event()
+        self._reading: dict[str, asyncio.Task[bytes]] = {}
+
+    async def begin(self, *names: str, network: str = "192.0.2.1") -> None:
+        """Lets requests begin, each on a connection of its own."""
+        for name in names:
+            self._reading[name] = asyncio.create_task(self._requests.read(f"ipv4:{network}:{name}", self._receive))
+        await settled()
+
+    async def _receive(self) -> bytes:
+        await self._come.wait()
         return b"x"
 
-    incomplete = [asyncio.create_task(requests.read("a", receive)) for _ in range(3)]
-    await settled()
+    async def ended(self) -> dict[str, type[BaseException]]:
+        """Returns which ones have ended, and with what; and lets the others come."""
+        await settled()
+        ended = {name: type(task.exception()) for name, task in self._reading.items() if task.done()}
+        self._come.set()
+        await asyncio.gather(*self._reading.values(), return_exceptions=True)
+        assert self._requests.incomplete == 0
+        return ended
+
+
+MEMORY_SHORT = MemoryShort.of("limits.max_memory_bytes", 1, "short")
+
+
+async def test_incomplete_requests_are_shed() -> None:
+    """All of them, the oldest first; those that are there, or begin later, go on."""
+    requests = Asked().requests
+    incomplete = Incomplete(requests)
+    await incomplete.begin("1", "2", "3")
     assert requests.incomplete == 3
-    requests.shed_incomplete(MemoryShort.of("limits.max_memory_bytes", 1, "short"))
-    ended = await asyncio.gather(*incomplete, return_exceptions=True)
-    assert [type(one) for one in ended] == [MemoryShort] * 3
-    come.set()
-    assert await requests.read("a", receive) == b"x"
+    requests.shed_incomplete(MEMORY_SHORT)
+    assert await incomplete.ended() == {"1": MemoryShort, "2": MemoryShort, "3": MemoryShort}
 
 
-async def test_calls_that_are_reset_count_for_their_connection() -> None:
-    """Each costs the server more than the client; with too many of them the connection is closed."""
-    asked = Asked()
-
-    async def gone() -> bytes:
-        raise CallerGone
-
-    for _ in range(MAX_RESETS + 1):
-        with pytest.raises(CallerGone):
-            await asked.requests.read("ipv4:bad", gone)
-    while not asked.closed:
-        await asyncio.sleep(0)
-    assert asked.closed == ["ipv4:bad"]
+async def test_the_newest_of_each_network_are_spared() -> None:
+    """Networks share what is spared, however many requests each of them has."""
+    requests = Asked().requests
+    incomplete = Incomplete(requests)
+    await incomplete.begin(*"12345")
+    await incomplete.begin("honest", network="192.0.2.2")
+    requests.shed_incomplete(MEMORY_SHORT, 4)
+    assert await incomplete.ended() == dict.fromkeys("123", MemoryShort)

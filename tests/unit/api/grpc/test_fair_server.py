@@ -9,7 +9,6 @@ import pytest
 from grpc._cython import cygrpc
 from structlog.testing import capture_logs
 
-from turnwire.api.admission.abuse import Resets
 from turnwire.api.grpc import fair_server
 from turnwire.api.grpc.fair_server import AT_ONCE, FairServer, fair_servers, missing_names
 
@@ -24,7 +23,7 @@ def test_without_a_name_grpc_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     servers = SimpleNamespace(AioServer=SimpleNamespace(is_running=None), _ServicerContext=None)
     monkeypatch.setattr(fair_server, "cygrpc", servers)
     before = servers.AioServer
-    with capture_logs() as lines, fair_servers(10, Resets()):
+    with capture_logs() as lines, fair_servers(10):
         assert servers.AioServer is before
     assert [line["event"] for line in lines] == ["calls_without_turns"]
     assert "AioServer._request_call" in lines[0]["missing"]
@@ -38,11 +37,11 @@ MANY = 1_000
 class CountingServer(FairServer):
     """A server on which calls wait that are only counted; gRPC has not started it."""
 
-    def __init__(self, resets: Resets) -> None:
-        """Takes what cuts connections off."""
-        super().__init__(MANY, resets, asyncio.get_running_loop(), None, (), (), (), None)
+    def __init__(self) -> None:
+        """Begins with all of them."""
+        super().__init__(MANY, asyncio.get_running_loop(), None, (), (), (), None)
         self.gone = 0
-        """Calls that were freed or refused."""
+        """Calls that were refused."""
         for number in range(MANY):
             self._pending.add("a" if number % 2 else "b", Call(self))
 
@@ -86,22 +85,9 @@ async def most_in_a_round(server: CountingServer, begin: Callable[[], object]) -
     return most
 
 
-async def test_calls_of_closed_connections_are_freed_a_few_at_a_time() -> None:
-    """Each takes a tenth of a millisecond, and everything else waits until they are gone."""
-    resets = Resets(lambda _: True)
-    server = CountingServer(resets)
-
-    def cut_off() -> None:
-        for connection in ("a", "b"):
-            for note in resets.when_cut_off:
-                note(connection)
-
-    assert await most_in_a_round(server, cut_off) <= MANY // 10
-
-
 async def test_calls_that_wait_at_the_end_are_refused_a_few_at_a_time() -> None:
     """Whatever still runs has its turns between them. All that ask gRPC for calls learn of the end."""
-    server = CountingServer(Resets())
+    server = CountingServer()
 
     def stop() -> list[asyncio.Task[None]]:
         return [asyncio.create_task(server.stop()) for _ in range(AT_ONCE)]
@@ -111,7 +97,7 @@ async def test_calls_that_wait_at_the_end_are_refused_a_few_at_a_time() -> None:
 
 async def test_a_call_that_cannot_wait_ends_nothing_else() -> None:
     """What asks gRPC for calls goes on."""
-    server = CountingServer(Resets())
+    server = CountingServer()
     calls = iter([Call(server), Call(server)])
     noted = list[Any]()
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from opencode.message.message_pb2 import (
@@ -389,8 +390,8 @@ async def test_regenerate_and_alternatives(screen: Terminal) -> None:
     await screen.shows("‹1 of 2›")
 
 
-async def test_search_rename_archive(screen: Terminal, other: Client) -> None:
-    """A message is found by its words; a session gets a title, is put away and comes back."""
+async def test_search_rename_archive_delete(screen: Terminal, other: Client) -> None:
+    """A message is found by its words; a session gets a title, is put away, and goes after a yes."""
     created = await session(other, "Birds")
     await answered(other, created, "the nightingale sings")
     screen.press("C-f")
@@ -407,6 +408,13 @@ async def test_search_rename_archive(screen: Terminal, other: Client) -> None:
     await screen.shows("archived")
     screen.press("A")
     await screen.shows(lambda now: "Archive" in now and "Birds of prey" in now.split("\n", 1)[1])
+    screen.press("d")
+    await screen.shows('delete "Birds of prey" for ever')
+    screen.type("yes")
+    screen.press("Enter")
+    await screen.shows("deleted")
+    with pytest.raises(grpc.aio.AioRpcError, match="was not found"):
+        await other.sessions.GetSession(GetSessionRequest(session_id=created))
 
 
 async def test_what_is_sent_and_what_it_cost(screen: Terminal) -> None:

@@ -46,8 +46,8 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
     try:
         with connection.client() as client:
             if text:
-                return Chat(client, session_id, model, waits=False).answer(text)
-            chat = Chat(client, session_id, model, waits=True)
+                return Chat(client, session_id, model).answer(text)
+            chat = Chat(client, session_id, model)
             chat.run()
             if chat.session_id:
                 print(f"continue with: turnwire chat --target {connection.target} --session {chat.session_id}")
@@ -65,18 +65,12 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
 class Chat:
     """One session, message by message."""
 
-    def __init__(self, client: BlockingClient, session_id: str, model: str, *, waits: bool) -> None:
-        """Args:
-        client: An open client; its owner closes it.
-        session_id: As in `run_chat`.
-        model: As in `run_chat`.
-        waits: Whether a lost connection is waited for; else it is an error.
-        """
+    def __init__(self, client: BlockingClient, session_id: str, model: str) -> None:
+        """Takes an open client, which its owner closes; the others are those of `run_chat`."""
         self.session_id = session_id
         """"" before the first message of a new session."""
         self._client = client
         self._settings: Settings = {"model": model} if model else {}
-        self._waits = waits
         self._printer = Printer()
 
     def run(self) -> None:
@@ -127,8 +121,8 @@ class Chat:
         with _first_interrupt_calls(lambda: self._abort(held)):
             self._ask(held, turn_ids, asked)
             for update in watch:
-                if update.problem is not None and not self._waits:
-                    raise update.problem
+                if update.problem is not None and not sys.stdin.isatty():
+                    raise update.problem  # nobody could give up
                 self._printer.show(update, turn_ids)
                 while (turn := self._ended(turn_id, update)) and turn.merged_into_turn_id:
                     turn_id = turn.merged_into_turn_id

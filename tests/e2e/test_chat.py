@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -119,9 +119,9 @@ def environ(folder: Path) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def chatting(folder: Path, address: str, *more: str) -> AsyncIterator[AtTerminal]:
-    """Runs the chat at a terminal, and ends it with the block."""
-    running = AtTerminal([*TURNWIRE, address, *more], folder)
+async def chatting(folder: Path, address: str, *more: str, before: Sequence[str] = ()) -> AsyncIterator[AtTerminal]:
+    """Runs the chat at a terminal, behind the words of another command, and ends it with the block."""
+    running = AtTerminal([*before, *TURNWIRE, address, *more], folder)
     try:
         yield running
     finally:
@@ -328,3 +328,16 @@ async def test_a_pipe_gets_the_answer_alone(served: Server, other: Client, tmp_p
     assert "[ask asks]\nWhich colour for it?\n" in aside
     assert "ask.paint -> not painted: decline" in aside
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_file_gets_the_answers_alone(served: Server, tmp_path: Path) -> None:
+    """The prompt and everything else stay at the terminal."""
+    answers = tmp_path / "answers"
+    async with chatting(tmp_path, served.address, before=["/bin/sh", "-c", f'"$0" "$@" > {answers}']) as chat:
+        await chat.shows("Ctrl-D the chat.\n", "> ")
+        chat.type("/reason hm\rhello\r")
+        await chat.shows("reasoning: hm", "> ", "> ")
+        chat.type(CTRL_D)
+        await chat.shows("\ncontinue with: turnwire chat")
+        assert await chat.ended() == 0
+    assert answers.read_text() == "hello\n"

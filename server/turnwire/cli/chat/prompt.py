@@ -47,10 +47,7 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
         with connection.client() as client:
             if text:
                 return Chat(client, session_id, model).answer(text)
-            chat = Chat(client, session_id, model)
-            chat.run()
-            if chat.session_id:
-                print(f"continue with: turnwire chat --target {connection.target} --session {chat.session_id}")
+            Chat(client, session_id, model).run(f"turnwire chat --target {connection.target}")
             return 0
     except ConnectionProblem as problem:
         print(f"turnwire: {problem}", file=sys.stderr)
@@ -67,17 +64,21 @@ class Chat:
 
     def __init__(self, client: BlockingClient, session_id: str, model: str) -> None:
         """Takes an open client, which its owner closes; the others are those of `run_chat`."""
-        self.session_id = session_id
-        """"" before the first message of a new session."""
         self._client = client
+        self._session_id = session_id
+        """"" before the first message of a new session."""
         self._settings: Settings = {"model": model} if model else {}
         self._printer = Printer()
 
-    def run(self) -> None:
-        """Asks for messages until the end of the input. Raises TurnwireError if the session cannot be read."""
+    def run(self, command: str) -> None:
+        """Asks for messages until the end of the input; names the command and the session to go on with.
+
+        Raises:
+            TurnwireError: the session cannot be read.
+        """
         with suppress(ImportError):
             import readline  # noqa: F401, PLC0415 - `input` gets editing and a history; it writes escape codes at once
-        if self.session_id:
+        if self._session_id:
             self._resume()
         self._printer.line("Ctrl-C ends an answer, Ctrl-D the chat.")
         while True:
@@ -86,17 +87,17 @@ class Chat:
                 if text.strip():
                     self.answer(text)
             except EOFError:
-                print()
-                return
+                break
             except KeyboardInterrupt:
-                print()
+                self._printer.line("")
             except TurnwireError as error:
                 self._printer.line(f"[{error}]")
+        self._printer.line(f"\ncontinue with: {command} --session {self._session_id}" if self._session_id else "")
 
     def answer(self, text: str) -> int:
         """Sends a message and prints the answer. Returns 0, or 1 when it failed. Raises TurnwireError."""
-        sent = self._client.send(text, self.session_id, **self._settings)
-        self.session_id = sent.session_id
+        sent = self._client.send(text, self._session_id, **self._settings)
+        self._session_id = sent.session_id
         if sent.disposition == DISPOSITION_QUEUED:
             self._printer.line(f"[waits at place {sent.queue_position}]")
         with self._client.watch(sent.session_id, resume_token=sent.resume_token) as watch:
@@ -105,7 +106,7 @@ class Chat:
 
     def _resume(self) -> None:
         """Prints the last messages, and follows the turn that runs."""
-        with self._client.watch(self.session_id) as watch:
+        with self._client.watch(self._session_id) as watch:
             held = next(watch).conversation
             for message in held.messages[-RECALLED_MESSAGES:]:
                 if message.type == MESSAGE_TYPE_ASSISTANT:
@@ -137,7 +138,7 @@ class Chat:
         """Returns a turn that has ended; None while it runs. Asks the server where no event may have said so."""
         turn = update.conversation.ended_turns.get(turn_id)
         if turn is None and update.kind in ("read", "turn_ended"):
-            found = self._client.turn(self.session_id, turn_id)
+            found = self._client.turn(self._session_id, turn_id)
             return found if found.status == TURN_STATUS_ENDED else None
         return turn
 
@@ -158,7 +159,7 @@ class Chat:
             except TurnwireError as error:  # another client answered first, or the turn has ended
                 self._printer.line(f"[{error}]")
             except KeyboardInterrupt:
-                print()
+                self._printer.line("")
                 self._abort(held)
                 return
             finally:
@@ -168,7 +169,7 @@ class Chat:
         """Ends the running turn, whoever began it, and keeps what waits. The watch tells its end."""
         running = held.running_turn.turn_id if held.running_turn is not None else ""
         with suppress(TurnwireError):  # if the server is gone, the watch tells that, too
-            self._client.abort(self.session_id, running, keep_queue=True)
+            self._client.abort(self._session_id, running, keep_queue=True)
 
 
 @contextmanager

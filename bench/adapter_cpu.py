@@ -10,11 +10,11 @@ import aiohttp
 
 from bench.loop import run
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Part, Text
+from turnwire.domain.limits import Limits
 from turnwire.ports.clock import utc_now
 from turnwire.ports.provider import ProviderRequest, TextDelta
 from turnwire.providers.openai_chat.provider import OpenAIChatProvider
 from turnwire.providers.settings import ProviderSettings
-from turnwire.providers.shared import Shared
 
 
 async def measure(address: str, model: str, deltas: int) -> tuple[float, float]:
@@ -24,7 +24,7 @@ async def measure(address: str, model: str, deltas: int) -> tuple[float, float]:
         RuntimeError: not all deltas arrived.
     """
     base_url = f"http://{address}/v1"
-    provider = OpenAIChatProvider("local", ProviderSettings(kind="openai_chat", base_url=base_url), "", Shared())
+    provider = OpenAIChatProvider("local", ProviderSettings(kind="openai_chat", base_url=base_url), "", Limits())
     await _through_adapter(provider, "deltas-10-0")  # first use imports
     before = time.process_time()
     found = await _through_adapter(provider, model)

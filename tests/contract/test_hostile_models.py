@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import tracemalloc
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -79,22 +78,13 @@ async def ask_once(kind: str, base_url: str, **settings: float) -> tuple[str, do
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("status", [200, 400, 500])
-async def test_a_body_that_is_no_stream_is_read_at_its_beginning(kind: str, packed: bool, status: int) -> None:
-    """However large it is, and however small it was on the wire: its connection is closed and its words are kept."""
+async def test_a_body_that_is_no_stream_is_read_at_its_beginning(kind: str, status: int) -> None:
+    """However large it is: its connection is closed and its words are kept."""
     words = b'{"error":{"message":"too much of it","padding":"'
     head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n".encode()
-    pack = zlib.compressobj(1, wbits=zlib.MAX_WBITS | 16)
-    piece = b"x" * MIB
-    if packed:
-        head += b"content-encoding: gzip\r\n"
-        begin, forever = pack.compress(words) + pack.flush(zlib.Z_SYNC_FLUSH), pack.compress(piece * 16)
-        forever += pack.flush(zlib.Z_FULL_FLUSH)
-    else:
-        begin, forever = words, piece
     async with (
-        RawServer(sending(head + b"\r\n", begin, forever=forever)) as server,
+        RawServer(sending(head + b"\r\n", words, forever=b"x" * MIB)) as server,
         configured(kind, server.base_url) as providers,
     ):
         await providers.get("mine")
@@ -135,16 +125,6 @@ async def test_a_packed_stream_counts_as_what_it_unpacks_to(kind: str) -> None:
     assert (error.metadata["limit"], error.metadata["limitValue"]) == ("limits.max_answer_received_bytes", str(MIB))
 
 
-@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd", "gzip,gzip,gzip,gzip,gzip", "x" * 4000])
-async def test_a_body_packed_in_another_way_is_refused(encoding: str) -> None:
-    """Each layer would unpack to a thousand times of the one below."""
-    headers = {"content-type": "text/event-stream", "content-encoding": encoding}
-    async with ProviderServer() as server:
-        server.enqueue(ScriptedReply((b"x",), headers=headers))
-        _, error = await ask_once("openai_chat", server.base_url)
-    assert type(error) is domain.ProviderStreamFailed
-
-
 async def test_what_is_no_gzip_fails() -> None:
     """The bytes contradict the header."""
     headers = {"content-type": "text/event-stream", "content-encoding": "gzip"}
@@ -153,45 +133,23 @@ async def test_what_is_no_gzip_fails() -> None:
         assert type((await ask_once("openai_chat", server.base_url))[1]) is domain.ProviderStreamFailed
 
 
-async def test_a_character_set_is_no_codec() -> None:
-    """Python would unpack a body whose character set is "bz2"."""
-    import bz2
-
-    body = bz2.compress(b"x" * 256 * MIB)
-    headers = {"content-type": "application/json; charset=bz2"}
-    async with ProviderServer() as server:
-        server.enqueue(ScriptedReply((body,), 400, headers))
-        tracemalloc.start()
-        try:
-            _, error = await ask_once("openai_chat", server.base_url)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert type(error) is domain.ProviderRefusedRequest
-    assert peak < 64 * MIB
-
-
 FLOODS = {
-    "comments": (b": keep-alive\n\n" * 100, "max_answer_received_bytes"),
-    "one line": (b"x" * 4096, "max_answer_event_bytes"),
-    "one event of many lines": (b"data:\n" * 1000, "max_answer_event_bytes"),
-    "one event": (b"data: " + b"x" * 4000 + b"\n", "max_answer_event_bytes"),
-    "events without content": (event({"choices": [{"delta": {}}], "type": "ping"}) * 20, "max_answer_events"),
-    "models": (event({"choices": [{"delta": {}}], "model": "m" * 20, "type": "ping"}) * 20, "max_answer_events"),
+    "comments": b": keep-alive\n\n" * 100,
+    "one line": b"x" * 4096,
+    "one event": b"data: " + b"x" * 4000 + b"\n",
+    "events without content": event({"choices": [{"delta": {}}], "type": "ping"}) * 20,
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_an_answer_that_never_ends(kind: str, flood: str) -> None:
-    """Ends at a limit, whatever it is made of; what came is given first."""
-    forever, limit = FLOODS[flood]
-    limits = {"max_answer_received_bytes": 4 * MIB, "max_answer_event_bytes": MIB, "max_answer_events": 2000}
-    async with RawServer(sending(STREAM + b"\r\n", TEXT[kind], forever=forever)) as server:
-        text, error = await ask_once(kind, server.base_url, **limits)
+    """Ends at its size, whatever it is made of; what came is given first."""
+    async with RawServer(sending(STREAM + b"\r\n", TEXT[kind], forever=FLOODS[flood])) as server:
+        text, error = await ask_once(kind, server.base_url, max_answer_received_bytes=MIB)
         await server.left.wait()
     assert (text, type(error)) == ("hi", domain.ProviderAnswerOverLimit)
-    assert error is not None and error.metadata["limit"] == f"limits.{limit}"
+    assert error is not None and error.metadata["limit"] == "limits.max_answer_received_bytes"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -212,40 +170,6 @@ async def test_an_answer_has_its_time(kind: str, begun: bool) -> None:
         await server.left.wait()
     assert (text, type(error)) == ("hi" if begun else "", domain.ProviderAnswerOverLimit)
     assert error is not None and error.metadata["limit"] == "limits.max_answer_seconds"
-
-
-async def test_provisional_answers_do_not_go_on_for_ever() -> None:
-    """A few may come before the real answer."""
-    provisional = b"HTTP/1.1 100 Continue\r\n\r\n"
-    async with RawServer(sending(forever=provisional * 10)) as server:
-        _, error = await ask_once("openai_chat", server.base_url)
-        await server.left.wait()
-    assert type(error) is domain.ProviderStreamFailed
-    real = STREAM + b"\r\n" + TEXT["openai_chat"] + END["openai_chat"]
-    async with RawServer(sending(provisional * 3, real)) as server:
-        assert await ask_once("openai_chat", server.base_url) == ("hi", None)
-
-
-@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b"HTTP/1.1 100 C\r\n\r\n"])
-async def test_nothing_comes_after_an_answer(more: bytes) -> None:
-    """A server that goes on when its answer has ended loses the connection; the next call has another one."""
-    body = TEXT["openai_chat"] + END["openai_chat"]
-    has_ended = asyncio.Event()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await sending(STREAM + b"content-length: %d\r\n\r\n" % len(body) + body)(reader, writer)
-        await has_ended.wait()
-        while True:
-            writer.write(more * 100)
-            await writer.drain()
-
-    async with RawServer(talk) as server, configured("openai_chat", server.base_url) as providers:
-        for _ in range(2):
-            assert (await ask(providers))[1] is None
-            has_ended.set()
-            await server.left.wait()
-            server.left.clear()
-            has_ended.clear()
 
 
 async def test_a_connection_that_is_silent_serves_the_next_call() -> None:
@@ -287,13 +211,12 @@ async def test_a_server_that_does_not_read_is_given_up() -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        b"HTTP/1.1 200 OK\r\n" + b"".join(b"x%d: %s\r\n" % (n, b"y" * 1000) for n in range(100)) + b"\r\n",
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * MIB,
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 10_000 + b"\r\n",
         b"\0\1\2 no HTTP at all\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ],
-    ids=["large headers", "a header without end", "many headers", "no HTTP", "no chunk"],
+    ids=["a header without end", "many headers", "no HTTP", "no chunk"],
 )
 async def test_a_head_that_is_too_much(head: bytes) -> None:
     """Is a clear failure, and nothing of it is kept."""
@@ -445,55 +368,6 @@ async def test_cookies_are_not_kept() -> None:
             for _ in range(2):
                 assert (await ask(providers))[1] is None
     assert "Cookie" not in server.requests[1].headers
-
-
-STATES = {
-    "openai_chat": event(
-        {"choices": [{"delta": {"reasoning_details": [{"type": "x", "index": 0, "data": "d" * 500}], "content": ""}}]}
-    ),
-    "openai_responses": event(
-        {"type": "response.output_item.done", "output_index": 0, "item": {"type": "trace", "data": "d" * 500}}
-    ),
-    "anthropic": event(
-        {"type": "content_block_start", "index": 1, "content_block": {"type": "server_tool_use", "id": "d" * 500}}
-    )
-    + event({"type": "content_block_stop", "index": 1}),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_kept_for_the_provider_is_bounded(kind: str) -> None:
-    """It is no text that anybody sees, and takes memory just the same."""
-    async with RawServer(sending(STREAM + b"\r\n", TEXT[kind], forever=STATES[kind])) as server:
-        text, error = await ask_once(kind, server.base_url, max_answer_state_bytes=20_000)
-    assert (text, type(error)) == ("hi", domain.ProviderAnswerOverLimit)
-    assert error is not None and error.metadata["limit"] == "limits.max_answer_state_bytes"
-
-
-async def test_all_answers_together_have_a_limit() -> None:
-    """One that is large ends while others hold much; small ones go on."""
-    kind = "openai_chat"
-    large = event({"choices": [{"delta": {"content": "x" * 500_000}}]})
-    done = asyncio.Event()
-    async with ProviderServer() as server:
-        server.enqueue(ScriptedReply((large * 3, done, END[kind])))
-        server.enqueue(ScriptedReply((TEXT[kind], done, END[kind])))
-        server.enqueue(ScriptedReply((large * 6,)))
-        async with configured(kind, server.base_url, max_answers_memory_bytes=4 * MIB) as providers:
-            first = asyncio.create_task(ask(providers))
-            await _until(lambda: len(server.requests) == 1)
-            small = asyncio.create_task(ask(providers))
-            await _until(lambda: len(server.requests) == 2)
-            _, error = await ask(providers)
-            done.set()
-            assert [failure for _, failure in await asyncio.gather(first, small)] == [None, None]
-    assert type(error) is domain.ProviderAnswerOverLimit
-    assert error.metadata["limit"] == "limits.max_answers_memory_bytes"
-
-
-async def _until(holds: object) -> None:
-    while not holds():  # type: ignore[operator]
-        await asyncio.sleep(0.001)
 
 
 VALUES = (None, 1, 1.5, True, [], {}, ["x"], {"a": 1})

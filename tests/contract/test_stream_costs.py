@@ -84,15 +84,8 @@ def test_lines_of_one_event_are_counted_once() -> None:
     """However often the rest of them comes."""
 
     def feed(reads: int) -> None:
-        decoder = SseDecoder(2**40)
+        decoder = SseDecoder()
         for _ in range(reads):
             decoder.feed(b"data:\n" * 100)
 
     assert seconds(lambda: feed(16 * 50)) < 40 * seconds(lambda: feed(50))
-
-
-def test_empty_lines_of_data_count() -> None:
-    """A list of them takes memory though none holds anything."""
-    decoder = SseDecoder(100_000)
-    decoder.feed(b"data:\n" * 100)
-    assert decoder.pending_bytes >= 99 * 256

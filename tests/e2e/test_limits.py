@@ -122,12 +122,8 @@ ELSEWHERE = {
     "max_tools_bytes": "e2e/test_request_limits.py test_the_tools_of_a_request_have_a_limit",
     "max_open_permissions": "unit/core/tools/test_permission_requests.py"
     " test_calls_beyond_the_limit_are_refused_at_once",
-    "max_answer_state_bytes": "contract/test_hostile_models.py test_what_is_kept_for_the_provider_is_bounded",
-    "max_answer_events": "contract/test_hostile_models.py test_an_answer_that_never_ends",
-    "max_answer_event_bytes": "contract/test_hostile_models.py test_an_answer_that_never_ends",
     "max_answer_received_bytes": "contract/test_hostile_models.py test_a_packed_stream_counts_as_what_it_unpacks_to",
     "max_answer_seconds": "contract/test_hostile_models.py test_an_answer_has_its_time",
-    "max_answers_memory_bytes": "contract/test_hostile_models.py test_all_answers_together_have_a_limit",
     "max_pending_calls": "e2e/test_many_connections.py test_of_too_many_calls_those_of_who_has_most_are_refused",
     "max_calls": "e2e/test_costly_calls.py test_further_calls_are_refused",
     "max_streams_per_connection": "e2e/test_costly_calls.py test_one_connection_has_a_bound_of_calls",

@@ -20,9 +20,6 @@ LIMITS = """\
 first_delay_seconds = 0.001
 [limits]
 max_answer_received_bytes = 2000000
-max_answer_event_bytes = 100000
-max_answer_state_bytes = 50000
-max_answer_events = 2000
 max_answer_parts = 50
 max_answer_tool_calls = 20
 max_answer_bytes = 20000
@@ -41,13 +38,13 @@ def calls() -> bytes:
 
 FLOODS = {
     "comments": (b": nothing\n\n" * 100, "max_answer_received_bytes"),
-    "empty deltas": (chunk(content="") * 20, "max_answer_events"),
+    "empty deltas": (chunk(content="") * 20, "max_answer_received_bytes"),
     "models": (b'data: {"model":"%s","choices":[]}\n\n' % (b"m" * 9000), "max_answer_received_bytes"),
     "text": (chunk(content="x" * 1000), "max_answer_bytes"),
     "calls": (calls(), "max_answer_tool_calls"),
     "parts": (chunk(content="x") + chunk(reasoning="y"), "max_answer_parts"),
-    "kept fields": (chunk(reasoning_details=[{"index": 0, "data": "z" * 1000}]), "max_answer_state_bytes"),
-    "a line without end": (b"x" * 5000, "max_answer_event_bytes"),
+    "kept fields": (chunk(reasoning_details=[{"index": 0, "data": "z" * 1000}]), "max_answer_received_bytes"),
+    "a line without end": (b"x" * 5000, "max_answer_received_bytes"),
 }
 
 

@@ -37,25 +37,14 @@ class Limits(
     # Answers of models
     max_answer_bytes: Count = 8 * 2**20
     """Text, reasoning and arguments of one answer: far more than any model writes, far less than memory holds."""
-    max_answer_state_bytes: Count = 32 * 2**20
-    """What one answer brings for its provider alone: sealed reasoning, generated images, traces of hosted tools. A
-    generated image of 4K pixels has about 30 MB."""
     max_answer_parts: Count = 2_000
     """Parts of one answer: paragraphs with sources, reasoning, tool calls."""
     max_answer_tool_calls: Count = 1_000
     """Tool calls of one answer."""
-    max_answer_events: Count = 2_000_000
-    """Events in the stream of one answer; a model writes one for each token, about 200,000 at most."""
-    max_answer_event_bytes: Count = 32 * 2**20
-    """One event of an answer's stream."""
-    max_answer_received_bytes: Count = 256 * 2**20
-    """What comes over the network for one answer, and what it is when it is unpacked. Each of 200,000 tokens comes with
-    some 500 bytes around it."""
+    max_answer_received_bytes: Count = 128 * 2**20
+    """All that comes for one answer, unpacked. Each of 200,000 tokens comes with some 500 bytes around it."""
     max_answer_seconds: Seconds = 3_600.0
     """Time of one answer, from the connection to its end; `timeout_seconds` of a provider bounds its silence."""
-    max_answers_memory_bytes: Count = 128 * 2**20
-    """What all answers that are being received hold in memory together. Each may always hold 256 KiB; one that wants
-    more when it does not fit ends."""
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
     """How long streamed text may stay unsaved. With the time of a commit it stays below the promised 250 ms."""
 

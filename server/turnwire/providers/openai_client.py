@@ -2,20 +2,20 @@
 
 from openai import AsyncOpenAI
 
+from turnwire.domain.limits import Limits
 from turnwire.providers.http.client import MAX_RETRIES, NO_KEY, http_client, sdk_timeout
 from turnwire.providers.settings import ProviderSettings
-from turnwire.providers.shared import Shared
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
-def openai_client(settings: ProviderSettings, api_key: str, shared: Shared) -> AsyncOpenAI:
+def openai_client(settings: ProviderSettings, api_key: str, limits: Limits) -> AsyncOpenAI:
     """Returns a client; the caller closes it.
 
     Args:
         settings: Of the provider.
         api_key: "" for servers that need none.
-        shared: What all providers have together.
+        limits: What an answer may bring, and how many calls may be open at once.
     """
     base_url = settings.base_url or DEFAULT_BASE_URL
     return AsyncOpenAI(
@@ -23,5 +23,5 @@ def openai_client(settings: ProviderSettings, api_key: str, shared: Shared) -> A
         base_url=base_url,
         timeout=sdk_timeout(settings.timeout_seconds),
         max_retries=MAX_RETRIES,
-        http_client=http_client(base_url, shared.max_connections, shared.limits, shared.loop.charge),
+        http_client=http_client(base_url, limits),
     )

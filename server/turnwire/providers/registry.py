@@ -17,7 +17,6 @@ from turnwire.event_loop.owner import for_all
 from turnwire.ports.provider import Provider, ProviderDescription
 from turnwire.providers.catalog.models import ModelCatalog
 from turnwire.providers.settings import ModelSettings, ProviderSettings
-from turnwire.providers.shared import Shared
 
 log = structlog.get_logger()
 
@@ -47,7 +46,7 @@ class ConfiguredProviders:
         in_thread: Runs on a thread what imports an SDK.
         """
         self._in_thread = in_thread
-        self._shared = Shared(limits=limits or Limits())
+        self._limits = limits or Limits()
         self._settings = dict(settings)
         self._environ = environ
         self._sources = dict(sources)
@@ -68,9 +67,9 @@ class ConfiguredProviders:
         models: Mapping[ModelRef, ModelSettings],
     ) -> "ConfiguredProviders":
         """Returns other providers with the same environment and the same bounds on calls. Both have to be closed."""
-        other = ConfiguredProviders(settings, self._environ, sources, models, in_thread=self._in_thread)
-        other._shared = self._shared
-        return other
+        return ConfiguredProviders(
+            settings, self._environ, sources, models, limits=self._limits, in_thread=self._in_thread
+        )
 
     def start(self) -> None:
         """Begins to make the providers that can be used, one after the other; returns at once.
@@ -155,7 +154,7 @@ class ConfiguredProviders:
     async def _make(self, provider_id: str) -> Provider:
         settings, key = self._settings[provider_id], self._key(provider_id)
         try:
-            provider: Provider = await self._in_thread(_make, provider_id, settings, key, self._shared)
+            provider: Provider = await self._in_thread(_make, provider_id, settings, key, self._limits)
             await self._in_thread(self._catalogs[provider_id].load)
         except (OSError, ImportError) as error:  # no file descriptor is left, for example: a later try may succeed
             raise ProviderUnavailable("what speaks to the provider cannot be loaded now") from error
@@ -190,21 +189,21 @@ class ConfiguredProviders:
         )
 
 
-def _make(provider_id: str, settings: ProviderSettings, api_key: str, shared: Shared) -> Provider:
+def _make(provider_id: str, settings: ProviderSettings, api_key: str, limits: Limits) -> Provider:
     match settings.kind:
         case "openai_chat":
             from turnwire.providers.openai_chat.provider import OpenAIChatProvider  # noqa: PLC0415 - imports an SDK
 
-            return OpenAIChatProvider(provider_id, settings, api_key, shared)
+            return OpenAIChatProvider(provider_id, settings, api_key, limits)
         case "openai_responses":
             from turnwire.providers.openai_responses.provider import OpenAIResponsesProvider  # noqa: PLC0415 - imports an SDK
 
-            return OpenAIResponsesProvider(provider_id, settings, api_key, shared)
+            return OpenAIResponsesProvider(provider_id, settings, api_key, limits)
         case "anthropic":
             from turnwire.providers.anthropic.provider import AnthropicProvider  # noqa: PLC0415 - imports an SDK
 
-            return AnthropicProvider(provider_id, settings, api_key, shared)
+            return AnthropicProvider(provider_id, settings, api_key, limits)
         case "offline":
             from turnwire.providers.offline.provider import OfflineProvider  # noqa: PLC0415 - like the other kinds
 
-            return OfflineProvider(provider_id, shared.loop)
+            return OfflineProvider(provider_id)

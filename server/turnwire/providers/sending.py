@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from turnwire.domain.errors import ProviderStreamFailed
 from turnwire.ports.provider import PreparedRequest
 from turnwire.providers.answer.stream import OpenAnswer
 
@@ -56,8 +57,12 @@ class _Answer:
         self._response = response
         self.headers: Mapping[str, str] = response.headers
 
-    def iter_bytes(self) -> AsyncIterator[bytes]:
-        return self._response.aiter_bytes()
+    async def iter_bytes(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._response.aiter_bytes():
+                yield chunk
+        except httpx2.DecodingError as error:
+            raise ProviderStreamFailed("the answer of the provider cannot be unpacked") from error
 
     async def read(self) -> bytes:
         return await self._response.aread()

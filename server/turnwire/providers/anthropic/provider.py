@@ -5,8 +5,8 @@ from functools import partial
 
 from anthropic import AsyncAnthropic
 
+from turnwire.domain.limits import Limits
 from turnwire.ports.provider import Origin, PreparedRequest, StreamItem
-from turnwire.providers.answer.bounds import AnswerBounds
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.anthropic.stream import API, AnthropicReader
@@ -14,7 +14,6 @@ from turnwire.providers.http.client import MAX_RETRIES, NO_KEY, http_client, sdk
 from turnwire.providers.request.wire_names import original_names
 from turnwire.providers.sending import Body, post
 from turnwire.providers.settings import ProviderSettings, address_of
-from turnwire.providers.shared import Shared
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
@@ -22,17 +21,17 @@ DEFAULT_BASE_URL = "https://api.anthropic.com"
 class AnthropicProvider:
     """Implements `Provider`."""
 
-    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str, shared: Shared) -> None:
+    def __init__(self, provider_id: str, settings: ProviderSettings, api_key: str, limits: Limits) -> None:
         """Args:
         provider_id: Name of the provider in the configuration.
         settings: Its settings.
         api_key: "" for servers that need none.
-        shared: What all providers have together.
+        limits: What an answer may bring, and how many calls may be open at once.
         """
         self.provider_id = provider_id
         self.api = API
         self._secrets = (api_key,)
-        self._shared = shared
+        self._max_bytes = limits.max_answer_received_bytes
         self.origin = Origin(provider_id, address_of(settings))
         self._settings = settings
         # The SDK adds /v1; addresses are often given with it.
@@ -42,7 +41,7 @@ class AnthropicProvider:
             base_url=base_url,
             timeout=sdk_timeout(settings.timeout_seconds),
             max_retries=MAX_RETRIES,
-            http_client=http_client(base_url, shared.max_connections, shared.limits, shared.loop.charge),
+            http_client=http_client(base_url, limits),
             # The SDK would write spans of its own and send their trace along, if anything set a global tracer provider.
             open_telemetry={"traces": False, "propagation": False},
         )
@@ -56,9 +55,7 @@ class AnthropicProvider:
         request = prepared.request
         reader = AnthropicReader(original_names(tool.name for tool in request.tools), request.model_id, self._secrets)
         send = partial(post, self._client.post, "/v1/messages", Body(prepared), trace_headers(self._settings))
-        shared = self._shared
-        bounds = AnswerBounds(shared.limits, shared.memory)
-        return read_answer(send, reader, self.origin, self._secrets, share=shared.loop, bounds=bounds)
+        return read_answer(send, reader, self.origin, self._secrets, self._max_bytes)
 
     async def aclose(self) -> None:
         """See `Provider.aclose`."""

@@ -6,8 +6,6 @@ Format: https://docs.anthropic.com/en/docs/build-with-claude/streaming.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.ports.provider import (
     PartEnded,
@@ -41,12 +39,6 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
 _UNOPENED = {"text_delta": "text", "thinking_delta": "thinking"}
 """By type of delta: the block that some gateways forget to open."""
 
-_BLOCK_BYTES = 1024
-"""About what an open block takes in memory beside its content."""
-
-_PIECE_BYTES = 64
-"""About what a piece of a text takes in memory beside its characters."""
-
 
 class AnthropicReader:
     """Reads one answer; see `AnswerReader`."""
@@ -65,7 +57,6 @@ class AnthropicReader:
         self._next_key = 0
         self._called = False
         self._usage: dict[str, Any] = {}
-        self.kept_bytes = 0
         self._stop_reason = ""
 
     def read(self, event: bytes, data: bytes, items: list[StreamItem]) -> None:
@@ -81,7 +72,6 @@ class AnthropicReader:
             opened = self._blocks[message["index"]]
             if message["content_block"].get("input"):
                 opened.input_text = _input_text(data)
-            self._keep(opened, _BLOCK_BYTES + len(data))
         elif kind == "content_block_stop":
             self._block_stop(message["index"], items)
         elif kind == "message_start":
@@ -114,15 +104,12 @@ class AnthropicReader:
         self.ended = False
         self._stop_reason = ""
         self._blocks = {}
-        self.kept_bytes = 0
         items.append(ResponseStarted(message.get("model") or "", message.get("id") or ""))
         self._merge_usage(message.get("usage"), items)
 
     def _block_start(self, index: int, block: dict[str, Any], items: list[StreamItem]) -> None:
         opened = _Block(self._next_key, block)
         self._next_key += 1
-        before = self._blocks.get(index)
-        self.kept_bytes -= before.kept_bytes if before is not None else 0
         self._blocks[index] = opened
         if opened.kind == "text":
             if block.get("text"):
@@ -146,7 +133,6 @@ class AnthropicReader:
                 return
             self._block_start(message["index"], {"type": _UNOPENED[kind]}, items)
             block = self._blocks[message["index"]]
-            self._keep(block, _BLOCK_BYTES)
         if kind == "text_delta":
             items.append(TextDelta(block.key, delta["text"]))
         elif kind == "thinking_delta":
@@ -159,15 +145,13 @@ class AnthropicReader:
                     items.append(ToolCallDelta(block.key, arguments=piece))
             else:
                 block.input.append(piece)
-                self._keep(block, _PIECE_BYTES + len(piece))
         else:
-            self._keep(block, block.merge(delta))
+            block.merge(delta)
 
     def _block_stop(self, index: int, items: list[StreamItem]) -> None:
         block = self._blocks.pop(index, None)
         if block is None:
             return
-        self.kept_bytes -= block.kept_bytes
         fields = block.whole()
         if block.kind == "text":
             citations = fields.get("citations")
@@ -183,10 +167,6 @@ class AnthropicReader:
             items.append(PartEnded(block.key))
         else:
             items.append(ProviderContentReceived(block.key, block.kind, self._state("block", fields)))
-
-    def _keep(self, block: "_Block", size: int) -> None:
-        block.kept_bytes += size
-        self.kept_bytes += size
 
     def _state(self, name: str, value: object) -> str:
         return json_text.encode({"api": API, "model": self._model_id, name: value})
@@ -212,16 +192,15 @@ class AnthropicReader:
 
 
 class _Block:
-    """A content block that is being received. Values are kept as JSON text, which takes no more than it had."""
+    """A content block that is being received."""
 
-    __slots__ = ("_citations", "_fields", "_texts", "has_input", "input", "input_text", "kept_bytes", "key", "kind")
+    __slots__ = ("_citations", "_fields", "_texts", "has_input", "input", "input_text", "key", "kind")
 
     def __init__(self, key: int, fields: dict[str, Any]) -> None:
         self.key = key
-        self.kept_bytes = 0
         self.kind: str = fields.get("type") or ""
-        self._fields = {name: json_text.packed(value) for name, value in fields.items() if name != "citations"}
-        self._citations = [json_text.packed(citation) for citation in fields.get("citations") or ()]
+        self._fields = {name: value for name, value in fields.items() if name != "citations"}
+        self._citations = list(fields.get("citations") or ())
         self._texts: dict[str, list[str]] = {}
         """Texts that grow, in pieces."""
         self.has_input = False
@@ -231,25 +210,16 @@ class _Block:
         self.input_text = ""
         """The input from the block's start event: calls from code and calls of gateways come whole."""
 
-    def merge(self, delta: dict[str, Any]) -> int:
-        """Applies a delta of a kind without a rule of its own: signature, citations, compaction and future kinds.
-
-        Returns about how much more is kept.
-        """
-        added = 0
+    def merge(self, delta: dict[str, Any]) -> None:
+        """Applies a delta of a kind without a rule of its own: signature, citations, compaction and future kinds."""
         for name, value in delta.items():
-            added += _PIECE_BYTES
             if name == "citation":
-                citation = json_text.packed(value)
-                self._citations.append(citation)
-                added += _size(citation)
+                self._citations.append(value)
             elif isinstance(value, str) and name not in ("type", "signature") and self._grow(name, value):
-                added += len(value)
+                continue
             elif name != "type":
                 self._texts.pop(name, None)
-                self._fields[name] = kept = json_text.packed(value)
-                added += _size(kept)
-        return added
+                self._fields[name] = value
 
     def _grow(self, name: str, value: str) -> bool:
         """Adds to a text; returns whether there is one."""
@@ -273,10 +243,6 @@ class _Block:
             return {**fields, "input": json_text.decode(text.encode("utf-8", "replace"))}
         except ValueError:
             return fields
-
-
-def _size(value: object) -> int:
-    return len(value) if isinstance(value, str | msgspec.Raw) else 0
 
 
 def _input_text(data: bytes) -> str:

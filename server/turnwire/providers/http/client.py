@@ -1,14 +1,12 @@
 """The HTTP client that both SDKs get, and its settings."""
 
-from collections.abc import Callable, Mapping
-from http.cookiejar import CookieJar
-from typing import Any
+from collections.abc import Mapping
 
 import httpx2
 
 from turnwire.domain.limits import Limits
 from turnwire.ports.telemetry.tracing import current_span
-from turnwire.providers.http.transport import BoundedTransport
+from turnwire.providers.http.transport import ProviderTransport
 from turnwire.providers.settings import ProviderSettings
 
 MAX_RETRIES = 0
@@ -21,14 +19,7 @@ NO_KEY = "no-key"
 """Sent to servers that need no key, because the SDKs refuse to start without one."""
 
 _HEADERS: Mapping[str, str] = {"Accept-Encoding": "gzip"}
-"""What `Body` unpacks; the client would ask for whatever is installed."""
-
-
-class _NoCookies(CookieJar):
-    """Keeps no cookie of a model server, which could make every later request larger."""
-
-    def extract_cookies(self, response: Any, request: Any) -> None:
-        """Reads nothing."""
+"""The client would ask for whatever is installed."""
 
 
 def trace_headers(settings: ProviderSettings) -> dict[str, str]:
@@ -42,16 +33,12 @@ def sdk_timeout(silence_seconds: float) -> httpx2.Timeout:
     return httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds))
 
 
-def http_client(
-    base_url: str, max_connections: int, limits: Limits, charge: Callable[[float], None]
-) -> httpx2.AsyncClient:
+def http_client(base_url: str, limits: Limits) -> httpx2.AsyncClient:
     """Returns a client for one address, which follows no redirect to another; the SDK that gets it closes it.
 
     Args:
         base_url: The address.
-        max_connections: Calls that may be open at once.
-        limits: What an answer may bring.
-        charge: Takes how many seconds a long read of an answer took.
+        limits: How long an answer may take, and how many calls may be open at once.
     """
-    transport = BoundedTransport(base_url, max_connections, limits, charge)
-    return httpx2.AsyncClient(transport=transport, headers=_HEADERS, cookies=_NoCookies(), follow_redirects=False)
+    transport = ProviderTransport(base_url, limits)
+    return httpx2.AsyncClient(transport=transport, headers=_HEADERS, follow_redirects=False)

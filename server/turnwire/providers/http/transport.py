@@ -1,21 +1,20 @@
-"""Sends requests of the SDKs' clients with aiohttp, and bounds what comes back.
+"""Sends requests of the SDKs' clients with aiohttp, and bounds the time of answers.
 
-The SDKs bring such a transport too. It reads what a server sends as aiohttp gives it: bodies of errors whole, packed
-ones unpacked by the client, cookies kept, and a closed connection reported as a timeout.
+The SDKs bring such a transport too. It reads bodies of errors whole, and reports a closed connection as a timeout.
 """
 
 import asyncio
 import ssl
-from collections.abc import Callable
+import urllib.request
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx2
 
 from turnwire.domain.errors import ProviderError, ProviderStreamFailed, ProviderTimeout, ProviderUnavailable
 from turnwire.domain.limits import Limits
-from turnwire.http_client.session import MAX_HEAD_BYTES, open_session, proxy_for
-from turnwire.providers.http.body import Body, is_stream, took_too_long, unpacking
+from turnwire.providers.http.body import Body, is_stream, took_too_long
 
 MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
@@ -32,18 +31,14 @@ _REDIRECTS = (307, 308)
 """The ones that repeat the request; the others would turn it into one without a body."""
 
 
-class BoundedTransport(httpx2.AsyncBaseTransport):
+class ProviderTransport(httpx2.AsyncBaseTransport):
     """Implements httpx2's transport for one provider. Used on one event loop; its session begins with a call."""
 
-    def __init__(self, base_url: str, max_connections: int, limits: Limits, charge: Callable[[float], None]) -> None:
+    def __init__(self, base_url: str, limits: Limits) -> None:
         """Args:
         base_url: The provider's address; decides on the proxy.
-        max_connections: Calls that may be open at once.
-        limits: What an answer may bring.
-        charge: Takes how many seconds a long read of an answer took.
+        limits: How long an answer may take, and how many calls may be open at once.
         """
-        self._charge = charge
-        self._max_connections = max_connections
         self._limits = limits
         self._proxy = proxy_for(base_url)
         self._ssl: ssl.SSLContext = httpx2.create_ssl_context()
@@ -57,7 +52,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         Raises:
             ProviderTimeout: no connection, or no answer, in time.
             ProviderUnavailable: the provider cannot be reached, or closed the connection.
-            ProviderStreamFailed: the answer is not HTTP as it should be.
+            ProviderStreamFailed: the answer is no HTTP.
             ProviderAnswerOverLimit: nothing came within the time of an answer.
         """
         loop, seconds = asyncio.get_running_loop(), self._limits.max_answer_seconds
@@ -108,26 +103,31 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         return response
 
     def _answer(self, request: httpx2.Request, response: aiohttp.ClientResponse, deadline: float) -> httpx2.Response:
-        try:
-            if sum(len(name) + len(value) for name, value in response.raw_headers) > MAX_HEAD_BYTES:
-                raise ProviderStreamFailed("the answer of the provider has too many headers")
-            headers = httpx2.Headers(response.raw_headers)
-            # a name of a character set is the name of a codec, and some of those unpack
-            media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-            headers["content-type"] = media_type
-            unpack = unpacking(headers.pop("content-encoding", ""))
-        except ProviderError:
-            response.close()
-            raise
-        body = Body(
-            response, unpack, self._limits, deadline, self._charge, whole=not is_stream(response.status, media_type)
-        )
+        # the client would keep cookies, and send them with every later request
+        headers = httpx2.Headers([field for field in response.raw_headers if field[0].lower() != b"set-cookie"])
+        media_type = headers.get("content-type", "").strip().lower()
+        body = Body(response, self._limits, deadline, whole=not is_stream(response.status, media_type))
         return httpx2.Response(response.status, headers=headers, stream=body, request=request)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = open_session(self._max_connections, KEEP_ALIVE_SECONDS, self._ssl)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._limits.max_running_turns, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._ssl
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # the client does it
+            )
         return self._session
+
+
+def proxy_for(url: str) -> str | None:
+    """Returns the proxy that the environment names for an address, in the usual variables."""
+    address = urlsplit(url)
+    if not address.hostname or urllib.request.proxy_bypass(address.hostname):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(address.scheme) or proxies.get("all")
 
 
 def _content(request: httpx2.Request) -> bytes | httpx2.AsyncByteStream | None:

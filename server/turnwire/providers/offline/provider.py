@@ -63,7 +63,6 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
-from turnwire.providers.answer.loop_share import EVENTS_AT_ONCE, LoopShare
 from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.request import OfflineRequest, OfflineWriter
 from turnwire.providers.offline.script import (
@@ -91,18 +90,20 @@ _MODEL_IDS = frozenset(model.model_id for model in MODELS)
 MAX_FLAKY = 10_000
 """Messages with `/flaky` that are remembered; the oldest ones begin anew."""
 
+_WORDS_AT_ONCE = 16
+"""Words of filler between which others have their turn."""
+
 _WORD = re.compile(r"\s*\S+(?:\s+\Z)?")
 
 
 class OfflineProvider:
     """The offline provider; see the module's docstring. Implements `turnwire.ports.provider.Provider`."""
 
-    def __init__(self, provider_id: str = "offline", share: LoopShare | None = None) -> None:
-        """Takes the id of the provider in the configuration, and what shares the event loop among all streams."""
+    def __init__(self, provider_id: str = "offline") -> None:
+        """Takes the id of the provider in the configuration."""
         self.provider_id = provider_id
         self.api = "offline"
         self.origin = Origin(provider_id)
-        self._share = share or LoopShare()
         self._flaky_calls: dict[tuple[str, int], int] = {}
         """Failures so far by message and step; an entry is removed when its `/flaky` lets the call succeed."""
 
@@ -122,15 +123,11 @@ class OfflineProvider:
         clock = asyncio.get_running_loop()
         due = clock.time()
         words = prepared.prompt_words if isinstance(prepared, OfflineRequest) else 0
-        with self._share.stream():
-            for item in _play(actions, request, words):
-                if isinstance(item, float):
-                    due += item
-                    await asyncio.sleep(max(0.0, due - clock.time()))
-                    await self._share.rest()
-                    continue
-                if not self._share.take(1):
-                    await self._share.wait(1)
+        for item in _play(actions, request, words):
+            if isinstance(item, float):
+                due += item
+                await asyncio.sleep(max(0.0, due - clock.time()))
+            else:
                 yield item
 
     async def aclose(self) -> None:
@@ -233,7 +230,7 @@ class _Performer:
             self._raise_when_due()
             if self._rate:
                 yield 1 / self._rate
-            elif self._words % EVENTS_AT_ONCE == 0:
+            elif self._words % _WORDS_AT_ONCE == 0:
                 yield 0.0
             self._words += 1
             self._reasoning_words += isinstance(action, Reason)

@@ -11,9 +11,6 @@ from turnwire.ports.provider import StreamItem, ToolCallDelta
 from turnwire.providers.answer import json_text
 from turnwire.providers.answer.json_end import JsonEnd
 
-_CALL_BYTES = 512
-"""About what a call takes in memory beside its names."""
-
 
 class _Call:
     __slots__ = ("arguments", "call_id", "key", "name")
@@ -28,9 +25,6 @@ class _Call:
 class ToolCallFragments:
     """The tool calls of one answer."""
 
-    kept_bytes: int
-    """Names and ids by which later fragments find their call."""
-
     def __init__(self, new_key: Callable[[], int], original_names: Mapping[str, str]) -> None:
         """Args:
         new_key: Returns the part key for a new call.
@@ -41,7 +35,6 @@ class ToolCallFragments:
         self._by_id: dict[str, _Call] = {}
         self._by_slot: dict[object, _Call] = {}
         self._last: _Call | None = None
-        self.kept_bytes = 0
 
     @property
     def any(self) -> bool:
@@ -79,9 +72,6 @@ class ToolCallFragments:
                 call = _Call(self._new_key())
         if call_id and call_id not in self._by_id:
             self._by_id[call_id] = call
-            self.kept_bytes += _CALL_BYTES + len(call_id)
-        if slot not in self._by_slot:
-            self.kept_bytes += _CALL_BYTES + (len(slot) if isinstance(slot, str) else 0)
         self._by_slot[slot] = call
         self._last = call
         return call

@@ -110,11 +110,6 @@ class ChatReader:
         """The finish_reason."""
         return self._finish
 
-    @property
-    def kept_bytes(self) -> int:
-        """Of reasoning, traces and images to pass on at the end, and of the calls."""
-        return self._details.kept_bytes + self._calls.kept_bytes + sum(kept.kept_bytes for kept in self._kept.values())
-
     def end_of_body(self, items: list[StreamItem]) -> None:
         """A finish reason replaces a missing `[DONE]`, which several servers never send."""
         self.ended = self.ended or bool(self._finish)

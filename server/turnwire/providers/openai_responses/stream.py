@@ -56,9 +56,6 @@ _INCOMPLETE_REASONS = {
     "content_filter": FinishReason.CONTENT_FILTER,
 }
 
-_ITEM_BYTES = 256
-"""About what is kept of an item that is under way, beside its id."""
-
 PartSlot = tuple[int, str, int]
 
 
@@ -72,7 +69,6 @@ class ResponsesReader:
         secrets: Texts that must not appear in errors.
         """
         self.ended = False
-        self.kept_bytes = 0
         self._original_names = original_names
         self._model_id = model_id
         self._secrets = secrets
@@ -146,7 +142,6 @@ class ResponsesReader:
         number = self._unnumbered.get(item_id)
         if number is None:
             number = self._unnumbered[item_id] = len(self._unnumbered)
-            self.kept_bytes += _ITEM_BYTES + len(item_id)
         return number
 
     def _key(self, slot: PartSlot) -> int:

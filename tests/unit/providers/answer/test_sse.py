@@ -1,15 +1,14 @@
 """The SSE decoder."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.providers.answer.sse import SseDecoder, SseEventTooLarge
+from turnwire.providers.answer.sse import SseDecoder
 
 
 def decode(*chunks: bytes) -> list[tuple[bytes, bytes]]:
     """Returns all events of the chunks."""
-    decoder = SseDecoder(1000)
+    decoder = SseDecoder()
     return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.finish()
 
 
@@ -46,25 +45,9 @@ def test_missing_final_blank_line() -> None:
 
 def test_event_given_as_soon_as_its_blank_line_came() -> None:
     """A carriage return ends a line at once, without waiting for a line feed."""
-    decoder = SseDecoder(1000)
+    decoder = SseDecoder()
     assert decoder.feed(b"data: x\r\n\r") == [(b"", b"x")]
     assert decoder.feed(b"\ndata: y\r\r") == [(b"", b"y")]
-
-
-@pytest.mark.parametrize("chunks", [[b"data: " + b"x" * 50], [b"data: "] + [b"x"] * 50, [b"data: xxxxxxxx\n"] * 5])
-def test_size_is_bounded(chunks: list[bytes]) -> None:
-    """An event larger than the bound is an error, in one piece, in many, and in many lines."""
-    decoder = SseDecoder(max_event_bytes=32)
-    with pytest.raises(SseEventTooLarge):
-        for chunk in chunks:
-            decoder.feed(chunk)
-
-
-def test_bound_counts_one_event_only() -> None:
-    """Any number of small events passes."""
-    decoder = SseDecoder(max_event_bytes=32)
-    for _ in range(100):
-        assert decoder.feed(b"data: 0123456789\n\n") == [(b"", b"0123456789")]
 
 
 EVENTS = st.lists(

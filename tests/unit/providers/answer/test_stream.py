@@ -1,83 +1,71 @@
-"""Items of an answer take turns with what else the event loop has to do."""
+"""How an answer is read, beside what the adapters' own tests show."""
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from turnwire.domain.limits import Limits
-from turnwire.ports.provider import Origin, StepFinished, StreamItem, ToolCallDelta
-from turnwire.providers.answer.bounds import AnswerBounds, AnswersMemory
-from turnwire.providers.answer.loop_share import LoopShare
-from turnwire.providers.answer.stream import ITEMS_AT_ONCE, OpenAnswer, read_answer
+from turnwire.domain.errors import ProviderAnswerOverLimit
+from turnwire.ports.provider import Origin, StreamItem, TextDelta
+from turnwire.providers.answer.stream import OpenAnswer, read_answer
 from turnwire.providers.openai_chat.stream import ChatReader
 
 
 class _Answer:
-    """An answer that comes at once."""
+    """An answer that is there at once, in several reads."""
 
-    def __init__(self, *events: object) -> None:
+    def __init__(self, *reads: bytes) -> None:
         self.headers = {"content-type": "text/event-stream"}
-        self._data = b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events) + b"data: [DONE]\n\n"
+        self._reads = reads
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:
         """Yields the body."""
-        yield self._data
+        for data in self._reads:
+            yield data
 
     async def read(self) -> bytes:
         """Returns the body."""
-        return self._data
+        return b"".join(self._reads)
 
 
-async def _turns(*events: object) -> list[int]:
-    """Returns how many calls were yielded in each turn of the loop that had some."""
-    turn, found = 0, Counter[int]()
+def _event(content: str) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": content}}]}).encode() + b"\n\n"
 
-    def count() -> None:
-        nonlocal turn, handle
-        turn += 1
-        handle = asyncio.get_running_loop().call_soon(count)
 
+async def _items(*reads: bytes, max_bytes: int = 1_000_000) -> AsyncIterator[StreamItem]:
     @asynccontextmanager
     async def request() -> AsyncIterator[OpenAnswer]:
-        yield _Answer(*events)
+        yield _Answer(*reads)
 
-    handle = asyncio.get_running_loop().call_soon(count)
-    items = list[StreamItem]()
-    bounds, reader = AnswerBounds(Limits(), AnswersMemory()), ChatReader({}, "m")
-    async for item in read_answer(request, reader, Origin("p", "a"), (), share=LoopShare(), bounds=bounds):
-        items.append(item)
-        found[turn] += isinstance(item, ToolCallDelta)
-    handle.cancel()
-    assert isinstance(items[-1], StepFinished)
-    return [count for _, count in sorted(found.items()) if count]
+    async for item in read_answer(request, ChatReader({}, "m"), Origin("p", "a"), (), max_bytes):
+        yield item
 
 
-def _event(calls: int, first: int = 0) -> object:
-    made = [
-        {"index": number, "id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-        for number in range(first, first + calls)
-    ]
-    return {"choices": [{"index": 0, "delta": {"tool_calls": made}}]}
+async def test_others_have_their_turn_after_each_read() -> None:
+    """An answer that is there already does not hold the event loop; what comes in one read is one item."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    reads = [_event("a") * 5] * 100
+    texts = [item.text async for item in _items(*reads, b"data: [DONE]\n\n") if isinstance(item, TextDelta)]
+    counting.cancel()
+    assert texts == ["aaaaa"] * 100
+    assert turns >= 100
 
 
-@pytest.mark.parametrize(
-    ("calls", "turns"),
-    [
-        (1, [1]),
-        (ITEMS_AT_ONCE, [ITEMS_AT_ONCE]),
-        (ITEMS_AT_ONCE + 1, [ITEMS_AT_ONCE, 1]),
-        (2 * ITEMS_AT_ONCE + 1, [ITEMS_AT_ONCE, ITEMS_AT_ONCE, 1]),
-    ],
-)
-async def test_an_event_with_thousands_of_calls_does_not_hold_the_loop(calls: int, turns: list[int]) -> None:
-    """So many are worked on at once, from the first one on; then others have their turn."""
-    assert await _turns(_event(calls)) == turns
-
-
-async def test_short_events_that_come_together_need_one_turn() -> None:
-    """Each on its own would cost a pass of the loop."""
-    assert await _turns(*(_event(1, number) for number in range(5))) == [5]
+async def test_an_answer_has_a_size() -> None:
+    """What came before it is too large is given first."""
+    found = list[StreamItem]()
+    with pytest.raises(ProviderAnswerOverLimit) as caught:
+        async for item in _items(*[_event("a")] * 100, max_bytes=200):
+            found.append(item)
+    assert 0 < len(found) < 10
+    assert caught.value.metadata["limit"] == "limits.max_answer_received_bytes"

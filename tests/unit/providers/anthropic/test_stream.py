@@ -14,7 +14,6 @@ from turnwire.ports.provider import (
     ReasoningDelta,
     ResponseStarted,
     StepFinished,
-    StreamItem,
     TextDelta,
     ToolCallDelta,
     UsageReported,
@@ -36,54 +35,6 @@ def test_hosted_blocks_are_kept_whole() -> None:
     assert isinstance(items[0], ProviderContentReceived)
     assert items[0].kind == "server_tool_use"
     assert json.loads(items[0].state)["block"] == {**block, "input": {"query": "x"}}
-
-
-PIECE = "x" * 300
-
-
-@pytest.mark.parametrize(
-    ("block", "delta"),
-    [
-        ({"type": "server_tool_use", "id": "s"}, {"type": "input_json_delta", "partial_json": PIECE}),
-        ({"type": "text", "text": ""}, {"type": "citations_delta", "citation": {"cited_text": PIECE}}),
-        ({"type": "compaction", "content": ""}, {"type": "compaction_delta", "content": PIECE}),
-        ({"type": "future", "data": "a"}, {"type": "future_delta", "data": PIECE}),
-        ({"type": "thinking", "thinking": ""}, {"type": "signature_delta", "signature": PIECE}),
-    ],
-)
-def test_what_is_kept_of_a_block_is_counted(block: dict[str, object], delta: dict[str, object]) -> None:
-    """Each piece takes its characters and an object; the end of its block lets them go."""
-    reader, items = AnthropicReader({}, "m"), list[StreamItem]()
-    _feed(reader, {"type": "content_block_start", "index": 0, "content_block": block}, items)
-    opened = reader.kept_bytes
-    assert opened > len(json.dumps(block))
-    for pieces in range(1, 100):
-        _feed(reader, {"type": "content_block_delta", "index": 0, "delta": delta}, items)
-        assert pieces * (50 + len(PIECE)) <= reader.kept_bytes - opened <= pieces * (200 + len(PIECE))
-    _feed(reader, {"type": "content_block_stop", "index": 0}, items)
-    assert reader.kept_bytes == 0
-
-
-def test_what_is_passed_on_is_not_kept() -> None:
-    """Text, thinking and arguments of calls, however long; a block that begins anew takes the place of the first."""
-    reader, items = AnthropicReader({}, "m"), list[StreamItem]()
-    for index, kind in enumerate(("text", "thinking", "tool_use")):
-        _feed(reader, {"type": "content_block_start", "index": index, "content_block": {"type": kind}}, items)
-    opened = reader.kept_bytes
-    for index, kind, name in (
-        (0, "text_delta", "text"),
-        (1, "thinking_delta", "thinking"),
-        (2, "input_json_delta", "partial_json"),
-    ):
-        _feed(reader, {"type": "content_block_delta", "index": index, "delta": {"type": kind, name: "x" * 999}}, items)
-    _feed(reader, {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}, items)
-    assert reader.kept_bytes == opened
-    _feed(reader, {"type": "message_start", "message": {}}, items)
-    assert reader.kept_bytes == 0
-
-
-def _feed(reader: AnthropicReader, event: dict[str, object], items: list[StreamItem]) -> None:
-    reader.read(b"", json.dumps(event).encode(), items)
 
 
 def test_thinking_keeps_its_signature() -> None:

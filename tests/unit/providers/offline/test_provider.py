@@ -37,7 +37,6 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
-from turnwire.providers.answer.loop_share import EVENTS_PER_TURN, LoopShare
 from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.provider import DEFAULT_MODEL, OfflineProvider
 from turnwire.providers.offline.request import build_offline_request
@@ -487,28 +486,6 @@ def test_long_texts_are_encoded_a_bit_at_a_time() -> None:
     prepared = build_offline_request(asking(text))
     assert max(map(len, prepared.pieces)) < 500_000
     assert json.loads(b"".join(prepared.pieces))["messages"][-1]["text"] == [text]
-
-
-async def test_answers_share_the_event_loop_with_all_streams() -> None:
-    """Many of them at once would hold it otherwise."""
-    share = LoopShare()
-    provider = OfflineProvider(share=share)
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async def read() -> None:
-        async for _ in stream_of(asking("/words 640"), provider):
-            pass
-
-    counting = asyncio.create_task(count())
-    await asyncio.gather(*(read() for _ in range(20)))
-    counting.cancel()
-    assert turns > 20 * 640 / (2 * EVENTS_PER_TURN)
 
 
 async def test_few_flaky_messages_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -405,7 +405,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "interop.turnwire_lines.reading": {"MAX_TEXTS": ARCHIVE},
     },
     "Web listener": {
-        "api.web.server": {"MAX_HEAD_BYTES": "HTTP 400", "IDLE_SECONDS": CLOSED, "USER_TIMEOUT_MS": CLOSED},
+        "api.web.server": {"IDLE_SECONDS": CLOSED, "USER_TIMEOUT_MS": CLOSED},
+        "api.web.http": {"MAX_HEAD_BYTES": "HTTP 400", "MIN_CHUNK_BYTES": "HTTP 400", "MAX_SMALL_CHUNKS": "HTTP 400"},
         "api.web.exchange": {"MAX_BODIES_BYTES": BUSY},
         "api.web.protocols.grpc_web": {"_MAX_PIECES": "INVALID_ARGUMENT, without a reason"},
         "api.web.encoding.codecs": {"_MAX_PROBLEM": CUT},

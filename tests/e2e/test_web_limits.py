@@ -154,7 +154,7 @@ async def test_a_broken_query_is_told(web: WebClient, query: str) -> None:
 
 async def test_a_long_head_is_refused(server: Server) -> None:
     """Neither one header without end nor many short ones fill the memory."""
-    for head in (b"x: " + b"x" * 40_000, b"x: y\r\n" * 8_000):
+    for head in (b"x: " + b"x" * 40_000, b"x: y\r\n" * 8_000, b"x: y\r\n" * 20_000 + b"\r\n"):
         reader, writer = await raw(server)
         writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\n" + head)
         assert (await reader.read()).split(b" ")[1] == b"400"
@@ -172,6 +172,35 @@ async def test_a_body_without_end_is_refused_and_not_kept(server: Server) -> Non
         await asyncio.wait((answer,), timeout=0.01)
     assert b" 429 " in answer.result()
     assert await reader.readuntil(b"resource_exhausted")
+    writer.transport.abort()
+
+
+CHUNKED = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def test_a_body_in_tiny_chunks_is_cut_off(server: Server) -> None:
+    """Each costs the event loop as much as a large one: seconds for those that come together."""
+    reader, writer = await raw(server)
+    writer.write(f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\n{CHUNKED}".encode())
+    writer.write(b"1\r\n \r\n" * 10_000)
+    assert b" 400 " in await reader.readuntil(b"\r\n")
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        CHUNKED.encode() + b"".join(b"%x\r\n%s\r\n" % (1, bytes((one,))) for one in b'{"title": "a"}') + b"0\r\n\r\n",
+        CHUNKED.encode() + b"2711\r\n" + b"\r\n" * 5_000 + b"{\r\n1\r\n}\r\n0\r\n\r\n",
+        b"content-type: application/json\r\ncontent-length: 10002\r\n\r\n" + b"\r\n" * 5_000 + b"{}",
+    ],
+    ids=["few chunks", "lines in a chunk", "lines"],
+)
+async def test_a_body_of_short_lines_is_read(server: Server, rest: bytes) -> None:
+    """Lines of the body's own are none of HTTP; and some clients send a few small chunks."""
+    reader, writer = await raw(server)
+    writer.write(f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\n".encode() + rest)
+    assert b" 200 " in await reader.readuntil(b"\r\n")
     writer.transport.abort()
 
 

@@ -17,16 +17,13 @@ from turnwire.api.web.app import WebApplication
 from turnwire.api.web.certificates import WebCertificates
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import routes_of
+from turnwire.api.web.http import Http
 from turnwire.api.web.origins import Origins
 from turnwire.api.web.protocols.call import Gatekeeper
 from turnwire.api.web.tracing import TracedGate
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 _BACKLOG = 1024
-
-MAX_HEAD_BYTES = 32_768
-"""Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
-GET has its message in the first line."""
 
 IDLE_SECONDS = 75
 """How long a connection may wait for its next request. Browsers and proxies close theirs after about a minute."""
@@ -102,7 +99,7 @@ class WebServer:
         return Config(
             self._application,
             interface="asgi3",
-            http="h11",  # httptools reads heads without a bound
+            http=Http,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -113,7 +110,6 @@ class WebServer:
             backlog=_BACKLOG,
             limit_concurrency=max_connections + 1,
             timeout_keep_alive=IDLE_SECONDS,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
         )
 

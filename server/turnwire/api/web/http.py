@@ -1,0 +1,69 @@
+"""HTTP/1.1 by uvicorn and h11, without messages that hold the event loop.
+
+h11 takes 40 µs for each chunk of a body and 10 µs for each header: nothing for messages as clients send them. In chunks
+of one byte, the 256 KiB that may come together would hold the event loop for two seconds.
+"""
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+MAX_HEAD_BYTES = 32_768
+"""Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
+GET has its message in the first line."""
+
+_PIECE_BYTES = 16_384
+"""Of what has come, read at a time: h11 looks at the size of a head when it is not whole, so a whole one is no larger
+than both together."""
+
+MIN_CHUNK_BYTES = 64
+"""Of the chunks of one body on average. Clients send kilobytes in a chunk."""
+
+MAX_SMALL_CHUNKS = 64
+"""Chunks of a body that may be smaller all the same: an envelope's head often has a chunk of its own."""
+
+
+class _Connection(h11.Connection):
+    """What h11 knows of a connection, and how its body is cut into chunks."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, MAX_HEAD_BYTES)
+        self._chunks = self._bytes = 0
+        """Of the present body."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Returns what the client has sent next. Raises h11.RemoteProtocolError."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_end
+            self._bytes += len(event.data)
+            if self._chunks > MAX_SMALL_CHUNKS and self._bytes < self._chunks * MIN_CHUNK_BYTES:
+                raise h11.RemoteProtocolError("the chunks of the body are too small")
+        return event
+
+
+class Http(H11Protocol):
+    """One connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Takes what uvicorn gives to each connection."""
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = _Connection()
+
+    def data_received(self, data: bytes) -> None:
+        """Reads what has come."""
+        for start in range(0, len(data), _PIECE_BYTES):
+            if not self.transport.is_closing():
+                super().data_received(data[start : start + _PIECE_BYTES])

@@ -14,9 +14,8 @@ from tests.support.oracles.live_conversations import check_conversations
 from tests.support.oracles.whole_requests import assemble, prefix_of
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.core.conversation.conversations import Conversations
-from turnwire.domain.conversation.drafts import Draft, DraftPart
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, MessageAdded, TurnStarted
-from turnwire.domain.conversation.messages import Branch, Message, MessageStatus
+from turnwire.domain.conversation.messages import Branch, Draft, DraftPart, Message, MessageStatus
 from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import (

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.support.fakes.domain_values import NOW, creating, in_order, later, make_answer, make_part, open_part
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.domain.conversation.drafts import Draft, DraftPart, fold
 from turnwire.domain.conversation.events import PartFinished
 from turnwire.domain.conversation.messages import (
     Content,
+    Draft,
+    DraftPart,
     Message,
     MessageStatus,
     Part,
@@ -24,6 +25,7 @@ from turnwire.domain.conversation.messages import (
     Reasoning,
     Text,
     ToolUse,
+    with_drafts,
 )
 from turnwire.domain.errors import StorageError
 from turnwire.domain.principal import DEFAULT_TENANT
@@ -151,7 +153,7 @@ def test_folded_drafts_are_the_message(history: list[tuple[str, int, str]]) -> N
             new = _part(index, text, ended=action == "end")
             drafts.append(Draft(STARTED, (DraftPart(new, continues=action != "replace"),)))
     encoded = msgspec.json.decode(msgspec.json.encode(drafts), type=list[Draft])
-    assert fold(STARTED, encoded) == msgspec.structs.replace(STARTED, parts=tuple(parts))
+    assert with_drafts(STARTED, encoded) == msgspec.structs.replace(STARTED, parts=tuple(parts))
 
 
 def _part(index: int, text: str, *, ended: bool) -> Part:

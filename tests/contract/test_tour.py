@@ -8,6 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "server/turnwire"
 TOUR = (ROOT / "docs/tour.md").read_text()
+MAX_FILES = 42
+"""On the way of one message; 30 are wanted."""
+
 OF_THE_CONTRACT = {"SendMessage", "StreamMessage", "GetMessages", "request_id"}
 """Names of methods and fields; other tests look after them."""
 
@@ -51,14 +54,20 @@ def test_everything_that_the_tour_names_exists() -> None:
 
 def test_a_wrong_name_is_noticed() -> None:
     """In a file that exists, and a file that does not."""
-    text = "`core/work.py`: `Work`, `Play`, `Work.__sub__`. `core/nothing.py`: `Something`."
-    assert missing(text) == ["core/work.py: Play", "core/work.py: Work.__sub__", "core/nothing.py"]
+    text = "`ports/commit.py`: `Work`, `Play`, `Work.__sub__`. `core/nothing.py`: `Something`."
+    assert missing(text) == ["ports/commit.py: Play", "ports/commit.py: Work.__sub__", "core/nothing.py"]
 
 
-def test_the_tour_passes_the_rooms_of_the_server() -> None:
-    """Whoever reads it to the end has been in all rooms on the way of a message."""
-    rooms = {word.rpartition("/")[0] for word in re.findall(r"`([\w/]+\.py)`", TOUR)}
-    assert rooms >= {
+def test_the_way_of_a_message_has_few_files() -> None:
+    """Those of the numbered steps: whoever follows a message reads them all."""
+    steps = TOUR[: TOUR.index("`StreamMessage` is both at once")]
+    assert len(set(re.findall(r"`([\w/]+\.py)`", steps))) <= MAX_FILES
+
+
+def test_the_tour_passes_the_packages_of_the_server() -> None:
+    """Whoever reads it to the end has been in all packages on the way of a message."""
+    packages = {word.rpartition("/")[0] for word in re.findall(r"`([\w/]+\.py)`", TOUR)}
+    assert packages >= {
         "api/grpc", "api", "api/services", "api/wire", "core/use_cases", "core/intake", "core/turns", "core/context",
         "core/answer", "core", "core/tools", "core/watches", "ports", "storage/sqlite/writing", "feed",
         "providers", "providers/answer",

@@ -14,9 +14,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from turnwire.core.work import Work, joined
 from turnwire.ports.clock import Clock
-from turnwire.ports.commit import Committed
+from turnwire.ports.commit import Committed, Work, joined_work
 
 COMMANDS_AT_ONCE = 128
 """Most commands in one commit: each of them takes the loop for some microseconds."""
@@ -175,7 +174,7 @@ class Actor(Generic[S]):
             asked.append(one)
             decisions.append(decision)
             state = decision.state
-        work = joined(decision.work for decision in decisions)
+        work = joined_work(decision.work for decision in decisions)
         if not work.changes and not work.events:
             self._finish(asked, decisions)
             return

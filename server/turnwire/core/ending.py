@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.settings import CoreSettings
-from turnwire.core.work import Work
 from turnwire.domain.accounts import Spending
 from turnwire.domain.conversation.events import (
     DurableKind,
@@ -40,7 +39,7 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import DomainError, ProviderContextFull, ProviderError, ProviderStreamCut
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.money import Usage, add_usage
-from turnwire.ports.commit import AddSpending, NewEvent, PutMessage, PutTurn
+from turnwire.ports.commit import AddSpending, NewEvent, PutMessage, PutTurn, Work
 from turnwire.ports.provider import StepFinished
 
 CUT_CALL = "the answer ended before the call was complete; it was not run"

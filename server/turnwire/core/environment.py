@@ -12,7 +12,6 @@ from turnwire.core.detached import DetachedTasks
 from turnwire.core.memory import OpenPermissions, ReadBudget, WaitingCalls
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
@@ -20,7 +19,7 @@ from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
-from turnwire.ports.commit import Commit, Committed
+from turnwire.ports.commit import Commit, Committed, Work
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store

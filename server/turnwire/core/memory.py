@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from turnwire.domain.conversation.messages import Message, Part, ToolUse
-from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.conversation.messages import Message, Part, ToolUse, texts_of
 from turnwire.domain.errors import ConversationTooLarge, MemoryShort, TooManyTurns
 from turnwire.domain.fair_semaphore import FairSemaphore, Lease
 from turnwire.domain.text import WIDEST_BYTES

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
@@ -30,7 +29,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError
 from turnwire.domain.money import Usage
-from turnwire.ports.commit import PutTurn
+from turnwire.ports.commit import PutTurn, Work
 from turnwire.ports.provider import Provider, ProviderRequest, StepFinished
 from turnwire.ports.telemetry.tracing import Attributes, Span, SpanKind, Tracer, current_span
 from turnwire.ports.tools import ToolOutcome

@@ -7,9 +7,8 @@ from tests.support.fakes.domain_values import make_message, make_turn
 from turnwire.core.actor import Done
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted, AcceptMessage, Schedule
-from turnwire.core.work import Work
 from turnwire.domain.conversation.turns import BusyPolicy
-from turnwire.ports.commit import PutMessage, PutTurn
+from turnwire.ports.commit import PutMessage, PutTurn, Work
 
 POLICIES = {"i": BusyPolicy.INTERRUPT, "s": BusyPolicy.STEER, "r": BusyPolicy.REJECT}
 

@@ -16,8 +16,7 @@ from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.vectors.tape import Tape
 from turnwire.core.environment import Environment
-from turnwire.core.work import Work
-from turnwire.ports.commit import Committed
+from turnwire.ports.commit import Committed, Work
 
 WORLDS = "één twee drie 世界 und Grüße 🌍 👩‍👩‍👧 नमस्ते konec."
 """Text whose characters have one to four bytes."""

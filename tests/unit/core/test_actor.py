@@ -11,11 +11,10 @@ from msgspec import Struct
 from tests.support.fakes.domain_values import NOW, make_message
 from tests.support.fakes.loop import settled
 from turnwire.core.actor import Actor, Decision, Done, Now
-from turnwire.core.work import Work, joined
 from turnwire.domain.conversation.events import SessionStatusChanged
 from turnwire.domain.errors import StorageBusy, StorageError, StorageFull
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Committed, NewEvent, PutMessage, RecordRequest, RemoveMessage
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, RecordRequest, RemoveMessage, Work, joined_work
 
 CHANGE = Work((), (NewEvent(SessionStatusChanged(True)),))
 
@@ -212,9 +211,9 @@ def test_a_message_that_several_change_is_written_once() -> None:
     old, new = make_message("msg_1"), make_message("msg_1", request_id="later")
     other = make_message("msg_2")
     units = [Work((PutMessage(old, at_end=True),)), Work((PutMessage(other),)), Work((PutMessage(new),))]
-    assert joined(units).changes == (PutMessage(new, at_end=True), PutMessage(other))
+    assert joined_work(units).changes == (PutMessage(new, at_end=True), PutMessage(other))
     removed = Work((RemoveMessage("msg_1"), PutMessage(new)))
-    assert joined([units[0], removed]).changes == (PutMessage(old, at_end=True), *removed.changes)
+    assert joined_work([units[0], removed]).changes == (PutMessage(old, at_end=True), *removed.changes)
 
 
 async def test_nothing_is_refused_because_of_what_is_not_stored() -> None:
@@ -246,5 +245,5 @@ def test_what_is_remembered_of_a_request_knows_the_events_before_it() -> None:
     record = RecordRequest(BUILT_IN, "r1", "f", "{}")
     event = NewEvent(SessionStatusChanged(True))
     units = [Work((), (event, event)), Work((record,), (event,)), Work((record,))]
-    changes = joined(units).changes
+    changes = joined_work(units).changes
     assert [change.events_before for change in changes if isinstance(change, RecordRequest)] == [2, 3]

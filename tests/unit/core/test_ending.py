@@ -18,7 +18,6 @@ from turnwire.core.ending import (
     spent_by_turn,
     step_ending,
 )
-from turnwire.core.work import Work
 from turnwire.domain.accounts import Spending
 from turnwire.domain.conversation.events import MessageFinished, PartFinished, ToolCallUpdated, TurnEnded
 from turnwire.domain.conversation.messages import (
@@ -36,7 +35,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.errors import ProviderError, ProviderUnavailable
 from turnwire.domain.money import Consumption, Estimate, Usage
-from turnwire.ports.commit import AddSpending, NewEvent, PutMessage, PutTurn
+from turnwire.ports.commit import AddSpending, NewEvent, PutMessage, PutTurn, Work
 from turnwire.ports.provider import StepFinished
 
 END = later(9)

@@ -28,7 +28,6 @@ from turnwire.core.spans import (
     shortened,
     turn_span,
 )
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import (
     Content,
     Failure,
@@ -49,6 +48,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import GenerationOptions, Turn, TurnStatus
 from turnwire.domain.errors import ProviderStreamCut
 from turnwire.domain.money import Usage
+from turnwire.ports.commit import Work
 from turnwire.ports.provider import ProviderRequest, StepFinished
 from turnwire.ports.telemetry.tracing import NO_TRACER
 from turnwire.ports.tools import ToolOutcome

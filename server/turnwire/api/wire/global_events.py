@@ -7,8 +7,7 @@ from turnwire.api.wire.answers import messages, outcomes, times, tools
 from turnwire.core.watches.conflated import Change, MessageChange, PartChange, PermissionChange
 from turnwire.core.watches.unmade import LARGE_BYTES, Unmade
 from turnwire.domain.conversation.display import role_of
-from turnwire.domain.conversation.messages import Message, MessageStatus, Reasoning, Refusal, Text, ToolUse
-from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.conversation.messages import Message, MessageStatus, Reasoning, Refusal, Text, ToolUse, texts_of
 
 _BROKEN = (MessageStatus.INTERRUPTED, MessageStatus.FAILED)
 

@@ -14,11 +14,9 @@ import structlog
 
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.environment import Environment
-from turnwire.core.work import Work
-from turnwire.domain.conversation.drafts import Draft
 from turnwire.domain.conversation.events import PartFinished
-from turnwire.domain.conversation.messages import ToolUse
-from turnwire.ports.commit import Committed, NewEvent, PutDraft
+from turnwire.domain.conversation.messages import Draft, ToolUse
+from turnwire.ports.commit import Committed, NewEvent, PutDraft, Work
 
 ENDED_SECONDS = 0.005
 """How long an ended part waits for the end of its answer, which mostly comes in the same packet or the next one."""

@@ -10,10 +10,11 @@ from datetime import datetime
 
 import msgspec
 
-from turnwire.domain.conversation.drafts import Draft, DraftPart
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
     Content,
+    Draft,
+    DraftPart,
     FinishReason,
     Message,
     ModelRef,

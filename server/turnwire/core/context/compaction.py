@@ -26,7 +26,6 @@ from turnwire.core.conversation.landmarks import standing_summary
 from turnwire.core.ending import note, spent_by_call
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CompactionSettings
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, ContextCompacted, MessageAdded
 from turnwire.domain.conversation.file_forms import is_text
 from turnwire.domain.conversation.messages import (
@@ -41,7 +40,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import ProviderError, UnknownModel
 from turnwire.domain.repairs import RepairReason
-from turnwire.ports.commit import Committed, NewEvent, PutMessage
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, Work
 
 log = structlog.get_logger()
 

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.detached import DetachedTasks
-from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import DEFAULT_LEASE
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -32,7 +31,7 @@ from turnwire.domain.errors import RequestIdReused
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.domain.text import utf8_bytes
-from turnwire.ports.commit import RecordRequest
+from turnwire.ports.commit import RecordRequest, Work
 from turnwire.ports.store import Store
 
 

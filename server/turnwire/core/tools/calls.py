@@ -31,14 +31,13 @@ from turnwire.core.tools.questions import (
 )
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall, KeepLogs, ServerCalls, StartCall
-from turnwire.core.work import Work
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import Message, Part, ToolStatus
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionAnswer
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
-from turnwire.ports.commit import Committed
+from turnwire.ports.commit import Committed, Work
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
 
 RETRY_SECONDS = 0.5

@@ -16,10 +16,10 @@ from turnwire.core.intake.readable_files import ReadableFiles
 from turnwire.core.intake.requests import NewToolResult
 from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.tools.results import CallResult, with_log_line
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Lease, ToolUse
 from turnwire.domain.errors import MessageTooLarge
 from turnwire.domain.limits import Limits
+from turnwire.ports.commit import Work
 
 
 async def client_result(new: NewToolResult, readable: ReadableFiles, limits: Limits, now: datetime) -> CallResult:

@@ -7,10 +7,9 @@ import msgspec
 
 from turnwire.core.ending import UNANSWERED_CALL, settle_calls
 from turnwire.core.tools.results import CallResult
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, Part, ToolResult, ToolStatus, ToolUse
 from turnwire.domain.errors import InvalidRequest, ToolCallNotFound
-from turnwire.ports.commit import NewEvent
+from turnwire.ports.commit import NewEvent, Work
 
 
 def name_calls(message: Message, history: Sequence[Message]) -> Message:

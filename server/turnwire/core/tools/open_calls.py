@@ -14,7 +14,6 @@ from msgspec import Struct
 from turnwire.core.actor import Decision, Now
 from turnwire.core.ending import settle_calls
 from turnwire.core.tools.results import CallResult
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked
 from turnwire.domain.conversation.limits import MAX_LEASE
 from turnwire.domain.conversation.messages import Lease, Message, Part, ToolStatus, ToolUse
@@ -27,7 +26,7 @@ from turnwire.domain.errors import (
     ToolCallAlreadySettled,
     ToolCallNotReady,
 )
-from turnwire.ports.commit import FileChange, NewEvent, PutQuestion
+from turnwire.ports.commit import FileChange, NewEvent, PutQuestion, Work
 
 
 class CallTimes(Struct, frozen=True):

@@ -12,7 +12,6 @@ from turnwire.core.environment import Environment
 from turnwire.core.memory import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.tools.results import CallResult
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
 from turnwire.domain.conversation.messages import Message, Part, ToolUse
 from turnwire.domain.conversation.permissions import (
@@ -24,7 +23,7 @@ from turnwire.domain.conversation.permissions import (
 )
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import PermissionAlreadyAnswered
-from turnwire.ports.commit import NewEvent, PutPermission
+from turnwire.ports.commit import NewEvent, PutPermission, Work
 
 MAX_TITLE_CHARS = 200
 """Length of one line in a dialog; the metadata has the complete arguments."""

@@ -25,7 +25,6 @@ from turnwire.core.tools.open_calls import (
     other_answer,
 )
 from turnwire.core.tools.question_forms import problem_of_question
-from turnwire.core.work import Work
 from turnwire.domain.conversation.questions import (
     HeldQuestion,
     Question,
@@ -36,6 +35,7 @@ from turnwire.domain.conversation.questions import (
 )
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
+from turnwire.ports.commit import Work
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
 
 MAX_OPEN_OF_CALL = 8

@@ -17,7 +17,6 @@ from turnwire.core.tools.open_calls import OpenCalls, message_with_logs, with_qu
 from turnwire.core.tools.permission_requests import denial
 from turnwire.core.tools.questions import Questions
 from turnwire.core.tools.results import CallResult, with_log_line
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
@@ -26,7 +25,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
 from turnwire.domain.fair_semaphore import FairSemaphore, Lease
 from turnwire.domain.text import join_surrogates
-from turnwire.ports.commit import PutFile, PutMessage
+from turnwire.ports.commit import PutFile, PutMessage, Work
 from turnwire.ports.telemetry.observer import ToolCallEnd
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolOutcome, ToolPause, ToolResumption
 

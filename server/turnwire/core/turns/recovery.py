@@ -18,13 +18,12 @@ from turnwire.core.ending import Ending, end_turn, ended_turns, has_next_step, n
 from turnwire.core.environment import Environment
 from turnwire.core.tools.open_calls import ending_work
 from turnwire.core.tools.permission_requests import closing_work
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionStatusChanged
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus, MessageType
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
-from turnwire.ports.commit import NewEvent, PutTurn
+from turnwire.ports.commit import NewEvent, PutTurn, Work
 from turnwire.ports.pages import Page
 from turnwire.ports.provider import Providers
 

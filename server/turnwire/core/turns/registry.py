@@ -34,7 +34,6 @@ from turnwire.core.turns.schedule import (
 )
 from turnwire.core.turns.session import Aborted, SessionTurns
 from turnwire.core.turns.wholes import held_bytes
-from turnwire.core.work import Work
 from turnwire.domain.accounts import QuotaName
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
 from turnwire.domain.conversation.messages import Message, Part
@@ -50,7 +49,7 @@ from turnwire.domain.errors import (
     ToolCallNotReady,
 )
 from turnwire.domain.fair_semaphore import FairSemaphore
-from turnwire.ports.commit import Committed
+from turnwire.ports.commit import Committed, Work
 from turnwire.ports.store import TenantStore
 
 NOTHING = Schedule()

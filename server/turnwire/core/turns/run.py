@@ -42,7 +42,6 @@ from turnwire.core.tools.permission_requests import ask_permissions, closing_wor
 from turnwire.core.tools.toolbox import Toolbox
 from turnwire.core.turns.budgets import check_budgets
 from turnwire.core.turns.recovery import ResumePoint
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import CompactionStarted, MessageAdded, RetryScheduled
 from turnwire.domain.conversation.messages import (
     Failure,
@@ -61,7 +60,7 @@ from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, ProviderContextFull, QuotaExceeded
 from turnwire.domain.fair_semaphore import FairSemaphore, Lease
-from turnwire.ports.commit import Committed, NewEvent, PutMessage
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, Work
 from turnwire.ports.provider import ProviderRequest
 
 log = structlog.get_logger()

@@ -12,7 +12,6 @@ from msgspec import Struct
 from turnwire.core.actor import Decision, Now
 from turnwire.core.ending import Ending, end_turn
 from turnwire.core.intake.requests import Receipt
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
     ConversationChange,
     ConversationChanged,
@@ -37,6 +36,7 @@ from turnwire.ports.commit import (
     PutTurn,
     RemoveMessage,
     SelectPath,
+    Work,
 )
 
 UNARCHIVING = Work((MarkArchived(False),))

@@ -43,13 +43,12 @@ from turnwire.core.turns.schedule import (
     leading_work,
 )
 from turnwire.core.turns.wholes import Whole, read_whole
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.turns import QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import MessageNotFound, MessageNotWaiting, NotFound, ShuttingDown, StorageError
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.event_loop.owner import own_if_nobody
-from turnwire.ports.commit import Committed, PutMessage
+from turnwire.ports.commit import Committed, PutMessage, Work
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace

@@ -16,7 +16,6 @@ from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.moving.parts import PART_CHANGES, SessionInParts, parts_of
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.core.work import Work
 from turnwire.domain.archive.records import ArchivedMessage, Record
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import (
@@ -32,7 +31,7 @@ from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import MessageNotFound, StorageError, TurnInProgress
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutSession, PutTurn
+from turnwire.ports.commit import Change, Committed, NewEvent, PutMessage, PutSession, PutTurn, Work
 from turnwire.ports.conversations import Conversation
 
 

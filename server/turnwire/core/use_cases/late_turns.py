@@ -12,7 +12,6 @@ from turnwire.core.intake.requests import NamedRequest, NewTurn, Receipt, Regene
 from turnwire.core.turns.schedule import Accepted, leading_work
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
 from turnwire.domain.conversation.sessions import Session
@@ -20,7 +19,7 @@ from turnwire.domain.conversation.turns import BusyPolicy, Turn
 from turnwire.domain.errors import InvalidRequest, StaleVersion, ToolCallsOpen, TurnExists
 from turnwire.domain.principal import Principal
 from turnwire.domain.text import utf8_bytes
-from turnwire.ports.commit import NewEvent, PutMessage, PutTurn, RequireHead
+from turnwire.ports.commit import NewEvent, PutMessage, PutTurn, RequireHead, Work
 from turnwire.ports.conversations import AlternativesOf, StoredQuestion
 from turnwire.ports.pages import Page
 from turnwire.ports.store import TenantStore

@@ -18,13 +18,12 @@ from turnwire.core.turns.session import Aborted
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
 from turnwire.domain.conversation.sessions import Session, first_words_of
 from turnwire.domain.conversation.titles import first_words
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Change, FileChange, NewEvent, NoteFirstWords, PutMessage, PutSession, PutTurn
+from turnwire.ports.commit import Change, FileChange, NewEvent, NoteFirstWords, PutMessage, PutSession, PutTurn, Work
 from turnwire.ports.pages import DisplayPage, MessagePage, Page
 
 

@@ -5,10 +5,9 @@ from msgspec import Struct
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequest, NamedRequests, Receipt, receipt_record
 from turnwire.core.turns.registry import Turns
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import HideMessages, NewEvent, PathEnd, RequireHead, SelectPath, ShowMessages
+from turnwire.ports.commit import HideMessages, NewEvent, PathEnd, RequireHead, SelectPath, ShowMessages, Work
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
 

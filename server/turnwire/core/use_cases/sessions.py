@@ -14,13 +14,12 @@ from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
 from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import MarkArchived, NewEvent, PutSession, RemoveSession
+from turnwire.ports.commit import MarkArchived, NewEvent, PutSession, RemoveSession, Work
 from turnwire.ports.pages import Page
 from turnwire.ports.store import Spent
 

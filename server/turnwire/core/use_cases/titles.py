@@ -15,7 +15,6 @@ from turnwire.core.answer.side_call import SideCall
 from turnwire.core.ending import spent_by_call
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import spending_exceeded
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
@@ -26,7 +25,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, ProviderStreamFailed
 from turnwire.domain.text import shortened
-from turnwire.ports.commit import Committed
+from turnwire.ports.commit import Committed, Work
 from turnwire.ports.telemetry.tracing import NO_TRACER, leave_trace
 
 MAX_AT_ONCE = 4

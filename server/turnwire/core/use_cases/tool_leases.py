@@ -10,10 +10,10 @@ from turnwire.core.intake.requests import LeaseChange, Receipt, receipt_record
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Part
 from turnwire.domain.errors import ToolCallAlreadySettled
 from turnwire.domain.principal import Principal
+from turnwire.ports.commit import Work
 from turnwire.ports.pages import OpenCallPage, Page
 
 _Change = Callable[[ToolCalls, int, Work], "Future[Done[OpenCalls]]"]

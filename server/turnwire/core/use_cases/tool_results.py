@@ -13,11 +13,11 @@ from turnwire.core.tools.client_calls import client_result
 from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, Part, ToolResult
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, LeaseLost
 from turnwire.domain.principal import Principal
+from turnwire.ports.commit import Work
 
 
 class ToolResults:

@@ -12,11 +12,10 @@ from turnwire.core.intake.requests import NamedRequests, Receipt
 from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, Turn
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Committed, FileChange
+from turnwire.ports.commit import Committed, FileChange, Work
 from turnwire.ports.store import TenantStore
 
 

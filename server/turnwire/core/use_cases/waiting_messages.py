@@ -15,13 +15,12 @@ from turnwire.core.quotas import CountedUsage
 from turnwire.core.turns.schedule import EditWaiting
 from turnwire.core.turns.wholes import Whole
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import MessageNotWaiting
 from turnwire.domain.principal import Principal
 from turnwire.domain.text import utf8_bytes
-from turnwire.ports.commit import RequireQueueRevision
+from turnwire.ports.commit import RequireQueueRevision, Work
 from turnwire.ports.pages import Page, QueuePage
 
 T = TypeVar("T")

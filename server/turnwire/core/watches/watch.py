@@ -30,9 +30,8 @@ from turnwire.domain.conversation.events import (
     SessionSnapshot,
     ToolLog,
 )
-from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.messages import Message, texts_of
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.texts import texts_of
 from turnwire.domain.errors import EventsCompacted, SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.codec import Codec

@@ -7,11 +7,12 @@ The garbage collector need not look at them (`gc=False`), as values never refer 
 tens of thousands of them (`core/conversation/`), and a full collection would hold the event loop 40 ms for each 10,000.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
+import msgspec
 from msgspec import Struct, field
 
 from turnwire.domain.errors import DomainError
@@ -371,3 +372,82 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     def result_files(self) -> tuple[File, ...]:
         """Returns the files of the tool results, in part order."""
         return tuple(file for _, call in self.tool_calls() for file in call.files)
+
+
+class DraftPart(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A part that changed."""
+
+    part: Part
+    continues: bool = False
+    """True when its text, or the arguments of a call, go on from those of the drafts before."""
+
+
+class Draft(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one save has."""
+
+    message: Message
+    """As it is now, without parts."""
+    parts: tuple[DraftPart, ...] = ()
+
+
+def with_drafts(message: Message, drafts: Iterable[Draft]) -> Message:
+    """Returns a message with its drafts, which follow each other."""
+    newest = message
+    parts = {part.index: part for part in message.parts}
+    texts = dict[int, list[str]]()
+    for draft in drafts:
+        newest = draft.message
+        for changed in draft.parts:
+            part, text = changed.part, texts_of(changed.part).text or ""
+            parts[part.index] = part
+            if changed.continues:
+                texts[part.index].append(text)
+            else:
+                texts[part.index] = [text]
+    folded = (
+        _with_text(part, "".join(texts[index])) if len(texts.get(index, ())) > 1 else part
+        for index, part in sorted(parts.items())
+    )
+    return msgspec.structs.replace(newest, parts=tuple(folded))
+
+
+def _with_text(part: Part, text: str) -> Part:
+    content = part.content
+    field = "input_json" if isinstance(content, ToolUse) else "text"
+    return msgspec.structs.replace(part, content=msgspec.structs.replace(content, **{field: text}))
+
+
+class Texts(NamedTuple):
+    """The texts of a part; None where its kind of content has none."""
+
+    text: str | None = None
+    """Of text, reasoning and refusals the text, of a result its output, of a call its arguments."""
+    output: str | None = None
+    """Of a call that has its result."""
+
+
+def texts_of(part: Part) -> Texts:
+    """Returns the texts of a part."""
+    match part.content:
+        case Text(text) | Reasoning(text) | Refusal(text):
+            return Texts(text)
+        case ToolResult(output=output):
+            return Texts(output)
+        case ToolUse(input_json=input_json, output=output):
+            return Texts(input_json, output)
+        case _:
+            return Texts()
+
+
+def without_texts(part: Part) -> Part:
+    """Returns the part with empty texts."""
+    replace = msgspec.structs.replace
+    match part.content:
+        case Text() | Reasoning() | Refusal() as content:
+            return replace(part, content=replace(content, text=""))
+        case ToolResult() as content:
+            return replace(part, content=replace(content, output=""))
+        case ToolUse() as content:
+            return replace(part, content=replace(content, input_json="", output=None))
+        case _:
+            return part

@@ -2,8 +2,7 @@
 
 from itertools import chain
 
-from turnwire.domain.conversation.messages import Message, ToolUse
-from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.conversation.messages import Message, ToolUse, texts_of
 from turnwire.domain.errors import ConversationTooLarge
 from turnwire.domain.text import memory_bytes
 

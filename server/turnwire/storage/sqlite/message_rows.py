@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from turnwire.domain.conversation.drafts import Draft, fold
-from turnwire.domain.conversation.messages import Message, MessageStatus, Part
+from turnwire.domain.conversation.messages import Draft, Message, MessageStatus, Part, with_drafts
 
 HEADER = (
     "messages.id, messages.message_id, (SELECT session_id FROM sessions WHERE id = messages.session),"
@@ -119,4 +118,4 @@ def put_draft(db: sqlite3.Connection, message_id: str, session: int, draft: Draf
 
 def _with_drafts(db: sqlite3.Connection, row: int, message: Message) -> Message:
     rows: Iterable[tuple[bytes]] = db.execute("SELECT body FROM drafts WHERE message = ? ORDER BY n", (row,))
-    return fold(message, [_draft(body) for (body,) in rows])
+    return with_drafts(message, [_draft(body) for (body,) in rows])

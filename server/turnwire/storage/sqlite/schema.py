@@ -142,7 +142,7 @@ CREATE TABLE message_files (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX message_files_by_file ON message_files (file);
 
--- what a message that streams got since it was put; see domain/conversation/drafts.py. n: their order
+-- what a message that streams got since it was put; see domain/conversation/messages.py. n: their order
 CREATE TABLE drafts (
     message  INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
     n        INTEGER NOT NULL,

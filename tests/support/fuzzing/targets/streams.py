@@ -12,9 +12,8 @@ from tests.support.fuzzing.targets import Target
 from tests.support.fuzzing.targets.running import pieces, run
 from tests.support.models.scripts import Call, HostedCall, HostedResult, Piece, Refuse, Say, Think, answer
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.domain.conversation.drafts import Draft, fold
 from turnwire.domain.conversation.events import PartDelta, PartStarted
-from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, Reasoning, Text
+from turnwire.domain.conversation.messages import Draft, MessageStatus, Part, PartStatus, Reasoning, Text, with_drafts
 from turnwire.domain.errors import ProviderError
 from turnwire.domain.limits import Limits
 from turnwire.ports.provider import Origin, StepFinished, StreamItem
@@ -78,7 +77,7 @@ def _check_stream(api: str, data: bytes) -> None:
     message.end_answer()
     ended += message.take_ended()
     drafts.append(message.take_draft())
-    assert fold(begun, drafts) == message.snapshot()
+    assert with_drafts(begun, drafts) == message.snapshot()
     assert len(ended) == len(set(ended)), f"the parts {ended} have ended"
     told.check(message.snapshot().parts)
     if failure is None:

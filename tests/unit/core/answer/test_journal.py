@@ -10,10 +10,18 @@ from tests.support.fakes.domain_values import NOW, make_answer
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.answer.journal import ENDED_SECONDS, StepJournal
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.domain.conversation.drafts import Draft, DraftPart, fold
 from turnwire.domain.conversation.events import PartFinished
-from turnwire.domain.conversation.messages import MessageStatus, Part, PartStatus, ToolStatus, ToolUse
-from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.conversation.messages import (
+    Draft,
+    DraftPart,
+    MessageStatus,
+    Part,
+    PartStatus,
+    ToolStatus,
+    ToolUse,
+    texts_of,
+    with_drafts,
+)
 from turnwire.domain.errors import StorageBusy
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutDraft
@@ -170,7 +178,7 @@ async def test_a_save_has_what_is_new() -> None:
         [(True, "]")],
     ]
     stored = [draft for number, draft in enumerate(step.drafts()) if number != 1]
-    assert fold(make_answer("msg_1", status=MessageStatus.STREAMING), stored) == step.stream.snapshot()
+    assert with_drafts(make_answer("msg_1", status=MessageStatus.STREAMING), stored) == step.stream.snapshot()
     await step.journal.settle()
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.support.fakes.core import numbered_ids
 from tests.support.fakes.domain_values import NOW, later, make_answer, open_part
 from turnwire.core.answer.message_stream import LOOSE_DELTAS, MAX_NAME_CHARACTERS, GrowingPart, MessageStream
-from turnwire.domain.conversation.drafts import DraftPart
 from turnwire.domain.conversation.events import EphemeralKind, PartDelta, PartStarted
 from turnwire.domain.conversation.messages import (
+    DraftPart,
     FinishReason,
     Message,
     MessageStatus,

@@ -11,9 +11,8 @@ from tests.support.fakes.core import FakeStore
 from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_turn
 from turnwire.core.conversation import conversations as module
 from turnwire.core.conversation.conversations import NO_MESSAGE, Conversation, Conversations
-from turnwire.domain.conversation.drafts import Draft, DraftPart
 from turnwire.domain.conversation.events import DurableKind, MessageAdded, TurnStarted, TurnSteered
-from turnwire.domain.conversation.messages import Branch, Message, MessageStatus
+from turnwire.domain.conversation.messages import Branch, Draft, DraftPart, Message, MessageStatus
 from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.errors import ConversationTooLarge
 from turnwire.ports import commit as commits

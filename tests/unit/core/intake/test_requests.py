@@ -9,10 +9,9 @@ from tests.support.fakes.core import FakeStore
 from tests.support.fakes.loop import settled
 from turnwire.core.detached import DetachedTasks
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewText, Receipt, receipt_record
-from turnwire.core.work import Work
 from turnwire.domain.errors import RequestIdReused, StorageBusy
 from turnwire.domain.principal import BUILT_IN, Principal, Role
-from turnwire.ports.commit import RecordRequest
+from turnwire.ports.commit import RecordRequest, Work
 from turnwire.ports.store import StoredRequest
 
 RECEIPT = Receipt(session_id="ses_1", message_id="msg_1", turn_id="trn_1", queued=True, queue_position=2)

@@ -11,12 +11,12 @@ from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolCallUpdated
 from turnwire.domain.conversation.limits import MAX_LOG_LINES
 from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
 from turnwire.domain.errors import LeaseHeld, LeaseLost, StorageFull, ToolCallAlreadySettled, ToolCallNotReady
 from turnwire.domain.limits import Limits
+from turnwire.ports.commit import Work
 
 READ = ToolUse(name="read", call_id="c1", input_json="{}")
 MINUTE = timedelta(minutes=1)

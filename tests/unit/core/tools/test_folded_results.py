@@ -6,11 +6,10 @@ import pytest
 from tests.support.fakes.domain_values import NOW, later, make_answer, make_message
 from turnwire.core.ending import CUT_CALL, UNANSWERED_CALL
 from turnwire.core.tools.folded_results import fold_results, name_calls
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import ToolCallUpdated
 from turnwire.domain.conversation.messages import Message, MessageType, ToolResult, ToolStatus, ToolUse
 from turnwire.domain.errors import InvalidRequest, ToolCallNotFound
-from turnwire.ports.commit import NewEvent, PutMessage
+from turnwire.ports.commit import NewEvent, PutMessage, Work
 
 END = later(5)
 

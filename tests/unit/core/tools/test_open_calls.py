@@ -15,7 +15,6 @@ from turnwire.core.tools.permission_requests import AnswerPermission
 from turnwire.core.tools.questions import AnswerQuestion, AskQuestions, CloseQuestion, ResumeCall
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall, KeepLogs, StartCall
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.questions import (
@@ -27,6 +26,7 @@ from turnwire.domain.conversation.questions import (
     QuestionHold,
 )
 from turnwire.domain.errors import DomainError
+from turnwire.ports.commit import Work
 from turnwire.ports.tools import QuestionRefused
 
 LIMITS = CallLimits(free=60.0, whole=120.0)

@@ -13,14 +13,13 @@ from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked, ToolCallUpdated
 from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
 from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import Committed, PutQuestion
+from turnwire.ports.commit import Committed, PutQuestion, Work
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 
 ACCEPT, DECLINE = QuestionAnswer(QuestionAction.ACCEPT), QuestionAnswer(QuestionAction.DECLINE)

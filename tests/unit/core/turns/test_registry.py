@@ -15,7 +15,6 @@ from turnwire.core.turns.recovery import RESTARTED
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.session import RETRY_SECONDS
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, SessionStatusChanged, TurnEnded
 from turnwire.domain.conversation.messages import (
     FinishReason,
@@ -36,7 +35,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
-from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, PutTurn
+from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, PutTurn, Work
 from turnwire.ports.provider import StepFinished, TextDelta, ToolCallDelta
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")

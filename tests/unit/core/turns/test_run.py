@@ -11,7 +11,6 @@ from turnwire.core.ending import Ending
 from turnwire.core.settings import PermissionRule
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.run import TurnRun
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import MessageAdded, MessageFinished, PartFinished, TurnEnded
 from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionAnswer, PermissionChoice
@@ -19,7 +18,7 @@ from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, ProviderUnavailable, StorageError
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
-from turnwire.ports.commit import Committed, PutMessage
+from turnwire.ports.commit import Committed, PutMessage, Work
 from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
 
 USAGE = Usage(input_tokens=3, output_tokens=4)

@@ -35,7 +35,6 @@ from turnwire.core.turns.schedule import (
     Waiting,
     WhenIdle,
 )
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import (
     MessageAdded,
     MessageRemoved,
@@ -49,7 +48,7 @@ from turnwire.domain.conversation.events import (
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns, TurnInProgress, TurnNotRunning
-from turnwire.ports.commit import MarkArchived, OrderQueue, PutMessage, RemoveMessage
+from turnwire.ports.commit import MarkArchived, OrderQueue, PutMessage, RemoveMessage, Work
 
 AT = Now(datetime(2026, 1, 2, tzinfo=UTC), 5.0)
 MARK = Work((RemoveMessage("mark"),))

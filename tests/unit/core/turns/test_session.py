@@ -13,12 +13,11 @@ from tests.support.fakes.turns import send
 from turnwire.core.ending import Ending
 from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.turns.session import RETRY_SECONDS
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, StorageFull, TurnInProgress
-from turnwire.ports.commit import Commit, Committed, PutMessage, PutTurn, RemoveMessage
+from turnwire.ports.commit import Commit, Committed, PutMessage, PutTurn, RemoveMessage, Work
 from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta
 
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}

@@ -20,13 +20,12 @@ from turnwire.core.intake.requests import NamedRequests, NewMessage, NewPart, Ne
 from turnwire.core.quotas import PendingUsage
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Commit, Committed, PutMessage, RecordRequest
+from turnwire.ports.commit import Commit, Committed, PutMessage, RecordRequest, Work
 from turnwire.ports.store import StoredRequest
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")

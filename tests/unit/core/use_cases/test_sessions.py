@@ -8,10 +8,9 @@ from typing import Any
 from tests.support.fakes.loop import settled
 from turnwire.core.detached import DetachedTasks
 from turnwire.core.use_cases.sessions import Sessions
-from turnwire.core.work import Work
 from turnwire.domain.conversation.events import SessionView
 from turnwire.domain.conversation.sessions import Session
-from turnwire.ports.commit import PutSession
+from turnwire.ports.commit import PutSession, Work
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

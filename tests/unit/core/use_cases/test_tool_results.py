@@ -11,9 +11,9 @@ from turnwire.core.intake.requests import NewToolResult
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.tool_results import ToolResults
-from turnwire.core.work import Work
 from turnwire.domain.conversation.messages import MessageType, ToolResult, ToolUse
 from turnwire.domain.principal import BUILT_IN
+from turnwire.ports.commit import Work
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 APPENDED = make_message("msg_r", ToolResult(call_id="c1", output="1"), type=MessageType.TOOL_RESULT)

@@ -15,7 +15,7 @@ from turnwire.api.wire.answers import messages
 from turnwire.api.wire.framing import tag_of, varint
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.conversation import messages as m
-from turnwire.domain.conversation.texts import texts_of, without_texts
+from turnwire.domain.conversation.messages import texts_of, without_texts
 from turnwire.domain.text import text_bytes, utf8_bytes
 
 LONG_CHARACTERS = 64 * 1024

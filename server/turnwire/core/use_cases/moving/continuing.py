@@ -18,7 +18,6 @@ from turnwire.core.use_cases.moving.identities import Identities
 from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
 from turnwire.core.use_cases.moving.progress import ImportOutcome
 from turnwire.core.use_cases.moving.validation import size_of
-from turnwire.core.work import Work
 from turnwire.domain.archive.records import (
     ArchivedFile,
     ArchivedMessage,
@@ -33,7 +32,7 @@ from turnwire.domain.conversation.messages import Message, Part, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.domain.errors import IdTaken, StaleVersion
-from turnwire.ports.commit import NewEvent, NoteFirstWords, PutTurn, RequireHead
+from turnwire.ports.commit import NewEvent, NoteFirstWords, PutTurn, RequireHead, Work
 from turnwire.ports.pages import Page
 
 _NO_TIME = datetime.fromtimestamp(0, UTC)

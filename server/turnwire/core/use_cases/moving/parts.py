@@ -10,7 +10,6 @@ import msgspec
 
 from turnwire.core.environment import Environment
 from turnwire.core.use_cases.moving.identities import Identities
-from turnwire.core.work import Work
 from turnwire.domain.archive.records import (
     ArchivedFile,
     ArchivedMessage,
@@ -35,6 +34,7 @@ from turnwire.ports.commit import (
     PutTurn,
     RemoveSession,
     SessionState,
+    Work,
 )
 from turnwire.ports.moving.archives import ArchiveReader
 

@@ -20,7 +20,6 @@ from turnwire.core.use_cases.moving.identities import Identities, Source
 from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportOutcome, ImportProgress
 from turnwire.core.use_cases.moving.validation import Validation
-from turnwire.core.work import Work
 from turnwire.domain.archive.records import (
     ArchivedSession,
     ImportProblem,
@@ -30,7 +29,7 @@ from turnwire.domain.conversation.events import ConversationChange, Conversation
 from turnwire.domain.conversation.sessions import Session, begun
 from turnwire.domain.errors import IdTaken, QuotaExceeded, SessionNotFound
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import NewEvent
+from turnwire.ports.commit import NewEvent, Work
 from turnwire.ports.moving.archives import ArchiveReader
 
 NOT_STORED = "NOT_STORED"

@@ -16,8 +16,7 @@ from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
 
-from turnwire.domain.conversation.messages import Content, Message, MessageStatus, Part
-from turnwire.domain.conversation.texts import texts_of
+from turnwire.domain.conversation.messages import Content, Message, MessageStatus, Part, texts_of
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.sqlite.connection import transaction

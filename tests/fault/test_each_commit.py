@@ -256,15 +256,14 @@ class Fault:
             refusal = await self._act(case)
             is_own, may_be = number in command.own, count > 1 and number < max(command.own, default=0)
             assert refusal == ("STORAGE_FULL" if is_own else "") or may_be, f"the call, when commit {number} fails"
+            case.disturbed_at = 0 if is_own and count == 1 else number
             if refusal:
                 if number not in command.later:
                     assert await seen(client, case) == before
                 self.faults.heal()
                 assert await self._act(case) == ""
-            for watch in () if command.removes else watches:
-                await come_to_rest(client, case, watch)
+            await self._come_to_rest(stack, case, watches)
             self.faults.heal()
-            case.is_disturbed = self.faults.failed > 0 and (count > 1 or not is_own)
             assert await self._act(case) == (command.late or command.repeated)
             await self._check(case, [watch.fold for watch in watches])
         return self.faults.failed > 0
@@ -285,8 +284,7 @@ class Fault:
             self.faults.copy_each(folder)
             assert await self._act(case) == ""
             acknowledged = self.faults.durable
-            for watch in () if command.removes else watches:
-                await come_to_rest(client, case, watch)
+            await self._come_to_rest(stack, case, watches)
             commits = self.faults.durable
             self.faults.copy_no_more()
             await self._check(case, [watch.fold for watch in watches])
@@ -301,7 +299,7 @@ class Fault:
     async def go_on(self, recorded: "Recorded", number: int) -> None:
         """Checks a server that has started on what a kill after a commit has left."""
         case = copy.deepcopy(recorded.case)
-        case.is_disturbed = number > 0
+        case.disturbed_at = number
         case.is_unanswered = number < recorded.acknowledged
         async with asyncio.timeout(SECONDS):
             await self._go_on(case, recorded, number)
@@ -320,14 +318,23 @@ class Fault:
         assert repeated in {command.repeated, command.late or command.repeated, *([""] if case.is_unanswered else [])}
         async with contextlib.AsyncExitStack() as stack:
             watches = [] if command.removes else [await self._watch(stack, one) for one in case.sessions]
-            for watch in watches:
-                await come_to_rest(client, case, watch)
+            await self._come_to_rest(stack, case, watches)
             assert await self._act(case) == (command.late or command.repeated)
             await self._check(case, [watch.fold for watch in watches])
 
     async def _watch(self, stack: contextlib.AsyncExitStack, session_id: str) -> Watch:
         fold = SessionFold(session_id)
         return await stack.enter_async_context(watching(self.client, session_id, fold, after_sequence=0))
+
+    async def _come_to_rest(self, stack: contextlib.AsyncExitStack, case: Case, watches: list[Watch]) -> None:
+        """Lets all sessions of a case come to rest, also those that the call has made."""
+        if self.command.removes:
+            return
+        known = {watch.fold.session_id for watch in watches if watch.fold is not None}
+        watches += [await self._watch(stack, one) for one in case.sessions if one not in known]
+        for watch in watches:
+            await come_to_rest(self.client, case, watch)
+        await self.command.at_rest(self.client, case)
 
     async def _act(self, case: Case) -> str:
         """Makes the call. Returns why it was refused; "" when it was not."""
@@ -345,7 +352,7 @@ class Fault:
         for session_id in case.sessions:
             async with contextlib.AsyncExitStack() as stack:
                 await come_to_rest(self.client, case, await self._watch(stack, session_id))
-            await check_session(self.client, session_id, known.get(session_id), is_disturbed=case.is_disturbed)
+            await check_session(self.client, session_id, known.get(session_id), is_disturbed=case.disturbed_at > 0)
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,6 @@
 """The commands of the contract: what must be there first, one call of a caller, and what must be there afterwards."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,8 +94,9 @@ class Case:
     """What the set-up has made, by name."""
     is_unanswered: bool = False
     """Whether the server was killed before it had answered the call."""
-    is_disturbed: bool = False
-    """Whether a commit failed that the call did not wait for, or the server was killed after the first one."""
+    disturbed_at: int = 0
+    """The number of the first commit that fails, or of the last one before a kill; 0 when nothing was disturbed that
+    comes after the call."""
 
     @property
     def session_id(self) -> str:
@@ -107,6 +109,10 @@ class Case:
 
 
 Step = Callable[[Client, Case], Awaitable[Any]]
+
+
+async def _nothing(_client: Client, _case: Case) -> None:
+    """Nothing."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,8 @@ class Command:
     """More of the configuration."""
     asks_people: bool = False
     """Whether it needs the program whose tools ask people."""
+    at_rest: Step = _nothing
+    """What else to wait for before all is at rest."""
     removes: bool = False
     """Whether its session is gone afterwards."""
 
@@ -145,10 +153,6 @@ SAID = "said once"
 
 
 # -- what must be there first
-
-
-async def nothing(_client: Client, _case: Case) -> None:
-    """Nothing."""
 
 
 async def a_session(client: Client, case: Case) -> None:
@@ -637,6 +641,9 @@ def answering(action: Any, content_json: str = "") -> Step:
     return act
 
 
+GOES_ON = 2
+"""The number of the commit by which a tool goes on with an answer."""
+
 NOT_PAINTED = {
     "the turn ended before the tool answered",
     "the server was restarted while the tool ran; it may have had its effect or not",
@@ -650,7 +657,7 @@ def painted(output: str) -> Step:
     async def check(client: Client, case: Case) -> None:
         found = [part.tool_use for one in await messages_of(client, case.session_id) for part in one.parts]
         [call] = [one for one in found if one.name == "web.paint"]
-        assert call.output == output or (case.is_disturbed and call.error in NOT_PAINTED), call
+        assert call.output == output or (case.disturbed_at == GOES_ON and call.error in NOT_PAINTED), call
         assert not (await client.questions.ListQuestions(ListQuestionsRequest(session_id=case.session_id))).questions
 
     return check
@@ -878,9 +885,18 @@ async def compacted(client: Client, case: Case) -> None:
     assert len([one for one in await messages_of(client, case.session_id) if one.HasField("compaction")]) == 1
 
 
+async def until_titled(_client: Client, _case: Case) -> None:
+    """Waits until nobody makes a title any more."""
+    while any(task.get_name() == "session title" for task in asyncio.all_tasks()):
+        await asyncio.sleep(0.002)
+
+
 async def titled(client: Client, case: Case) -> None:
-    """The message is there once."""
+    """The message is there once, and its session has a title; if something failed it may have none: a model is asked
+    once.
+    """
     await once(client, case)
+    assert case.disturbed_at or (await session_of(client, case.session_id)).title
 
 
 async def create_upload(client: Client, case: Case) -> Any:
@@ -945,8 +961,10 @@ COLOUR = '{"colour":"red","coats":2}'
 COMMANDS: dict[str, Command] = {
     "send to an idle session": _command("message.SendMessage", a_session, sending(), once),
     "send, and have many steps": _command("message.SendMessage", a_session, sending(MANY_STEPS), once),
-    "send to a new session": _command("message.SendMessage", nothing, send_to_a_new_session, is_the_only_new_one),
-    "send, and have a title made": _command("message.SendMessage", nothing, send_to_a_new_session, titled, toml=TITLES),
+    "send to a new session": _command("message.SendMessage", _nothing, send_to_a_new_session, is_the_only_new_one),
+    "send, and have a title made": _command(
+        "message.SendMessage", _nothing, send_to_a_new_session, titled, toml=TITLES, at_rest=until_titled
+    ),
     "send, and have it compacted": _command(
         "message.SendMessage", a_long_conversation, sending(), compacted, toml=COMPACTING
     ),
@@ -1018,7 +1036,7 @@ COMMANDS: dict[str, Command] = {
     "clear": _command("session.ClearSession", a_conversation, clear, has(0)),
     "restore": _command("session.RestoreSession", a_cleared_conversation, restore, has(4)),
     "fork": _command("session.ForkSession", a_conversation, fork, forked),
-    "create a session": _command("session.CreateSession", nothing, create, created),
+    "create a session": _command("session.CreateSession", _nothing, create, created),
     "update settings": _command("session.UpdateSession", a_session, update, updated),
     "update the directory": _command(
         "session.UpdateSessionDirectory",
@@ -1050,7 +1068,7 @@ COMMANDS: dict[str, Command] = {
         own=tuple(range(1, 12)),  # the parts of the session, and the end of the upload
         later=(11,),
     ),
-    "create an upload": _command("upload.CreateUpload", nothing, create_upload, has_received(0)),
+    "create an upload": _command("upload.CreateUpload", _nothing, create_upload, has_received(0)),
     "write an upload": _command(
         "upload.WriteUpload", a_begun_upload, write_upload, has_received(8), own=(1, 2), later=(2,)
     ),

@@ -114,7 +114,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "files.max_uploads": BUSY,
         "files.upload_expiry_seconds": "the upload is removed",
     },
-    "Web listener": {"web.max_connections": "HTTP 503"},
+    "Web listener": {"web.max_connections": CLOSED},
     "Sign-in": {
         "auth.jwt.clock_skew_seconds": "`UNAUTHENTICATED`",
         "auth.jwt.keys_max_age_seconds": "the keys are read again",
@@ -406,7 +406,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     },
     "Web listener": {
         "api.web.server": {"IDLE_SECONDS": CLOSED, "USER_TIMEOUT_MS": CLOSED},
-        "api.web.http": {"MAX_HEAD_BYTES": "HTTP 400", "MIN_CHUNK_BYTES": "HTTP 400", "MAX_SMALL_CHUNKS": "HTTP 400"},
+        "api.web.http": {
+            "MAX_HEAD_BYTES": "HTTP 400",
+            "HEAD_SECONDS": CLOSED,
+            "MIN_CHUNK_BYTES": "HTTP 400",
+            "MAX_SMALL_CHUNKS": "HTTP 400",
+        },
         "api.web.exchange": {"MAX_BODIES_BYTES": BUSY},
         "api.web.protocols.grpc_web": {"_MAX_PIECES": "INVALID_ARGUMENT, without a reason"},
         "api.web.encoding.codecs": {"_MAX_PROBLEM": CUT},

@@ -80,8 +80,8 @@ class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `allowed_origins` are taken in any case; `"*"` takes all, and then any page may call that has its name resolve to
     this machine."""
     max_connections: Count = 10_000
-    """Connections at a time, at most half of the files that the process may open. While there are more, requests are
-    answered with 503 and their connections closed; silent connections stay, so strangers need a proxy's limits."""
+    """Connections at a time; further ones are closed at once. At most half of the files that the process may open. One
+    with TLS counts from the end of its handshake."""
     insecure: bool = False
     """True lets the listener be where other machines can reach it without both TLS and authentication."""
 

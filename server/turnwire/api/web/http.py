@@ -1,7 +1,8 @@
-"""HTTP/1.1 by uvicorn and h11, without messages that hold the event loop.
+"""HTTP/1.1 by uvicorn and h11, without connections and messages that hold the listener up.
 
-h11 takes 40 µs for each chunk of a body and 10 µs for each header: nothing for messages as clients send them. In chunks
-of one byte, the 256 KiB that may come together would hold the event loop for two seconds.
+uvicorn counts connections when they have sent a request: silent ones would take all files of the process. h11 takes
+40 µs for each chunk of a body and 10 µs for each header: nothing for messages as clients send them. In chunks of one
+byte, the 256 KiB that may come together would hold the event loop for two seconds.
 """
 
 import asyncio
@@ -15,6 +16,9 @@ from uvicorn.server import ServerState
 MAX_HEAD_BYTES = 32_768
 """Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
 GET has its message in the first line."""
+
+HEAD_SECONDS = 10.0
+"""How long the head of a request may take from its first byte, or from the beginning of the connection."""
 
 _PIECE_BYTES = 16_384
 """Of what has come, read at a time: h11 looks at the size of a head when it is not whole, so a whole one is no larger
@@ -61,9 +65,33 @@ class Http(H11Protocol):
         """Takes what uvicorn gives to each connection."""
         super().__init__(config, server_state, app_state, _loop)
         self.conn = _Connection()
+        self._late: asyncio.TimerHandle | None = None
+        """Runs while a head is waited for; between two requests uvicorn waits with its own."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Takes the connection, unless there are too many."""
+        super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            transport.abort()
+        else:
+            self._late = self.loop.call_later(HEAD_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Reads what has come."""
         for start in range(0, len(data), _PIECE_BYTES):
             if not self.transport.is_closing():
                 super().data_received(data[start : start + _PIECE_BYTES])
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends what the connection had."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None

@@ -92,7 +92,7 @@ class WebServer:
 
     def _config(self) -> Config:
         certificates = self._certificates
-        # half of the files are left to gRPC and the database; uvicorn counts the connection of the request too
+        # half of the files are left to gRPC and the database
         max_connections = min(
             self._settings.max_connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         )
@@ -108,7 +108,7 @@ class WebServer:
             proxy_headers=False,  # they would let callers choose their address
             server_header=False,
             backlog=_BACKLOG,
-            limit_concurrency=max_connections + 1,
+            limit_concurrency=max_connections + 1,  # one more, for uvicorn refuses requests from this number on
             timeout_keep_alive=IDLE_SECONDS,
             ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
         )

@@ -14,8 +14,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
+from turnwire.domain.errors import StorageError
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Committed, Work, joined_work
+
+RETRY_SECONDS = 0.5
+"""Pause before what must not be lost is stored again: a full disk stays full until somebody frees space."""
 
 COMMANDS_AT_ONCE = 128
 """Most commands in one commit: each of them takes the loop for some microseconds."""
@@ -134,6 +138,26 @@ class Actor(Generic[S]):
         self._end_batch()
         self._advance()
         return reply
+
+    async def carry_out(self, command: Command[S], note: Callable[[StorageError], None] = lambda _: None) -> None:
+        """Has a command carried out that must not be lost: again as long as the store may take it later.
+
+        Args:
+            command: The command.
+            note: Called with each error after which it is tried again.
+
+        Raises:
+            StorageError: the store will not take it later either.
+        """
+        while True:
+            try:
+                await asyncio.shield(self.ask(command))
+                return
+            except StorageError as error:
+                if not error.may_pass:
+                    raise
+                note(error)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def changed(self, *others: "Future[Any]") -> None:
         """Returns at the next change of the state, or when one of the others is done. Safe to cancel."""

@@ -5,7 +5,6 @@ from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 
 from turnwire.core.conversation.conversations import Conversations
 from turnwire.core.detached import DetachedTasks
@@ -49,29 +48,22 @@ class Environment:
     open_permissions: OpenPermissions = field(default_factory=OpenPermissions)
     """Of the turns that run."""
     conversations: Conversations = field(init=False)
+    prompts: FairSemaphore = field(init=False)
+    """For prompts on their way to models."""
+    reads: ReadBudget = field(init=False)
+    """For messages that wait or are to be answered, while the beginning of their turns or a change is stored."""
+    waiting_calls: WaitingCalls = field(init=False)
+    """Counts the answers whose tool calls wait."""
 
     def __post_init__(self) -> None:
         """Begins to follow the conversations of the store."""
+        limits = self.settings.limits
         self.conversations = Conversations(self.store)
-
-    @cached_property
-    def prompts(self) -> FairSemaphore:
-        """For prompts on their way to models."""
-        return FairSemaphore(self.settings.limits.max_prompts_bytes)
-
-    @cached_property
-    def reads(self) -> ReadBudget:
-        """For messages that wait or are to be answered, while the beginning of their turns or a change is stored."""
-        return ReadBudget()
-
-    @cached_property
-    def waiting_calls(self) -> WaitingCalls:
-        """Counts the answers whose tool calls wait."""
-        return WaitingCalls(self.settings.limits.max_waiting_calls_bytes)
+        self.prompts = FairSemaphore(limits.max_prompts_bytes)
+        self.reads, self.waiting_calls = ReadBudget(), WaitingCalls(limits.max_waiting_calls_bytes)
 
     def of_now(self) -> "Environment":
         """Returns one that keeps the present settings and providers, and shares all else: for a turn that begins."""
-        _ = self.prompts, self.reads, self.waiting_calls  # shared, so they must be there before the copy
         return copy(self)
 
     def forget_calls(self, turn_id: str) -> None:

@@ -73,6 +73,13 @@ def spending_exceeded(tenant: str, limits: QuotaLimits, account: Account, now: d
     return None
 
 
+def exceeded_spending(environment: Environment, tenant: str) -> QuotaExceeded | None:
+    """Returns what `spending_exceeded` does, of a tenant as it is now."""
+    now = environment.clock()
+    account = environment.store.of(tenant).account(now)
+    return spending_exceeded(tenant, environment.settings.quotas_of(tenant), account, now)
+
+
 def exceeded(
     tenant: str, quota: QuotaName, limit: int, used: int, retry_after: timedelta | None = None
 ) -> QuotaExceeded:

@@ -36,12 +36,8 @@ from turnwire.domain.conversation.messages import Message, Part, ToolStatus
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionAnswer
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import StorageError
 from turnwire.ports.commit import Committed, Work
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
-
-RETRY_SECONDS = 0.5
-"""Pause before what time did is stored again: a full disk stays full until somebody frees space."""
 
 
 class PassTime(Struct, frozen=True):
@@ -237,10 +233,6 @@ class ToolCalls:
         calls.check_client_may_answer(index)
         calls.check_lease(index, lease_id, Now(self._environment.clock(), asyncio.get_running_loop().time()))
 
-    def has_permission(self, permission_id: str) -> bool:
-        """Returns whether one of these calls has this permission request."""
-        return permission_id in self._actor.state.permissions
-
     async def reply(self, permission_id: str, answer: PermissionAnswer) -> None:
         """Answers a permission request; see `AnswerPermission`. Safe to cancel: the answer is still stored.
 
@@ -281,19 +273,11 @@ class ToolCalls:
             ends = (one.ends_at for one in calls.questions.values() if one.is_open)
             due_at = min((*ends, *filter(None, (self._limits.next_moment(calls),))), default=None)
             if due_at is not None and due_at <= loop.time():
-                await self._pass_time()
+                await self._actor.carry_out(PassTime(self._limits))
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due_at):
                     await self._actor.changed()
-
-    async def _pass_time(self) -> None:
-        try:
-            await asyncio.shield(self._actor.ask(PassTime(self._limits)))
-        except StorageError as error:
-            if not error.may_pass:
-                raise
-            await asyncio.sleep(RETRY_SECONDS)
 
     def _report(self, calls: OpenCalls, waiting: dict[int, float], now: float) -> None:
         """Reports the client's calls that wait from now on or have their results; `waiting` has those that waited."""

@@ -102,7 +102,7 @@ def denial(tool: str) -> str:
     return f"the tool {tool!r} is not permitted"
 
 
-def other_answer(request: PermissionRequest) -> PermissionAlreadyAnswered:
+def answered_otherwise(request: PermissionRequest) -> PermissionAlreadyAnswered:
     """Returns the error for a second answer that differs from the first."""
     choice = request.answer.response if request.answer is not None else PermissionChoice.CANCELLED
     return PermissionAlreadyAnswered(
@@ -124,7 +124,7 @@ class AnswerPermission(Struct, frozen=True):
         request, answer = calls.permissions[self.permission_id], self.answer
         if request.answer is not None:
             if request.answer.response is not answer.response:
-                raise other_answer(request)
+                raise answered_otherwise(request)
             return Decision(calls)
         requests = [request]
         if answer.response is PermissionChoice.ALWAYS:

@@ -34,7 +34,6 @@ from turnwire.domain.conversation.questions import (
     QuestionReply,
 )
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import StorageError
 from turnwire.ports.commit import Work
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
 
@@ -52,9 +51,6 @@ MAX_QUESTIONS_OF_CALL = 20
 
 MAX_STATE_CHARS = 64 * 1024
 """Of what a tool needs to go on; it is stored with each question."""
-
-RETRY_SECONDS = 0.5
-"""Pause before the end of a question is stored again: a full disk stays full until somebody frees space."""
 
 EXPIRED = QuestionAnswer(QuestionAction.EXPIRED)
 
@@ -241,7 +237,7 @@ class Questions:
         try:
             while (asked := self._actor.state.questions[question_id]).is_open:
                 if any(one.done() for one in completing):
-                    await self._accept(question_id)
+                    await self._actor.carry_out(CloseQuestion(question_id, QuestionAnswer(QuestionAction.ACCEPT)))
                 else:
                     await self._actor.changed(*completing)
             answer = asked.question.answer
@@ -249,12 +245,6 @@ class Questions:
         finally:
             for one in completing:
                 one.cancel()
-
-    async def _accept(self, question_id: str) -> None:
-        try:
-            await asyncio.shield(self._actor.ask(CloseQuestion(question_id, QuestionAnswer(QuestionAction.ACCEPT))))
-        except StorageError:
-            await asyncio.sleep(RETRY_SECONDS)
 
     def _count(self, by: int) -> None:
         if by and not self._is_over:

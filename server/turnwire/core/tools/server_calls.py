@@ -35,9 +35,6 @@ MAX_NAME_CHARS = 255
 LARGE_RESULT_CHARS = 64 * 1024
 """Text of a result from which on a thread cuts and hashes it."""
 
-RESULT_RETRY_SECONDS = 0.5
-"""Pause before storing a result is retried: a full disk stays full until somebody frees space."""
-
 INTERRUPTED_RUN = "the server was restarted while the tool ran; it may have had its effect or not"
 
 log = structlog.get_logger()
@@ -213,7 +210,7 @@ class ServerCalls:
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
                 await asyncio.shield(self._actor.ask(StartCall(index)))
             outcome = await self._call(call, index, slot, resumption)
-            await self._end_surely(index, await self._result(outcome))
+            await self._end(index, await self._result(outcome))
 
     async def _result(self, outcome: ToolOutcome) -> CallResult:
         settings = self._environment.settings
@@ -252,31 +249,22 @@ class ServerCalls:
         return await self._questions.ask(index, question)
 
     async def _end(self, index: int, result: CallResult) -> None:
+        """Stores a result, of a tool that may have had its effect: again as long as that may help."""
         self._ending.add(index)
         self._unsaved_logs.discard(index)
-        await asyncio.shield(self._actor.ask(EndCall(index, result, self._logs.get(index))))
-        self._logs.pop(index, None)
-
-    async def _end_surely(self, index: int, result: CallResult) -> None:
-        """Stores the result of a tool that has had its effect; retries as long as that may help."""
         content_bytes = result.content_bytes
-        if not self._has_room(result.size_bytes + content_bytes):
+        if not self._fits(result.size_bytes + content_bytes):
             result, content_bytes = self._left_out(), 0
         try:
-            while True:
-                try:
-                    await self._end(index, result)
-                    return
-                except StorageError as error:
-                    if not error.may_pass:
-                        raise
-                    session_id = self._turn.session_id
-                    log.warning("tool_result_not_saved_yet", session_id=session_id, reason=error.reason)
-                    await asyncio.sleep(RESULT_RETRY_SECONDS)
+            await self._actor.carry_out(EndCall(index, result, self._logs.get(index)), self._note_unsaved)
+            self._logs.pop(index, None)
         finally:
-            self._has_room(-content_bytes)
+            self._fits(-content_bytes)
 
-    def _has_room(self, more: int) -> bool:
+    def _note_unsaved(self, error: StorageError) -> None:
+        log.warning("tool_result_not_saved_yet", session_id=self._turn.session_id, reason=error.reason)
+
+    def _fits(self, more: int) -> bool:
         """Counts so many bytes more in memory. Returns False when they do not fit."""
         return self._environment.waiting_calls.grow(self._turn.turn_id, more)
 
@@ -295,7 +283,7 @@ class ServerCalls:
         call = msgspec.structs.replace(stored, logs=self._logs.get(index, stored.logs))
         if self._is_over or index in self._ending or (logged := with_log_line(call, line)) is None:
             return
-        if not self._has_room(sys.getsizeof(logged.logs[-1])):
+        if not self._fits(sys.getsizeof(logged.logs[-1])):
             return
         self._logs[index] = logged.logs
         self._unsaved_logs.add(index)

@@ -17,7 +17,6 @@ from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON, check_count
 from turnwire.core.spans import note_accepted
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.permission_requests import other_answer
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
@@ -37,7 +36,7 @@ from turnwire.core.turns.wholes import held_bytes
 from turnwire.domain.accounts import QuotaName
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
 from turnwire.domain.conversation.messages import Message, Part
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
+from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
@@ -321,16 +320,6 @@ class Turns:
                 f"tool call {part_id!r} has another result already, or its turn ended", part_id
             )
         return part, 0
-
-    async def answer_permission(self, session: Session, permission_id: str, answer: PermissionAnswer) -> None:
-        """Answers a permission request; see `Permissions.respond`."""
-        calls = self.calls(session.session_id)
-        if calls is not None and calls.has_permission(permission_id):
-            await calls.reply(permission_id, answer)
-            return
-        request = await self._reads(session).permission(session.session_id, permission_id)
-        if request.answer is None or request.answer.response is not answer.response:
-            raise other_answer(request)
 
     def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the unanswered permission requests of a tenant's session, or of all its sessions for None."""

@@ -34,7 +34,7 @@ from turnwire.core.ending import (
     step_ending,
 )
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import spending_exceeded
+from turnwire.core.quotas import exceeded_spending
 from turnwire.core.schemas import SchemaChecks
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.open_calls import ending_work
@@ -58,7 +58,7 @@ from turnwire.domain.conversation.messages import (
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
-from turnwire.domain.errors import DomainError, ProviderContextFull, QuotaExceeded
+from turnwire.domain.errors import DomainError, ProviderContextFull
 from turnwire.domain.fair_semaphore import FairSemaphore, Lease
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, Work
 from turnwire.ports.provider import ProviderRequest
@@ -523,17 +523,11 @@ class TurnRun:
             paid = (*self._requests.paid_summaries(), *self._settled)
             if ending := await check_budgets(self.turn, paid, limits, self._environment.store):
                 return ending
-            if exceeded := self._exceeded_quota():
+            if exceeded := exceeded_spending(self._environment, self.turn.tenant):
                 return Ending(FinishReason.BUDGET, Failure.of(exceeded))
             # no slot while waiting for tools: a person may have to answer
             async with slots.held(self.turn.tenant, 1) as slot:
                 self._end = await self._ask(slot)
-
-    def _exceeded_quota(self) -> QuotaExceeded | None:
-        """Returns the quota of the tenant's tokens or money that is used up; None when the turn may ask the model."""
-        environment, tenant, now = self._environment, self.turn.tenant, self._environment.clock()
-        limits = environment.settings.quotas_of(tenant)
-        return spending_exceeded(tenant, limits, environment.store.of(tenant).account(now), now)
 
     async def _after_step(self, end: StepEnd) -> Ending | None:
         """Waits for the tool results of an ended step. Returns the end of the turn; None when another step follows."""

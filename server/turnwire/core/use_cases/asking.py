@@ -5,6 +5,7 @@ from functools import partial
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, NewAnswer, Receipt, receipt_record
 from turnwire.core.tools.open_calls import other_answer
+from turnwire.core.tools.permission_requests import answered_otherwise
 from turnwire.core.tools.question_forms import problem_of_content
 from turnwire.core.turns.registry import Turns
 from turnwire.domain.conversation.permissions import PermissionAnswer
@@ -35,7 +36,13 @@ class Permissions:
             PermissionAlreadyAnswered: it has another answer, or its turn has ended.
         """
         session = await self._environment.session(principal, session_id)
-        await self._turns.answer_permission(session, permission_id, answer)
+        calls = self._turns.calls(session_id)
+        if calls is not None and permission_id in calls.state.permissions:
+            await calls.reply(permission_id, answer)
+            return
+        request = await self._environment.store.of(session.tenant).permission(session_id, permission_id)
+        if request.answer is None or request.answer.response is not answer.response:
+            raise answered_otherwise(request)
 
     async def open(self, principal: Principal, session_id: str, page: Page) -> PermissionPage:
         """Returns a page of unanswered requests, oldest first.

@@ -10,7 +10,7 @@ import msgspec
 from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory, on_file_thread
 from turnwire.core.intake.requests import NewTurn, SessionChange
-from turnwire.core.quotas import spending_exceeded
+from turnwire.core.quotas import exceeded_spending
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session
@@ -67,10 +67,9 @@ def changed_session(environment: Environment, session: Session, change: SessionC
     return changed
 
 
-def check_spending(environment: Environment, tenant: str, now: datetime) -> None:
+def check_spending(environment: Environment, tenant: str) -> None:
     """Refuses a turn that no model may answer. Raises QuotaExceeded."""
-    account = environment.store.of(tenant).account(now)
-    if exceeded := spending_exceeded(tenant, environment.settings.quotas_of(tenant), account, now):
+    if exceeded := exceeded_spending(environment, tenant):
         raise exceeded
 
 
@@ -100,7 +99,7 @@ def choose_turn(
         created_at=now,
         model=choose_model(environment.settings, environment.providers, answer.model, agent, session),
         agent=agent,
-        system=choose_system(answer.system, session),
+        system=answer.system if answer.system is not None else session.system,
         options=answer.options.over(session.options),
         tools=choose_tools(answer.tools, session),
         traceparent=current_span().traceparent,
@@ -128,11 +127,6 @@ def choose_model(
     model = asked or settings.agent(agent).model or session.model or settings.default_model
     providers.check(model)
     return model
-
-
-def choose_system(asked: str | None, session: Session) -> str | None:
-    """Returns the system prompt for a turn: that of the message, else of the session; "" is none, None the agent's."""
-    return asked if asked is not None else session.system
 
 
 def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[ToolDefinition, ...]:

@@ -13,17 +13,9 @@ from turnwire.core.intake.contents import Contents, LoadedFile, load_contents
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NewPart, NewTurn
 from turnwire.core.tools.toolbox import open_toolbox
-from turnwire.core.use_cases.choices import (
-    check_tools,
-    choose_agent,
-    choose_model,
-    choose_system,
-    choose_tools,
-    settings_in,
-)
+from turnwire.core.use_cases.choices import check_tools, choose_turn, settings_in
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
-from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.principal import Principal
 from turnwire.domain.repairs import Repair
 
@@ -79,10 +71,15 @@ class ContextExplainer:
         environment = self._environment
         session = await environment.session(principal, request.session_id)
         with settings_in("settings"):
-            agent = choose_agent(environment.settings, request.turn.agent, session)
-            model = choose_model(environment.settings, environment.providers, request.turn.model, agent, session)
+            turn = choose_turn(
+                environment,
+                principal,
+                session,
+                request.turn,
+                message_id=environment.new_id("msg"),
+                now=environment.clock(),
+            )
             await check_tools(environment, session.tenant, request.turn.tools)
-            turn = self._turn(request.turn, session, agent, model)
         readable, limits = readable_files(environment, session), environment.settings.limits
         contents = await load_contents(request.parts, readable, limits, request.turn.size_bytes)
         async with self._one_at_a_time:
@@ -118,22 +115,6 @@ class ContextExplainer:
             return file.content
         uploads = self._environment.store.uploads
         return b"".join([piece async for piece in uploads.pieces(principal.tenant, file.upload_id)])
-
-    def _turn(self, new: NewTurn, session: Session, agent: str, model: ModelRef) -> Turn:
-        """Returns the turn that would begin."""
-        return Turn(
-            turn_id=self._environment.new_id("trn"),
-            session_id=session.session_id,
-            tenant=session.tenant,
-            user_message_id=self._environment.new_id("msg"),
-            status=TurnStatus.RUNNING,
-            created_at=self._environment.clock(),
-            model=model,
-            agent=agent,
-            system=choose_system(new.system, session),
-            options=new.options.over(session.options),
-            tools=choose_tools(new.tools, session),
-        )
 
     def _message(self, turn: Turn, contents: Contents) -> Message:
         return Message(

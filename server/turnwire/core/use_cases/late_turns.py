@@ -191,7 +191,7 @@ class LateTurns(UseCase):
     def _turn(self, principal: Principal, session: Session, answer: NewTurn, message_id: str) -> Turn:
         """Returns the turn that answers a message. Raises QuotaExceeded, and what `choose_turn` raises."""
         now = self._environment.clock()
-        check_spending(self._environment, principal.tenant, now)
+        check_spending(self._environment, principal.tenant)
         return choose_turn(self._environment, principal, session, answer, message_id=message_id, now=now)
 
     async def _question(self, principal: Principal, asked: Regeneration) -> Message:

@@ -111,7 +111,7 @@ class Conversations(UseCase):
         environment = self._environment
         now = environment.clock()
         session, opening = await self._session_for(principal, new, now)
-        check_spending(environment, principal.tenant, now)
+        check_spending(environment, principal.tenant)
         message_id = environment.new_id("msg")
         turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
         await check_tools(environment, principal.tenant, answer.tools)

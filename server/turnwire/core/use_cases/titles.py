@@ -14,7 +14,7 @@ import structlog
 from turnwire.core.answer.side_call import SideCall
 from turnwire.core.ending import spent_by_call
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import spending_exceeded
+from turnwire.core.quotas import exceeded_spending
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
@@ -102,7 +102,7 @@ class Titles:
             if (await self._environment.store.of(turn.tenant).cached_session(turn.session_id)).title:
                 return
             model = self._model_for(turn)
-            if model is None or self._is_spent(turn):
+            if model is None or exceeded_spending(self._environment, turn.tenant):
                 return
             async with self._calls:
                 await self._ask(turn, model)
@@ -155,11 +155,6 @@ class Titles:
             return settings.model
         cheap = (model for model in settings.models if model.provider_id == turn.model.provider_id)
         return next(cheap, None if turn.model.provider_id == OFFLINE else turn.model)
-
-    def _is_spent(self, turn: Turn) -> bool:
-        environment, now = self._environment, self._environment.clock()
-        account = environment.store.of(turn.tenant).account(now)
-        return spending_exceeded(turn.tenant, environment.settings.quotas_of(turn.tenant), account, now) is not None
 
     def _pay(self, turn: Turn, spent: Work) -> None:
         """Counts a call without a title, without waiting: the task may be cancelled."""

@@ -17,11 +17,12 @@ from tests.support.fakes.core import (
 )
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
+from turnwire.core.actor import RETRY_SECONDS
 from turnwire.core.memory import WaitingCalls
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
-from turnwire.core.tools.server_calls import INTERRUPTED_RUN, RESULT_RETRY_SECONDS, cut_to_bytes, server_result
+from turnwire.core.tools.server_calls import INTERRUPTED_RUN, cut_to_bytes, server_result
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
@@ -130,10 +131,10 @@ async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk() -> Non
     tools.calls[0][3].set_result(ToolOutcome(output="done"))
     await settled()
     store.futures[1].set_exception(StorageFull("full"))
-    await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
+    await elapse(timedelta(seconds=RETRY_SECONDS))
     store.futures[2].set_exception(StorageFull("full"))
     store.automatic = True
-    await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
+    await elapse(timedelta(seconds=RETRY_SECONDS))
     await settling
     assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
     assert len(tools.calls) == 1
@@ -168,7 +169,7 @@ async def test_a_result_has_its_place_until_it_is_stored() -> None:
             store.futures[attempt].set_exception(StorageFull("full"))
             await settled()
             assert room.bytes > 2**20 + 2**17
-            await elapse(timedelta(seconds=RESULT_RETRY_SECONDS))
+            await elapse(timedelta(seconds=RETRY_SECONDS))
     store.futures[3].set_result(Committed(2, 3))
     await settling
     assert 2**17 < room.bytes < 2**18

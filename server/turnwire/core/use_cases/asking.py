@@ -3,11 +3,12 @@
 from functools import partial
 
 from turnwire.core.environment import Environment
-from turnwire.core.intake.requests import NamedRequests, NewAnswer, Receipt, receipt_record
+from turnwire.core.intake.requests import NewAnswer, Receipt, receipt_record
 from turnwire.core.tools.open_calls import other_answer
 from turnwire.core.tools.permission_requests import answered_otherwise
 from turnwire.core.tools.question_forms import problem_of_content
 from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases.use_case import UseCase
 from turnwire.domain.conversation.permissions import PermissionAnswer
 from turnwire.domain.conversation.questions import Question, QuestionAction
 from turnwire.domain.conversation.sessions import Session
@@ -60,14 +61,8 @@ class Permissions:
         return await self._environment.store.of(principal.tenant).open_permissions(session_id or None, page)
 
 
-class Questions:
+class Questions(UseCase):
     """The use cases about questions. Every method may raise SessionNotFound and StorageError."""
-
-    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
-        """Takes the ports, the turns and the named requests."""
-        self._environment = environment
-        self._turns = turns
-        self._requests = requests
 
     async def answer(self, principal: Principal, new: NewAnswer) -> int:
         """Answers an open question and returns when that is durable. The first answer wins.

@@ -2,9 +2,8 @@
 
 from msgspec import Struct
 
-from turnwire.core.environment import Environment
-from turnwire.core.intake.requests import NamedRequest, NamedRequests, Receipt, receipt_record
-from turnwire.core.turns.registry import Turns
+from turnwire.core.intake.requests import NamedRequest, Receipt, receipt_record
+from turnwire.core.use_cases.use_case import UseCase
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import HideMessages, NewEvent, PathEnd, RequireHead, SelectPath, ShowMessages, Work
@@ -21,19 +20,13 @@ class PathChange(Struct, frozen=True):
     """How many messages left or joined; 0 in the answer to a retry, which does not know any more."""
 
 
-class Paths:
+class Paths(UseCase):
     """The use cases that move the tip of a conversation.
 
     Each is one commit, in which the store finds the messages: whatever is stored meanwhile leaves the path or does not.
     Every change continues when it is cancelled, and is idempotent when the request is named. Each may raise
     SessionNotFound, TurnInProgress, InvalidRequest (the request's name was used for another one) and StorageError.
     """
-
-    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
-        """Takes the ports, and what it shares with other use cases."""
-        self._environment = environment
-        self._turns = turns
-        self._requests = requests
 
     async def clear(self, principal: Principal, session_id: str, request: NamedRequest) -> PathChange:
         """Takes the whole conversation back."""
@@ -79,7 +72,7 @@ class Paths:
         """Returns alternatives, the oldest first, with what has streamed of them so far. Raises MessageNotFound."""
         await self._environment.session(principal, session_id)
         await self._turns.flush(session_id)
-        return await self._environment.store.of(principal.tenant).alternatives(session_id, asked, page)
+        return await self._of(principal).alternatives(session_id, asked, page)
 
     async def _once(
         self, principal: Principal, session_id: str, request: NamedRequest, work: Work, message_id: str = ""

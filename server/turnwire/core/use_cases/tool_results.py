@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime
+from weakref import WeakValueDictionary
 
 from turnwire.core.ending import settle_calls
 from turnwire.core.environment import Environment
@@ -27,8 +28,8 @@ class ToolResults:
         """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
-        self._folding: dict[str, tuple[asyncio.Lock, int]] = {}
-        """A lock for each session, held from reading calls to storing results, and how many have or want it."""
+        self._folding = WeakValueDictionary[str, asyncio.Lock]()
+        """By session: held from reading calls to storing results."""
 
     async def submit(self, principal: Principal, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn continues when all calls of its step have one.
@@ -108,17 +109,8 @@ class ToolResults:
                 ended = [stored for stored in callers if stored.turn_id not in changing]
                 yield fold_results(name_calls(message, callers), ended, now)
 
-    @contextlib.asynccontextmanager
-    async def _alone(self, session_id: str) -> AsyncIterator[None]:
-        lock, users = self._folding.get(session_id, (asyncio.Lock(), 0))
-        self._folding[session_id] = lock, users + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._folding.pop(session_id)
-            if users > 1:
-                self._folding[session_id] = lock, users - 1
+    def _alone(self, session_id: str) -> asyncio.Lock:
+        return self._folding.setdefault(session_id, asyncio.Lock())
 
     def _refuse_awaited(self, message: Message) -> frozenset[str]:
         """Returns the ids of turns whose messages may still change; no result is folded into these messages.

@@ -24,9 +24,9 @@ REFUSE_AFTER_SECONDS = 2.0
 """How long memory is critical before new work is refused and no incomplete request is spared. By then the end of the
 others has helped, or not: it takes some tenths of a second until their memory is free."""
 
-SPARED_REQUESTS = 16
+SPARED_REQUESTS = 8
 """Of the incomplete requests, the newest, until then: those of honest clients are among them. As large as requests may
-be by default, they fit between critical memory and its limit."""
+be by default, they have half of what is between critical memory and its limit."""
 
 
 class InFlight(NamedTuple):

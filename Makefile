@@ -123,6 +123,10 @@ fuzz: SECONDS ?= 60
 fuzz: $(VENV)/atheris ## Feeds what parses foreign bytes, each target SECONDS long: make fuzz SECONDS=10 ARGS="sse web_body"
 	@PYTHONPATH="$(CURDIR)/$(VENV)/atheris" $(BIN)/python -m tests.support.fuzzing --seconds $(SECONDS) $(ARGS)
 
+.PHONY: attacks
+attacks: $(VENV)/dev ## Attacks servers beside a neighbour, for two minutes, and judges memory, failed calls and refusals (Linux).
+	@$(BIN)/python -m bench.attacks $(ARGS)
+
 verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test ## Runs every check.
 
 lint: imports $(VENV)/dev ## Checks style, formatting and import rules.

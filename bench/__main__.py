@@ -5,7 +5,6 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 from bench import (
@@ -34,8 +33,6 @@ from bench import (
     watcher_memory,
     web,
 )
-from bench.attacks import measuring as attacks
-from bench.attacks.table import ATTACKS
 from bench.loop import run
 
 MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
@@ -66,8 +63,6 @@ MEASUREMENTS: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
 
 LONG: Mapping[str, Callable[[Path, bool], Awaitable[None]]] = {
     "endurance": endurance.measure,
-    "attacks": attacks.measure,
-    **{f"attacks:{name}": partial(attacks.measure, name=name) for name in ATTACKS},
 }
 """Measured only when they are named."""
 

@@ -1,20 +1,16 @@
-"""`make bench ARGS="attacks"`: what a hostile client, model server or tool does to the server and to a neighbour.
+"""`make attacks`: what a hostile client, model server or tool does to the server and to a neighbour.
 
-Each attack gets a server of its own with default limits, and a neighbour: another process that calls GetSession every
-20 ms and streams 50 deltas a second (`bench.neighbour`). First the neighbour is measured alone, then for some seconds
-beside the attack. A row has the server's peak memory, the longest time that its event loop was held (from its own log
-lines `event_loop_stuck`), what the neighbour waited for a call before and during, its longest gap in the stream, how
-many of its calls failed, and how long the server took to stop afterwards.
+`table.py` has the attacks, a row each: the limit that bounds it, how it is reached, and what is refused. The driver
+(`python -m bench.attacks`) runs them one after the other beside a neighbour, which is another process at another
+address: it calls GetSession every 20 ms, appends a message every 50 ms and watches 50 deltas a second
+(`bench.neighbour`). It prints for each attack the server's peak memory and what the neighbour felt, and exits 1 when
 
-`make bench ARGS="attacks"` runs all; `ARGS="attacks:rapid_reset attacks:tiny_frames"` runs some of them.
+- the server needed more memory than `limits.max_memory_bytes`, with the defaults of all limits,
+- a call of the neighbour failed, or
+- no refusal named the limit of the row.
 
-To add an attack: write a module here with
+How long the neighbour waited is printed, and not judged: it is the machine's as much as the server's.
 
-    ATTACKS = (Attack("name", "what it does, in a few words", run),)
-
-where `async def run(target: Target) -> None` attacks until it is cancelled. It runs in a process of its own, with a low
-priority and a limit of memory; what it prints stands below its row. Then name the module in `table.py`. Two more fields
-of `Attack`: `toml` is configuration for the server (not `[web]` and `[log]`, which the frame sets), and `around` is for
-what must be there before the server starts, such as a hostile model server: a function of an empty folder that returns
-an asynchronous context manager, which yields more configuration. `bench.child.running` starts a process for it.
+An attack is a function `async def run(target: Target, seen: Seen) -> None` that attacks until it is cancelled and tells
+`seen` what it was refused. Attacks come from 127.0.0.2 where the system has that address: networks share the server.
 """

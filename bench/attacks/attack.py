@@ -1,12 +1,15 @@
 """What an attack is."""
 
+import re
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
-TOKEN = "token"
-"""Name of the file in which `Attack.around` leaves the neighbour's credential, if the server wants one."""
+_LIMIT = re.compile(rb"\x0a\x05limit\x12(.)", re.DOTALL)
+"""In ErrorInfo, the entry of the metadata that names a limit; its last byte is the length of the name."""
+
+TOO_MANY = "TOO_MANY"
+"""The reason of a violation that says that a request has too many values."""
 
 
 class Target(NamedTuple):
@@ -16,10 +19,8 @@ class Target(NamedTuple):
     """host:port of gRPC."""
     web: str
     """host:port of the web listener."""
-    pid: int
-    """Of its process."""
     folder: Path
-    """Has the server's database and log, and what `Attack.around` left there."""
+    """Has what was prepared."""
 
     def host_and_port(self, *, web: bool = False) -> tuple[str, int]:
         """Returns the address for a socket."""
@@ -27,17 +28,48 @@ class Target(NamedTuple):
         return host, int(port)
 
 
+class Seen:
+    """What the server did to an attack."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.limits = set[str]()
+        """Names of limits in refusals."""
+
+    def note(self, details: bytes) -> None:
+        """Takes an encoded status, or bytes that contain one."""
+        for found in _LIMIT.finditer(details):
+            self.limits.add(details[found.end() : found.end() + found[1][0]].decode())
+        if TOO_MANY.encode() in details:
+            self.limits.add(TOO_MANY)
+
+
+class Prepared(NamedTuple):
+    """What a server needs before it starts."""
+
+    toml: str = ""
+    """Its configuration."""
+    token: str = ""
+    """The neighbour's credential; empty when the server wants none."""
+
+
+def nothing(_: Path) -> Prepared:
+    """Prepares nothing."""
+    return Prepared()
+
+
 class Attack(NamedTuple):
-    """One attack; see the package."""
+    """A row of the table."""
 
     name: str
-    what: str
-    """In a few words."""
-    run: Callable[[Target], Awaitable[None]]
-    """Attacks until it is cancelled."""
-    toml: str = ""
-    """Configuration of the server."""
-    around: Callable[[Path], AbstractAsyncContextManager[str]] | None = None
-    """What is there before the server starts, and until it has ended; yields more configuration."""
-    seconds: float = 10.0
+    how: str
+    """How the limit is reached."""
+    limits: tuple[str, ...]
+    """Refusals name one of these; empty where nothing is refused within the time of the attack."""
+    refused: str
+    """What is refused, or how it is bounded without a refusal."""
+    run: Callable[[Target, Seen], Awaitable[None]]
+    prepare: Callable[[Path], Prepared] = nothing
+    """Prepares the server, in an empty folder."""
+    seconds: float = 3.0
     """How long it lasts."""

@@ -1,178 +1,199 @@
-"""Many calls, connections and readers that do not read."""
+"""Many calls, connections and metadata; calls that are reset; credentials."""
 
 import asyncio
 import contextlib
 import itertools
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
-from bench.attacks.attack import Attack, Target
-from bench.attacks.wire import ACK, END_HEADERS, HEADERS, SETTINGS, Wire, call, data_frames, frame, message, wire
-from bench.client import connect
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from bench.attacks.attack import Attack, Prepared, Seen, Target
+from bench.attacks.services import Services, said, services
+from bench.attacks.wire import END_HEADERS, HEADERS, RST_STREAM, Wire, call, data_frames, frame, message, wire
 from opencode.event.event_pb2 import WatchEventsRequest
-from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
-from opencode.model.selection_pb2 import ModelSelection
-from opencode.provider.provider_pb2 import ProviderInfo
-from opencode.session.session_pb2 import GetSessionRequest
+from opencode.session.session_pb2 import ListSessionsRequest
 
 GET = "/opencode.session.SessionService/GetSession"
-LIST = "/opencode.session.SessionService/ListSessions"
 WATCH = "/opencode.event.EventService/WatchEvents"
-CHECK_HEALTH = "/grpc.health.v1.Health/Check"
-WATCH_HEALTH = "/grpc.health.v1.Health/Watch"
+LIST = "/opencode.session.SessionService/ListSessions"
 
-_WORDS = 200_000
+_KEY = "key.pem"
+_SIGN_IN = """
+[auth]
+methods = ["jwt"]
+[auth.jwt]
+issuer = "bench"
+audience = "turnwire"
+keys = {}
+default_role = "writer"
+"""
 
 
-async def _open(target: Target, connections: int, use: object, *, web: bool = False, settings: bytes = b"") -> None:
+async def connected(
+    target: Target, seen: Seen, connections: int, use: Callable[[Wire], Awaitable[None]], settings: bytes = b""
+) -> None:
     """Uses connections, and a new one whenever one is closed."""
-    opened = [0]
 
     async def again() -> None:
         while True:
-            opened[0] += 1
-            with contextlib.suppress(ConnectionError, OSError):
-                async with wire(target.host_and_port(web=web), settings) as one:
-                    await use(one)  # type: ignore[operator]
+            with contextlib.suppress(OSError):
+                async with wire(target.host_and_port(), settings, seen=seen) as one:
+                    await use(one)
             await asyncio.sleep(0.05)
 
-    try:
-        await asyncio.gather(*(again() for _ in range(connections)))
-    finally:
-        print(f"connections: {opened[0]}")
+    await asyncio.gather(*(again() for _ in range(connections)))
 
 
-async def _header_storm(target: Target) -> None:
-    """Calls with 15 KB of metadata that are never finished."""
-    head = call(GET, more=((f"x-{number}", "v" * 1_000) for number in range(15)))
-
-    async def storm(one: Wire) -> None:
-        for stream in itertools.count(1, 2):
-            await one.send(frame(HEADERS, END_HEADERS, stream, head))
-            if stream > 26_000:
-                await _closed(one)
-                return
-
-    await _open(target, 8, storm)
-
-
-async def _unread_health(target: Target) -> None:
-    """Watches of the health service, which needs no credentials, by clients that take no answer."""
-    head = call(WATCH_HEALTH)
-
-    async def watch(one: Wire) -> None:
-        for stream in range(1, 4_000, 2):
-            await one.send(frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, message(b""), end=True))
-        await _closed(one)
-
-    await _open(target, 20, watch)
-
-
-_NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)
-"""Settings: the server may send nothing on a stream."""
-
-
-async def _unread_small(target: Target, head: bytes, body: bytes, *, streams: int, web: bool = False) -> None:
-    """Calls with small answers by clients that take none of them, and answer pings."""
-
-    async def ask(one: Wire) -> None:
-        for stream in range(1, 2 * streams, 2):
-            await one.send(frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, body, end=True))
-        await _closed(one)
-
-    await _open(target, 600, ask, web=web, settings=_NO_WINDOW)
-
-
-async def _unread_checks(target: Target) -> None:
-    await _unread_small(target, call(CHECK_HEALTH), message(b""), streams=1_000)
-
-
-async def _unread_sessions(target: Target) -> None:
-    await _unread_small(target, call(GET), message(await _session(target)), streams=1_000)
-
-
-async def _unread_web_sessions(target: Target) -> None:
-    head = call(GET, "application/proto")
-    await _unread_small(target, head, await _session(target), streams=100, web=True)
-
-
-async def _session(target: Target) -> bytes:
-    """Returns a request of GetSession."""
-    async with connect(target.address) as client:
-        return GetSessionRequest(session_id=await client.create_session()).SerializeToString()
-
-
-async def _bursts(target: Target) -> None:
-    """Hundreds of calls in one moment, again and again, on each of a few connections."""
-    head = call(LIST)
+async def _swarm(target: Target, seen: Seen) -> None:
+    """50 calls in one moment, again and again, on each of 100 connections."""
+    head, body = call(LIST), message(ListSessionsRequest(page_size=1).SerializeToString())
 
     async def burst(one: Wire) -> None:
         numbers = itertools.count(1, 2)
         while not one.is_closed:
-            began = one.ended
-            batch = list(itertools.islice(numbers, 500))
+            batch = list(itertools.islice(numbers, 50))
             await one.send(
                 b"".join(
-                    frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, message(b""), end=True)
-                    for stream in batch
+                    frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, body, end=True) for stream in batch
                 )
             )
-            while one.ended - began < len(batch) and not one.is_closed:
-                await asyncio.sleep(0.005)
+            for stream in batch:
+                await one.until_ended(stream)
 
-    await _open(target, 4, burst)
+    await connected(target, seen, 100, burst)
 
 
-async def _closed(one: Wire) -> None:
+async def _header_storm(target: Target, seen: Seen) -> None:
+    """Calls that are never finished."""
+    head = call(GET, more=((f"x-{number}", "v" * 1_000) for number in range(15)))
+
+    async def storm(one: Wire) -> None:
+        for stream in range(1, 2_000, 2):
+            await one.send(frame(HEADERS, END_HEADERS, stream, head))
+        await closed(one)
+
+    await connected(target, seen, 8, storm)
+
+
+async def _resets(target: Target, seen: Seen) -> None:
+    head = call(GET)
+
+    async def reset(one: Wire) -> None:
+        for stream in itertools.count(1, 2):
+            await one.send(frame(HEADERS, END_HEADERS, stream, head) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08"))
+
+    await connected(target, seen, 16, reset)
+
+
+async def _watch_storm(target: Target, seen: Seen) -> None:
+    """Watches of all sessions that are opened and closed, while 60 answers stream."""
+    async with services(target, seen) as one:
+        for _ in range(60):
+            await one.messages.SendMessage(said("/rate 20\n/words 2000"))
+
+        async def watch() -> None:
+            opened = one.events.WatchEvents(WatchEventsRequest())
+            await opened.read()
+            opened.cancel()
+
+        await asyncio.gather(*(one.again(watch) for _ in range(64)))
+
+
+def _sign_in(folder: Path) -> Prepared:
+    """Makes the key of an identity provider, and a token for the neighbour."""
+    key = Ed25519PrivateKey.generate()
+    jwk = jwt.algorithms.OKPAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    (folder / "jwks.json").write_text(json.dumps({"keys": [{**jwk, "kid": "1", "alg": "EdDSA"}]}))
+    (folder / _KEY).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return Prepared(_SIGN_IN.format(json.dumps(str(folder / "jwks.json"))), _token(key, "neighbour"))
+
+
+def _token(key: Ed25519PrivateKey, tenant: str) -> str:
+    claims = {"iss": "bench", "aud": "turnwire", "exp": int(time.time()) + 3600, "sub": "caller", "tenant": tenant}
+    return jwt.encode(claims, key, "EdDSA", {"kid": "1"})
+
+
+async def _wrong_tokens(target: Target, seen: Seen) -> None:
+    """Tokens of another key, none of them twice, on 4 connections with 250 calls at once."""
+    forger, numbers = Ed25519PrivateKey.generate(), itertools.count()
+
+    async def guess(one: Wire) -> None:
+        streams = itertools.count(1, 2)
+
+        async def again() -> None:
+            while True:
+                stream = next(streams)
+                token = _token(forger, f"t{next(numbers)}")
+                head = call(LIST, more=(("authorization", f"Bearer {token}"),))
+                await one.send(frame(HEADERS, END_HEADERS, stream, head))
+                await one.until_ended(stream)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(250):
+                group.create_task(again())
+
+    await connected(target, seen, 4, guess)
+
+
+async def _new_tenants(target: Target, seen: Seen) -> None:
+    """Each tenant sends, watches and lists, once."""
+    key = load_pem_private_key((target.folder / _KEY).read_bytes(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    numbers = itertools.count()
+
+    async def visit(one: Services) -> None:
+        metadata = (("authorization", f"Bearer {_token(key, f'new{next(numbers)}')}"),)
+        sent = await one.messages.SendMessage(said("/rate 20\n/words 40"), metadata=metadata)
+        watch = one.events.WatchEvents(WatchEventsRequest(session_id=sent.session_id), metadata=metadata)
+        await watch.read()
+        await one.sessions.ListSessions(ListSessionsRequest(page_size=100), metadata=metadata)
+        watch.cancel()
+
+    async with services(target, seen) as one:
+        await asyncio.gather(*(one.again(lambda: visit(one)) for _ in range(64)))
+
+
+async def closed(one: Wire) -> None:
+    """Waits until the server has closed a connection."""
     while not one.is_closed:
-        await asyncio.sleep(0.1)
-
-
-async def _connections(target: Target) -> None:
-    """Connections on which nothing is said."""
-    writers = []
-    with contextlib.suppress(OSError):
-        for number in range(9_000):
-            _, writer = await asyncio.open_connection(*target.host_and_port(web=number % 2 == 1))
-            writers.append(writer)
-    print(f"connections: {len(writers)}")
-    await asyncio.Event().wait()
-
-
-async def _deaf_watchers(target: Target) -> None:
-    """Watchers of an endless answer who never read, though their connections are alive."""
-    async with connect(target.address) as client:
-        session_id = await client.create_session()
-        request = WatchEventsRequest(session_id=session_id).SerializeToString()
-        head = call(WATCH)
-
-        async def watch(one: Wire) -> None:
-            one.writer.write(frame(SETTINGS, ACK, 0))
-            for stream in range(1, 2_000, 2):
-                await one.send(
-                    frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, message(request), end=True)
-                )
-            await _closed(one)
-
-        await asyncio.gather(_open(target, 6, watch), _endless(client, session_id))
-
-
-async def _endless(client: object, session_id: str) -> None:
-    model = ModelSelection(provider=ProviderInfo(id="offline"), model_id="echo")
-    text = MessagePart(text=TextPart(text=f"/rate 2000\n/words {_WORDS}"))
-    request = SendMessageRequest(session_id=session_id, parts=[text], model=model)
-    await asyncio.sleep(1)
-    await client.send_bytes(request.SerializeToString())  # type: ignore[attr-defined]
-    await asyncio.Event().wait()
+        await asyncio.sleep(0.05)
 
 
 ATTACKS = (
-    Attack("header_storm", "100,000 calls with 15 KB of metadata", _header_storm),
-    Attack("unread_health", "40,000 watches of health", _unread_health),
-    Attack("health_unread", "600,000 health checks that nobody reads", _unread_checks, seconds=30.0),
-    Attack("small_unread", "600,000 small answers that nobody reads", _unread_sessions, seconds=30.0),
     Attack(
-        "web_small_unread", "60,000 small answers that nobody reads, over the web", _unread_web_sessions, seconds=30.0
+        "swarm",
+        "100 connections with 50 calls each, again and again",
+        (),
+        "nothing: networks take turns",
+        _swarm,
     ),
-    Attack("bursts", "2,000 calls in one moment", _bursts),
-    Attack("connections", "9,000 silent connections", _connections),
-    Attack("deaf_watchers", "6,000 watchers who do not read", _deaf_watchers, seconds=15.0),
+    Attack(
+        "header_storm",
+        "8,000 calls with 15 KB of metadata that are never finished",
+        ("limits.max_metadata_bytes",),
+        "further calls with much metadata",
+        _header_storm,
+    ),
+    Attack(
+        "rapid_reset",
+        "calls that are reset at once, on 16 connections",
+        (),
+        "nothing: until gRPC has forgotten a call, it counts for limits.max_streams_per_connection",
+        _resets,
+    ),
+    Attack("watch_storm", "64 watches of all sessions, opened and closed", (), "nothing", _watch_storm),
+    Attack(
+        "wrong_tokens",
+        "1,000 calls at once with forged tokens",
+        ("WRONG_PER_ADDRESS",),
+        "the call",
+        _wrong_tokens,
+        _sign_in,
+    ),
+    Attack("tenants_new", "a new tenant with each visit", (), "nothing", _new_tenants, _sign_in),
 )

@@ -1,53 +1,11 @@
-"""All attacks."""
+"""All attacks, in the order in which they run."""
 
 from collections.abc import Mapping
 
-from bench.attacks import (
-    costly_requests,
-    json_requests,
-    large_messages,
-    large_prompts,
-    large_requests,
-    many_calls,
-    many_names,
-    many_sessions,
-    many_tenants,
-    many_watchers,
-    offline_texts,
-    reflection,
-    tiny_frames,
-    unread_answers,
-    unread_streams,
-    uploaded_files,
-    waiting_people,
-    wild_http_tools,
-    wild_models,
-    wild_tools,
-)
+from bench.attacks import costly_requests, flooding, large_requests, many_calls, unread_answers
 from bench.attacks.attack import Attack
 
-_MODULES = (
-    costly_requests,
-    json_requests,
-    large_messages,
-    large_prompts,
-    large_requests,
-    many_calls,
-    many_names,
-    many_sessions,
-    many_tenants,
-    many_watchers,
-    offline_texts,
-    reflection,
-    tiny_frames,
-    unread_answers,
-    unread_streams,
-    uploaded_files,
-    waiting_people,
-    wild_http_tools,
-    wild_models,
-    wild_tools,
-)
+_MODULES = (many_calls, large_requests, unread_answers, costly_requests, flooding)
 
 ATTACKS: Mapping[str, Attack] = {attack.name: attack for module in _MODULES for attack in module.ATTACKS}
 """By name."""

@@ -1,102 +1,138 @@
-"""Clients that ask for large answers and read none of them."""
+"""Clients that ask for answers and read none of them."""
 
 import asyncio
+import base64
 import contextlib
+import re
 
-import grpc
+from bench.attacks.attack import Attack, Prepared, Seen, Target
+from bench.attacks.many_calls import GET, WATCH, closed, connected
+from bench.attacks.services import new_session, said, services, stored
+from bench.attacks.wire import ATTACKER, END_HEADERS, HEADERS, Wire, call, data_frames, frame, message
+from opencode.event.event_pb2 import WatchEventsRequest
+from opencode.message.message_pb2 import GetMessageRequest
+from opencode.session.session_pb2 import GetSessionRequest
 
-from bench.attacks.attack import Attack, Target
-from bench.attacks.costly_requests import LONG_LISTS, caller, surely
-from bench.attacks.wire import END_HEADERS, HEADERS, call, data_frames, frame, message, wire
-from opencode.event import event_pb2
-from opencode.message import message_pb2
-from opencode.message.content_pb2 import MESSAGE_TYPE_USER
+_MESSAGE = "/opencode.message.MessageService/GetMessage"
+_CHECK_HEALTH = "/grpc.health.v1.Health/Check"
 
-CONNECTIONS, STREAMS = 8, 25
-MESSAGE_BYTES = 12 * 2**20
+_SMALL_WINDOW = (4).to_bytes(2, "big") + (16).to_bytes(4, "big")
+"""Settings: the server may send 16 bytes on a stream. A refusal needs them: gRPC sends an empty message before it."""
 
-_NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)
-"""Settings: the server may send nothing on a stream."""
-_SMALL_WINDOW = (4).to_bytes(2, "big") + (8192).to_bytes(4, "big")
-"""What watches get before the message comes."""
-
-
-async def _long_message(target: Target) -> tuple[str, str]:
-    """Returns a session and its one large message."""
-    async with caller(target) as one:
-        session_id = await one.new_session()
-        part = message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (MESSAGE_BYTES // 5)))
-        append = message_pb2.AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
-        return session_id, str((await surely(lambda: one.messages.AppendMessage(append))).message_id)
+_DETAILS = re.compile(rb'"value":"([^"]*)"')
+"""Of an error of Connect."""
 
 
-async def _hold(target: Target, path: str, request: bytes, settings: bytes = _NO_WINDOW) -> None:
+async def _unread(target: Target, seen: Seen, path: str, body: bytes, connections: int, streams: int) -> None:
+    """Asks on so many streams of each of so many connections, and takes no answer."""
+    head = call(path)
+
+    async def ask(one: Wire) -> None:
+        calls = (
+            frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, message(body), end=True)
+            for stream in range(1, 2 * streams, 2)
+        )
+        await one.send(b"".join(calls))
+        await closed(one)
+
+    await connected(target, seen, connections, ask, _SMALL_WINDOW)
+
+
+async def _small(target: Target, seen: Seen) -> None:
+    request = GetSessionRequest(session_id=await new_session(target))
+    await _unread(target, seen, GET, request.SerializeToString(), 5, 1_000)
+
+
+async def _checks(target: Target, seen: Seen) -> None:
+    await _unread(target, seen, _CHECK_HEALTH, b"", 10, 1_000)
+
+
+async def _messages(target: Target, seen: Seen) -> None:
+    session_id, message_id = await stored(target, "word " * 800_000)
+    request = GetMessageRequest(session_id=session_id, message_id=message_id)
+    await _unread(target, seen, _MESSAGE, request.SerializeToString(), 8, 25)
+
+
+async def _deaf_watchers(target: Target, seen: Seen) -> None:
+    """Watchers of one answer who never read, though their connections are alive."""
+    session_id = await new_session(target)
+    request = WatchEventsRequest(session_id=session_id).SerializeToString()
+
+    async def answer() -> None:
+        async with services(target) as one:
+            await asyncio.sleep(1)
+            await one.messages.SendMessage(said("/rate 2000\n/words 10000", session_id))
+
+    await asyncio.gather(answer(), _unread(target, seen, WATCH, request, 6, 500))
+
+
+async def _web_messages(target: Target, seen: Seen) -> None:
+    """Over HTTP/1.1, a call on each of 100 connections."""
+    session_id, message_id = await stored(target, "word " * 800_000)
+    body = GetMessageRequest(session_id=session_id, message_id=message_id).SerializeToString()
+    head = (
+        f"POST {_MESSAGE} HTTP/1.1\r\nhost: {target.web}\r\ncontent-type: application/proto\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+
     async def again() -> None:
         while True:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                async with wire(target.host_and_port(), settings) as one:
-                    for stream in range(1, 2 * STREAMS, 2):
-                        await one.send(frame(HEADERS, END_HEADERS, stream, call(path)))
-                        await one.send(data_frames(stream, message(request), end=True))
-                    while not one.is_closed:
-                        await asyncio.sleep(0.05)
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(
+                    *target.host_and_port(web=True), limit=4096, local_addr=ATTACKER
+                )
+                try:
+                    writer.write(head.encode() + body)
+                    began = await reader.read(4096)
+                    for details in _DETAILS.findall(began):
+                        seen.note(base64.b64decode(details + b"=="))
+                    if b" 200 " in began[:16]:
+                        await asyncio.sleep(3600)
+                finally:
+                    writer.transport.abort()
             await asyncio.sleep(0.05)
 
-    async def refused() -> None:
-        """Counts what others are refused meanwhile."""
-        answered = refused = 0
-        try:
-            async with caller(target) as one:
-                while True:
-                    try:
-                        await one.new_session()
-                        answered += 1
-                    except grpc.aio.AioRpcError:
-                        refused += 1
-                    await asyncio.sleep(0.05)
-        finally:
-            print(f"new sessions of others: {answered}")
-
-    await asyncio.gather(refused(), *(again() for _ in range(CONNECTIONS)))
-
-
-async def _messages(target: Target) -> None:
-    session_id, message_id = await _long_message(target)
-    request = message_pb2.GetMessageRequest(session_id=session_id, message_id=message_id)
-    await _hold(target, "/opencode.message.MessageService/GetMessage", request.SerializeToString())
-
-
-async def _lists(target: Target) -> None:
-    session_id, _ = await _long_message(target)
-    request = message_pb2.GetMessagesRequest(session_id=session_id)
-    await _hold(target, "/opencode.message.MessageService/GetMessages", request.SerializeToString())
-
-
-async def _pages(target: Target) -> None:
-    session_id, _ = await _long_message(target)
-    request = message_pb2.ListMessagesRequest(session_id=session_id, page_size=10)
-    await _hold(target, "/opencode.message.MessageService/ListMessages", request.SerializeToString())
-
-
-async def _watches(target: Target) -> None:
-    """All get a large message at once, and none reads it."""
-    async with caller(target) as one:
-        session_id = await one.new_session()
-        request = event_pb2.WatchEventsRequest(session_id=session_id)
-
-        async def append() -> None:
-            await asyncio.sleep(2)
-            part = message_pb2.MessagePart(text=message_pb2.TextPart(text="word " * (MESSAGE_BYTES // 5)))
-            append = message_pb2.AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[part])
-            await surely(lambda: one.messages.AppendMessage(append))
-
-        watching = _hold(target, "/opencode.event.EventService/WatchEvents", request.SerializeToString(), _SMALL_WINDOW)
-        await asyncio.gather(append(), watching)
+    await asyncio.gather(*(again() for _ in range(100)))
 
 
 ATTACKS = (
-    Attack("unread_messages", "200 answers of 12 MiB that nobody reads", _messages),
-    Attack("unread_lists", "200 conversations of 12 MiB that nobody reads", _lists, LONG_LISTS),
-    Attack("unread_watches", "200 watches of a message of 12 MiB that nobody reads", _watches),
-    Attack("unread_pages", "200 pages of 12 MiB that nobody reads", _pages),
+    Attack(
+        "small_unread",
+        "5,000 small answers that nobody reads, where an address may have 1,000 calls",
+        ("limits.max_calls_per_address",),
+        "further calls of the address",
+        _small,
+        lambda _: Prepared("[limits]\nmax_calls_per_address = 1000\n"),
+        seconds=6.0,
+    ),
+    Attack(
+        "health_unread",
+        "10,000 health checks that nobody reads",
+        (),
+        "nothing: bounded by streams and connections",
+        _checks,
+    ),
+    Attack(
+        "unread_messages",
+        "200 answers of 4 MB that nobody reads",
+        ("limits.max_sending_bytes",),
+        "further large answers",
+        _messages,
+        seconds=5.0,
+    ),
+    Attack(
+        "deaf_watchers",
+        "3,000 watches of an answer that nobody reads",
+        (),
+        "nothing: the streams wait",
+        _deaf_watchers,
+        seconds=5.0,
+    ),
+    Attack(
+        "web_unread",
+        "100 calls over HTTP/1.1 with answers of 4 MB that nobody reads",
+        ("limits.max_sending_bytes",),
+        "further large answers",
+        _web_messages,
+    ),
 )

@@ -7,6 +7,8 @@ import sys
 from collections.abc import AsyncIterator, Iterable
 from typing import Self
 
+from bench.attacks.attack import Seen
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
@@ -47,12 +49,18 @@ def data_frames(stream: int, data: bytes, *, end: bool = False) -> bytes:
     return b"".join(frame(DATA, flag, stream, piece) for flag, piece in zip(flags, pieces, strict=True))
 
 
+PLAIN_HEADERS = (1).to_bytes(2, "big") + bytes(4) + (0xFE03).to_bytes(2, "big") + (1).to_bytes(4, "big")
+"""Settings: no table of headers, and binary values as they are, so that a status can be read in its frame (gRPC's
+`GRPC_ALLOW_TRUE_BINARY_METADATA`)."""
+
+
 class Wire:
     """One connection. What comes is read and forgotten, except acknowledgements of settings, which are answered."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: Seen | None = None) -> None:
         """Use `wire`."""
         self._reader, self.writer = reader, writer
+        self._seen = seen
         self.window = 65_535
         """Bytes of DATA that the server takes on the connection."""
         self.windows: dict[int, int] = {}
@@ -144,6 +152,8 @@ class Wire:
         elif kind == 7:
             self.ended_by = int.from_bytes(payload[4:8], "big")
         elif kind in (DATA, HEADERS) and flags & END_STREAM:
+            if self._seen is not None:
+                self._seen.note(payload)
             self._end(stream)
 
     def _end(self, stream: int) -> None:
@@ -182,7 +192,12 @@ ATTACKER = ("127.0.0.2", 0) if sys.platform == "linux" else None
 
 @contextlib.asynccontextmanager
 async def wire(
-    address: tuple[str, int], settings: bytes = b"", *, reads: bool = True, limit: int = 2**16
+    address: tuple[str, int],
+    settings: bytes = b"",
+    *,
+    reads: bool = True,
+    limit: int = 2**16,
+    seen: Seen | None = None,
 ) -> AsyncIterator[Wire]:
     """Opens a connection, and closes it afterwards.
 
@@ -191,10 +206,11 @@ async def wire(
         settings: Payload of the first frame of settings.
         reads: Whether anything is read at all.
         limit: Bytes that are read ahead.
+        seen: Gets the statuses with which calls end.
     """
     reader, writer = await asyncio.open_connection(*address, limit=limit, local_addr=ATTACKER)
-    one = Wire(reader, writer)
-    writer.write(PREFACE + frame(SETTINGS, 0, 0, settings))
+    one = Wire(reader, writer, seen)
+    writer.write(PREFACE + frame(SETTINGS, 0, 0, settings + PLAIN_HEADERS))
     reading = asyncio.create_task(one.read()) if reads else None
     try:
         yield one

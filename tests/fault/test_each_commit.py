@@ -14,7 +14,7 @@ import copy
 import itertools
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
 from opencode.turn.turn_service_pb2 import ListQueueRequest, ListTurnsRequest
 from tests.support.clients.conversation import Watch, displayed, messages_of, refusal_of, session_of, watching
 from tests.support.clients.every_method import METHODS
-from tests.support.commits.faults import DATABASE, Faults, held_at_rest, short_pauses
+from tests.support.commits.faults import DATABASE, Faults, counted, counted_at_rest, short_pauses
 from tests.support.commits.table import COMMANDS, RULES, Case, Command
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.oracles.sound import problems
@@ -173,11 +173,16 @@ async def settled(client: Client, case: Case) -> None:
 
 async def at_rest(server: Server) -> None:
     """Waits until a server holds nothing of what was done."""
+    await until_equal(lambda: counted(server), lambda: counted_at_rest(server))
+
+
+async def until_equal(found: Callable[[], Any], wanted: Callable[[], Any]) -> None:
+    """Waits until something is as it must be, and fails with the difference when it does not become so."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS):
-            while held_at_rest(server):
-                await asyncio.sleep(0.01)
-    assert held_at_rest(server) == []
+        async with asyncio.timeout(SECONDS / 2):
+            while found() != wanted():
+                await asyncio.sleep(0.002)
+    assert found() == wanted()
 
 
 async def check_session(client: Client, session_id: str, live: SessionFold | None, *, is_disturbed: bool) -> None:
@@ -249,7 +254,7 @@ class Fault:
         client, command, case = self.client, self.command, new_case()
         await command.set_up(client, case)
         await settled(client, case)
-        before = await seen(client, case)
+        before, held = await seen(client, case), self.faults.counted()
         async with asyncio.timeout(SECONDS), contextlib.AsyncExitStack() as stack:
             watches = [await self._watch(stack, one) for one in case.sessions]
             self.faults.fail(number, count)
@@ -260,6 +265,7 @@ class Fault:
             if refusal:
                 if number not in command.later:
                     assert await seen(client, case) == before
+                    await until_equal(self.faults.counted, lambda: held)
                 self.faults.heal()
                 assert await self._act(case) == ""
             await self._come_to_rest(stack, case, watches)

@@ -53,6 +53,7 @@ class Faults:
 
     def __init__(self, server: Server) -> None:
         """Takes a server that runs."""
+        self._server = server
         assert server._store is not None
         self._writer = writer = server._store._writer
         self._enqueue, self._apply, self._transact = writer._enqueue, writer._apply, writer._transact
@@ -65,6 +66,10 @@ class Faults:
         """How many commits are stored since `copy_each`; grows before anybody can hear of one."""
         self._copies: Path | None = None
         writer._enqueue, writer._apply, writer._transact = self._note, self._apply_or_fail, self._transact_and_copy  # type: ignore[method-assign]
+
+    def counted(self) -> dict[str, Any]:
+        """Returns what the server counts; see there."""
+        return counted(self._server)
 
     def fail(self, first: int, count: int) -> None:
         """Lets commits fail from now on: so many in a row, of which the first has a number, counted from 1."""
@@ -117,27 +122,34 @@ class Faults:
             db.backup(copy)
 
 
-def held_at_rest(server: Server) -> list[str]:
-    """Returns what a server holds although no turn runs or waits, and what it counts otherwise than it is stored."""
+def counted(server: Server) -> dict[str, Any]:
+    """Returns what a server counts of what runs and waits, and the account of its tenant."""
     environment, turns, store = server._environment, server._turns, server._store
     assert environment is not None
     assert turns is not None
     assert store is not None
-    now = environment.clock()
-    with contextlib.closing(sqlite3.connect(store._files.beside(""))) as db:
-        stored = Accounts(stored_accounts(db)).account(DEFAULT_TENANT, now)
-    counted = {
-        "turns": (turns.counts(), TurnCounts(0, 0, 0)),
-        "owners": (len(turns._owners), 0),
-        "answers whose calls wait": (len(environment.waiting_calls._turns), 0),
-        "bytes of their results": (environment.waiting_calls.bytes, 0),
-        "permission requests": (len(environment.open_permissions._turns), 0),
-        "questions": (environment.open_questions.total(), 0),
-        "bytes of prompts": (environment.prompts.in_use, 0),
-        "bytes of messages that are read": (environment.reads.in_use, 0),
-        "account": (store.of(DEFAULT_TENANT).account(now), stored),
+    return {
+        "turns": turns.counts(),
+        "owners": len(turns._owners),
+        "answers whose calls wait": dict(environment.waiting_calls._turns),
+        "bytes of their results": environment.waiting_calls.bytes,
+        "permission requests": dict(environment.open_permissions._turns),
+        "questions": environment.open_questions.total(),
+        "bytes of prompts": environment.prompts.in_use,
+        "bytes of messages that are read": environment.reads.in_use,
+        "account": store.of(DEFAULT_TENANT).account(environment.clock()),
     }
-    return [f"{name}: {held}, not {wanted}" for name, (held, wanted) in counted.items() if held != wanted]
+
+
+def counted_at_rest(server: Server) -> dict[str, Any]:
+    """Returns what `counted` has to be when no turn runs or waits, with the account as it is stored."""
+    assert server._environment is not None
+    assert server._store is not None
+    with contextlib.closing(sqlite3.connect(server._store._files.beside(""))) as db:
+        stored = Accounts(stored_accounts(db)).account(DEFAULT_TENANT, server._environment.clock())
+    nothing: dict[str, Any] = {"answers whose calls wait": {}, "permission requests": {}, "turns": TurnCounts(0, 0, 0)}
+    zeros = dict.fromkeys(counted(server), 0)
+    return {**zeros, **nothing, "account": stored}
 
 
 def short_pauses(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ WORK = Path("/run/walk")
 UNIT = Path("/etc/systemd/system/turnwire.service")
 PID = WORK / "turnwire.pid"
 LOG = WORK / "turnwire.log"
-SECTIONS = ("Install", "TLS and tokens", "Envoy", "Upgrade", "Roll back", "Uninstall")
+SECTIONS = ("Install", "TLS and tokens", "A proxy", "Upgrade", "Roll back", "Uninstall")
 NETWORK = WORK / "network"
 IN_NETWORK = ["/usr/bin/nsenter", f"--net={NETWORK}"]
 CONNECTION = {

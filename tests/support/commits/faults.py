@@ -155,6 +155,4 @@ def counted_at_rest(server: Server) -> dict[str, Any]:
 def short_pauses(patch: pytest.MonkeyPatch) -> None:
     """Lets the server try again at once where it waits before it stores something once more."""
     patch.setattr("turnwire.core.turns.session.RETRY_SECONDS", (0.002,) * 4)
-    patch.setattr("turnwire.core.tools.calls.RETRY_SECONDS", 0.002)
-    patch.setattr("turnwire.core.tools.server_calls.RESULT_RETRY_SECONDS", 0.002)
-    patch.setattr("turnwire.core.tools.questions.RETRY_SECONDS", 0.002)
+    patch.setattr("turnwire.core.actor.RETRY_SECONDS", 0.002)

@@ -210,8 +210,9 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         },
         "providers.offline.provider": {"MAX_FLAKY": FORGOTTEN},
         "providers.http.client": {"CONNECT_SECONDS": RUN_AGAIN},
-        "providers.http.body": {"MAX_WHOLE_BYTES": CUT, "CHUNK_BYTES": PIECES},
         "providers.http.transport": {
+            "MAX_WHOLE_BYTES": CUT,
+            "CHUNK_BYTES": PIECES,
             "MAX_REDIRECTS": "the turn ends: `PROVIDER_REQUEST_REFUSED`",
             "KEEP_ALIVE_SECONDS": CLOSED,
         },

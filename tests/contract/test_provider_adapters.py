@@ -17,7 +17,7 @@ from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import ProviderRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
-from turnwire.providers.http.body import CHUNK_BYTES
+from turnwire.providers.http.transport import CHUNK_BYTES
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.providers.request.wire_names import wire_name
 from turnwire.providers.settings import ProviderSettings

@@ -28,7 +28,7 @@ from tests.support.clients.conversation import (
 )
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.providers.http.body import CHUNK_BYTES
+from turnwire.providers.http.transport import CHUNK_BYTES
 
 MINE = model("m", "mine")
 

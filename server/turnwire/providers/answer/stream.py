@@ -24,7 +24,7 @@ from turnwire.providers.answer import json_text
 from turnwire.providers.answer.failures.errors import from_exception, from_stream
 from turnwire.providers.answer.sse import SseDecoder
 from turnwire.providers.answer.text_runs import joined
-from turnwire.providers.http.body import is_stream
+from turnwire.providers.http.transport import is_stream
 
 DRAIN_SECONDS = 0.2
 """How long to wait for the end of the body after the API's end marker or an error: a body read to its end lets the

@@ -6,21 +6,37 @@ The SDKs bring such a transport too. It reads bodies of errors whole, and report
 import asyncio
 import ssl
 import urllib.request
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 import aiohttp
 import httpx2
 
-from turnwire.domain.errors import ProviderError, ProviderStreamFailed, ProviderTimeout, ProviderUnavailable
+from turnwire.domain.errors import (
+    ProviderAnswerOverLimit,
+    ProviderError,
+    ProviderStreamCut,
+    ProviderStreamFailed,
+    ProviderTimeout,
+    ProviderUnavailable,
+)
 from turnwire.domain.limits import Limits
-from turnwire.providers.http.body import Body, is_stream, took_too_long
 
 MAX_REDIRECTS = 3
 """Within one address: some servers add or remove a slash."""
 
 KEEP_ALIVE_SECONDS = 60.0
 """How long a connection is kept for the next call."""
+
+CHUNK_BYTES = 16 * 1024
+"""Most that is read at once: what a hundred deltas take."""
+
+MAX_WHOLE_BYTES = 64 * 1024
+"""Of a body that is no stream: an error or a page. The rest is not read."""
+
+_WHOLE = ("application/json", "application/problem+json", "text/html", "application/xhtml+xml", "image/")
+"""Media types that are certainly no stream. Some servers give their streams another one, or none."""
 
 _AT_ONCE = timedelta(0)
 
@@ -29,6 +45,11 @@ _GONE, _FAILED = (404, 405, 410), 500
 
 _REDIRECTS = (307, 308)
 """The ones that repeat the request; the others would turn it into one without a body."""
+
+
+def is_stream(status: int, media_type: str) -> bool:
+    """Returns whether an answer may be a stream of events, which is read to its end."""
+    return 200 <= status < 300 and not media_type.startswith(_WHOLE)
 
 
 class ProviderTransport(httpx2.AsyncBaseTransport):
@@ -40,7 +61,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
         limits: How long an answer may take, and how many calls may be open at once.
         """
         self._limits = limits
-        self._proxy = proxy_for(base_url)
+        self._proxy = _proxy_for(base_url)
         self._ssl: ssl.SSLContext = httpx2.create_ssl_context()
         self._session: aiohttp.ClientSession | None = None
         self._moved: dict[str, httpx2.URL] = {}
@@ -64,7 +85,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
                 response = await self._send(request, times)
         except TimeoutError as error:
             if silence >= seconds and not isinstance(error, aiohttp.ServerTimeoutError):
-                raise took_too_long(self._limits) from error
+                raise _took_too_long(self._limits) from error
             raise _unanswered(error) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _unanswered(error) from error
@@ -106,7 +127,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
         # the client would keep cookies, and send them with every later request
         headers = httpx2.Headers([field for field in response.raw_headers if field[0].lower() != b"set-cookie"])
         media_type = headers.get("content-type", "").strip().lower()
-        body = Body(response, self._limits, deadline, whole=not is_stream(response.status, media_type))
+        body = _Body(response, self._limits, deadline, whole=not is_stream(response.status, media_type))
         return httpx2.Response(response.status, headers=headers, stream=body, request=request)
 
     def _open_session(self) -> aiohttp.ClientSession:
@@ -121,7 +142,60 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
         return self._session
 
 
-def proxy_for(url: str) -> str | None:
+class _Body(httpx2.AsyncByteStream):
+    """Yields the body in pieces. Read once; `aclose` ends the connection unless all was read."""
+
+    def __init__(self, response: aiohttp.ClientResponse, limits: Limits, deadline: float, *, whole: bool) -> None:
+        """Args:
+        response: An open answer; this owns it.
+        limits: What it may take.
+        deadline: When it has to be at its end, by the loop's clock.
+        whole: Whether it is no stream, so that only its beginning is read.
+        """
+        self._response = response
+        self._limits = limits
+        self._deadline = deadline
+        self._whole = whole
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yields the pieces.
+
+        Raises:
+            ProviderStreamCut: the connection broke, or the provider fell silent.
+            ProviderAnswerOverLimit: the answer takes too long.
+        """
+        left = MAX_WHOLE_BYTES
+        while chunk := await self._read():
+            if not self._whole:
+                yield chunk
+                continue
+            yield chunk[:left]
+            left -= len(chunk)
+            if left <= 0:
+                return
+
+    async def aclose(self) -> None:
+        """Gives the connection back if the whole body was read, else closes it at once."""
+        self._response.release()
+
+    async def _read(self) -> bytes:
+        try:
+            async with asyncio.timeout_at(self._deadline) as whole_time:
+                return await self._response.content.read(CHUNK_BYTES)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            if whole_time.expired():
+                raise _took_too_long(self._limits) from error
+            if isinstance(error, TimeoutError):
+                raise ProviderStreamCut("the provider fell silent in the middle of its answer") from error
+            raise ProviderStreamCut("the connection to the provider broke before the end of its answer") from error
+
+
+def _took_too_long(limits: Limits) -> ProviderAnswerOverLimit:
+    """Returns the error for an answer that is not at its end in time."""
+    return ProviderAnswerOverLimit.of("takes too long", "max_answer_seconds", limits.max_answer_seconds)
+
+
+def _proxy_for(url: str) -> str | None:
     """Returns the proxy that the environment names for an address, in the usual variables."""
     address = urlsplit(url)
     if not address.hostname or urllib.request.proxy_bypass(address.hostname):

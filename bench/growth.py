@@ -66,9 +66,11 @@ def fill(path: Path, sessions: int, messages: int) -> None:
                 writer.apply(db, commit)
                 pending += 1
                 if pending % PER_TRANSACTION == 0:
+                    writer.rows.finish(db)
                     db.execute("COMMIT")
                     db.execute("BEGIN")
         add_to_totals(db, writer.deltas)
+        writer.rows.finish(db)
         db.execute("COMMIT")
 
 

@@ -134,7 +134,7 @@ def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) 
                 parts=(Part(part_id=f"prt_{name}_{number}", index=0, content=Text(text)),),
             )
             writer.apply(db, Commit(session_id=session_id, at=at, changes=(PutMessage(message),)))
-        writer.finish(db)
+        writer.rows.finish(db)
         db.execute("COMMIT")
     writing.add_message = searching.add_message  # type: ignore[attr-defined]
     return (_cpu() - started) / len(made)

@@ -72,7 +72,7 @@ def fill(db: sqlite3.Connection) -> None:
     writer.next_position = 1
     for commit in COMMITS:
         writer.apply(db, commit)
-    writer.finish(db)
+    writer.rows.finish(db)
     _add_uploads(db)
     db.execute("UPDATE sessions SET pruned_through = 2, pruned_position = 12 WHERE session_id = 'ses_2'")
     db.execute("DELETE FROM events WHERE session_id = 'ses_2' AND sequence <= 2")

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
 from turnwire.domain.money import Consumption, Usage
@@ -27,13 +27,14 @@ _KEY = ("tenant", "quarter", "session_id", "subject", "provider_id", "model_id")
 
 _COLUMNS = (*_KEY, *KNOWN, *COUNTS)
 
-_ADD = (
+ADD_USAGE = (
     f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
     f" ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET "
     + ", ".join(f"{name} = coalesce({name} + excluded.{name}, {name}, excluded.{name})" for name in KNOWN)
     + ", "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in COUNTS)
 )
+"""Adds a `usage_row` to the usage."""
 
 _ADD_TOTAL = (
     "INSERT INTO tenant_totals (tenant, sessions, stored_bytes) VALUES (?, ?, ?) ON CONFLICT (tenant) DO UPDATE"
@@ -58,8 +59,8 @@ _STORED_BYTES = " + ".join(
 """What a session has stored, counted anew from its rows."""
 
 
-def add_spending(db: sqlite3.Connection, spending: Spending) -> tuple[date, Consumption]:
-    """Adds to the usage. Returns what it counts towards quotas, and the day for which it counts."""
+def usage_row(spending: Spending) -> tuple[object, ...]:
+    """Returns what is added to the usage."""
     usage = spending.usage or Usage()
     tokens = (
         usage.input_tokens,
@@ -71,8 +72,7 @@ def add_spending(db: sqlite3.Connection, spending: Spending) -> tuple[date, Cons
     )
     key = (spending.session_id, spending.subject, spending.provider_id, spending.model_id)
     counts = (spending.steps, spending.steps_without_price, spending.turns, spending.estimated_steps)
-    db.execute(_ADD, (spending.tenant, quarter(spending.at), *key, *tokens, spending.cost_pico_usd, *counts))
-    return spending.at.astimezone(UTC).date(), spending.consumption
+    return (spending.tenant, quarter(spending.at), *key, *tokens, spending.cost_pico_usd, *counts)
 
 
 def add_to_totals(db: sqlite3.Connection, deltas: Iterable[Delta]) -> None:

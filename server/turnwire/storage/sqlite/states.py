@@ -165,7 +165,7 @@ def _first_of(db: sqlite3.Connection, query: str, session: int, count: int) -> t
 def _remove_messages(unit: Unit, rows: list[int]) -> None:
     among = ",".join(map(str, rows))
     files = files_of(unit.db, f"message IN ({among})")
-    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.found_in, rows)
+    unit.rows.words += take_out(unit.db, unit.session.tenant, unit.session.found_in, rows)
     unit.db.execute(f"DELETE FROM messages WHERE id IN ({among})")
     unit.file_bytes -= remove_unused(unit.db, files)
 

@@ -1,7 +1,7 @@
 """The changes of a commit as SQL. Everything here runs inside the writer's transaction."""
 
 import sqlite3
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -40,17 +40,17 @@ from turnwire.ports.commit import (
 from turnwire.ports.store import StoredEvent, Watched
 from turnwire.storage.accounts import Delta
 from turnwire.storage.sqlite import states
-from turnwire.storage.sqlite.accounts import add_spending
+from turnwire.storage.sqlite.accounts import usage_row
 from turnwire.storage.sqlite.listing.entries import list_session, note_first_words
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
 from turnwire.storage.sqlite.reading.alternatives import alternatives
 from turnwire.storage.sqlite.reading.rows import read_messages
-from turnwire.storage.sqlite.searching.index import IndexChange, change_index
 from turnwire.storage.sqlite.tree import restore, select_path, take_back
 from turnwire.storage.sqlite.writing.archived import mark_archived
-from turnwire.storage.sqlite.writing.events import EventRow, insert_events, numbered_events
+from turnwire.storage.sqlite.writing.events import numbered_events
 from turnwire.storage.sqlite.writing.messages import add_draft, put_file, put_message, remove_message
 from turnwire.storage.sqlite.writing.queue import order_queue, require_revision
+from turnwire.storage.sqlite.writing.rows import Rows
 from turnwire.storage.sqlite.writing.turns import put_turn
 from turnwire.storage.sqlite.writing.unit import SessionRow, Unit, microseconds, session_text, text
 from turnwire.storage.sqlite.writing.used_uploads import use_upload
@@ -72,10 +72,8 @@ class CommitWriter:
         """Position of the next event. The writer sets it before a transaction and restores it after a rollback."""
         self.deltas: list[Delta] = []
         """What the commits have changed in the accounts. The writer empties it, and cuts it after a rollback."""
-        self.event_rows: list[EventRow] = []
-        """Their events, for `finish`. The writer empties it, and cuts it after a rollback."""
-        self.index_changes: list[IndexChange] = []
-        """What they change in the index of words, for `finish`. The writer empties it, and cuts it after a rollback."""
+        self.rows = Rows()
+        """What they have yet to write. The writer makes it anew, and drops some of it after a rollback."""
 
     def apply(self, db: sqlite3.Connection, commit: Commit) -> tuple[Committed, list[StoredEvent]]:
         """Applies one commit inside the open transaction.
@@ -86,16 +84,17 @@ class CommitWriter:
             StaleVersion: the session's settings, or what a Require… names, were changed since they were read.
             sqlite3.Error: the database failed.
         """
-        if commit.state is not SessionState.LIVE or any(isinstance(one, RemoveSession) for one in commit.changes):
-            self.write_events(db)  # which may be read, or removed
+        reads_all = any(isinstance(one, RemoveSession | JoinSession) for one in commit.changes)
+        if commit.session_id in self.rows.sessions or commit.state is not SessionState.LIVE or reads_all:
+            self.rows.write(db)
         row = _session_row(db, commit)
         unit = Unit(
             db,
             row,
             commit.session_id,
+            self.rows,
             is_branched=row.branched_at > 0,
             archived_at_us=row.archived_at_us,
-            index_changes=self.index_changes,
             state=SessionState(row.state),
             first_words=row.first_words,
         )
@@ -107,33 +106,20 @@ class CommitWriter:
                 self._carry_out(unit, change)
         if unit.is_branched:
             unit.alternatives = alternatives(db, row.id, unit.previous)
-        stored, rows = numbered_events(unit, commit, self._codec, self.next_position, self._is_watched)
+        stored = numbered_events(unit, commit, self._codec, self.next_position, self._is_watched)
         self.next_position += len(stored)
-        self.event_rows += rows
         head = before + len(stored)
         if unit.state is not SessionState.DELETING:
             if head - row.pruned_through > self._retained_events + PRUNE_SLACK:
                 through = min(head - self._retained_events, row.pruned_through + MAX_PRUNED)
-                self.write_events(db)
+                self.rows.write(db)
                 unit.added_bytes -= prune(db, row.id, commit.session_id, through)[1]
-            db.execute(
-                "UPDATE sessions SET head_sequence = ?, updated_at_us = ?, stored_bytes = ? WHERE id = ?",
-                (head, microseconds(_updated_at(commit)), stored_bytes := row.stored_bytes + unit.added_bytes, row.id),
-            )
+            stored_bytes = row.stored_bytes + unit.added_bytes
+            changed = (head, microseconds(_updated_at(commit)), stored_bytes, row.id)
+            self.rows.sessions[commit.session_id] = changed
         self._note_delta(unit, stored_bytes)
         known = {message: other for message, other in unit.previous.items() if other}
         return Committed(before, head, known, unit.rewound, unit.alternatives, unit.queue_revision), stored
-
-    def write_events(self, db: sqlite3.Connection) -> None:
-        """Writes the events of the commits so far, for what reads or removes some. Others are written at the end."""
-        insert_events(db, self.event_rows)
-        self.event_rows.clear()
-
-    def finish(self, db: sqlite3.Connection) -> None:
-        """Writes the events of the transaction, and its words to the index. Called once before its end, last."""
-        self.write_events(db)
-        change_index(db, self.index_changes)
-        self.index_changes = []
 
     def _note_delta(self, unit: Unit, stored_bytes: int) -> None:
         """Notes what the commit has changed in its tenant's account: live sessions count there, and all files."""
@@ -149,7 +135,6 @@ class CommitWriter:
             self.deltas.append(delta)
 
     def _carry_out(self, unit: Unit, change: Change) -> None:
-        db = unit.db
         match change:
             case PutMessage() | PutDraft():
                 put_message(unit, change) if isinstance(change, PutMessage) else add_draft(unit, change)
@@ -174,7 +159,8 @@ class CommitWriter:
             case OrderQueue(message_ids):
                 order_queue(unit, message_ids)
             case AddSpending(spending):
-                unit.spent.append(add_spending(db, spending))
+                unit.rows.usage.append(usage_row(spending))
+                unit.spent.append((spending.at.astimezone(UTC).date(), spending.consumption))
 
     def _change_path(self, unit: Unit, change: HideMessages | ShowMessages | SelectPath) -> None:
         db, session, sequence = unit.db, unit.session.id, unit.session.head_sequence + 1

@@ -1,8 +1,7 @@
 """The events of a commit: their numbers and their frames."""
 
-import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -29,25 +28,12 @@ from turnwire.storage.sqlite.log.facts import facts_of
 from turnwire.storage.sqlite.reading.rows import moment
 from turnwire.storage.sqlite.writing.archived import mark_events
 from turnwire.storage.sqlite.writing.queue import queue_changed
-from turnwire.storage.sqlite.writing.turns import note_end, note_start, write_turns
+from turnwire.storage.sqlite.writing.turns import add_turns, note_end, note_start
 from turnwire.storage.sqlite.writing.unit import Unit, microseconds
 
-EventRow = tuple[int, str, int, int, str, str, str, bytes, str]
-"""The columns of an event, in the order of `_COLUMNS`."""
 
-_COLUMNS = "position, session_id, sequence, at_us, turn_id, kind, message_id, facts, tenant"
-
-_INSERTS = {
-    size: f"INSERT INTO events ({_COLUMNS}) VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?, ?)'] * size)}"
-    for size in (64, 16, 4, 1)
-}
-"""By how many rows they insert: a few sizes, so that SQLite need not parse them again."""
-
-
-def numbered_events(
-    unit: Unit, commit: Commit, codec: Codec, position: int, is_watched: Watched
-) -> tuple[list[StoredEvent], list[EventRow]]:
-    """Returns the events of a commit, after its changes, and their rows for `insert_events`.
+def numbered_events(unit: Unit, commit: Commit, codec: Codec, position: int, is_watched: Watched) -> list[StoredEvent]:
+    """Returns the events of a commit, after its changes, and adds their rows, and those of its turns, to `unit.rows`.
 
     Frames for watchers are made here, on the writer's thread, because an event may be of many megabytes; where nobody
     watches, none are made. Who begins to watch now gets what is published next encoded by the feed.
@@ -60,7 +46,7 @@ def numbered_events(
         is_watched: Says whether frames are needed.
     """
     watched = bool(commit.events) and is_watched(unit.session.tenant, commit.session_id)
-    stored, rows = list[StoredEvent](), list[EventRow]()
+    stored = list[StoredEvent]()
     at_us = microseconds(commit.at)
     events = (*_events_of(unit, commit), *mark_events(unit, commit))
     first = unit.session.head_sequence + 1
@@ -69,7 +55,7 @@ def numbered_events(
             note_start(unit, new.kind.turn.turn_id, sequence)
         elif isinstance(new.kind, TurnEnded):
             note_end(unit, new.kind.turn.turn_id, sequence)
-    write_turns(unit)
+    add_turns(unit)
     for sequence, new in enumerate(events, first):
         event = Event(
             session_id=commit.session_id,
@@ -83,17 +69,9 @@ def numbered_events(
         stored.append(StoredEvent(event, frame, unit.session.tenant))
         kept = facts_of(event.kind)  # type: ignore[arg-type]  # a durable one
         unit.added_bytes += len(kept.facts)
-        rows.append((event.position, commit.session_id, sequence, at_us, new.turn_id, *kept, unit.session.tenant))
-    return stored, rows
-
-
-def insert_events(db: sqlite3.Connection, rows: Sequence[EventRow]) -> None:
-    """Writes events. Many in one statement: for each row of its own the thread would wait for the interpreter."""
-    at = 0
-    for size, statement in _INSERTS.items():
-        while len(rows) - at >= size:
-            db.execute(statement, tuple(itertools.chain.from_iterable(rows[at : at + size])))
-            at += size
+        row = (event.position, commit.session_id, sequence, at_us, new.turn_id, *kept, unit.session.tenant)
+        unit.rows.events.append(row)
+    return stored
 
 
 def _events_of(unit: Unit, commit: Commit) -> Iterator[NewEvent]:

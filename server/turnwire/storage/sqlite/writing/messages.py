@@ -54,7 +54,7 @@ def put_message(unit: Unit, change: PutMessage) -> None:
         keep_turn(db, session.id, message.message_id, message.turn_id)
     is_indexed = stored is not None and bool(stored.is_indexed)
     if stored is not None and is_indexed:  # before it is written: the index has to be given what it had
-        unit.index_changes += take_out(db, session.tenant, session.found_in, (stored.row,), message)
+        unit.rows.words += take_out(db, session.tenant, session.found_in, (stored.row,), message)
     row, previous = _write(unit, change, stored)
     _put_references(unit, row, message, stored)
     if change.is_hidden:
@@ -63,7 +63,7 @@ def put_message(unit: Unit, change: PutMessage) -> None:
         _put_off_path(unit, row, change.branch)
     elif unit.is_branched:
         carry_branches(db, session.id, message.message_id)
-    unit.index_changes += add_message(db, session.tenant, session.found_in, row, message, is_new=not is_indexed)
+    unit.rows.words += add_message(db, session.tenant, session.found_in, row, message, is_new=not is_indexed)
     unit.previous[message.message_id] = previous
 
 
@@ -129,7 +129,7 @@ def remove_message(unit: Unit, message_id: str) -> None:
         return
     stored = _Stored(*found)
     files = files_of(unit.db, "message = ?", stored.row)
-    unit.index_changes += take_out(unit.db, unit.session.tenant, unit.session.found_in, (stored.row,))
+    unit.rows.words += take_out(unit.db, unit.session.tenant, unit.session.found_in, (stored.row,))
     unit.db.execute("DELETE FROM messages WHERE id = ?", (stored.row,))
     unit.added_bytes -= stored.size_bytes
     unit.file_bytes -= remove_unused(unit.db, files)

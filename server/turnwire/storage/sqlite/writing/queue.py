@@ -1,6 +1,5 @@
 """The waiting messages of a session: their order, and their events. Runs inside the writer's transaction."""
 
-import sqlite3
 from collections.abc import Iterable
 
 from turnwire.domain.conversation.events import QueueChanged
@@ -40,10 +39,13 @@ def queue_changed(unit: Unit, known: Iterable[QueueEntry]) -> QueueChanged:
     (unit.queue_revision,) = unit.db.execute(update, (unit.session.id,)).fetchone()
     policies = {entry.turn_id: entry.policy for entry in known}
     waiting = unit.db.execute(f"SELECT message_id, turn_id {_WAITING}", (unit.session.id,)).fetchall()
-    entries = (QueueEntry(message, turn, policies.get(turn) or _policy(unit.db, turn)) for message, turn in waiting)
+    entries = (QueueEntry(message, turn, policies.get(turn) or _policy(unit, turn)) for message, turn in waiting)
     return QueueChanged(tuple(entries), unit.queue_revision)
 
 
-def _policy(db: sqlite3.Connection, turn_id: str) -> BusyPolicy:
-    row = db.execute("SELECT json_extract(body, '$.busy_policy') FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
+def _policy(unit: Unit, turn_id: str) -> BusyPolicy:
+    unit.rows.write(unit.db)  # it may be a turn of this commit
+    row = unit.db.execute(
+        "SELECT json_extract(body, '$.busy_policy') FROM turns WHERE turn_id = ?", (turn_id,)
+    ).fetchone()
     return BusyPolicy(row[0]) if row is not None and row[0] is not None else BusyPolicy.QUEUE

@@ -15,16 +15,8 @@ UPDATE turns SET ended = ?, body = json_patch(json_patch('{}', json_object(
 """The inner patch leaves out what the stored turn does not have."""
 
 
-_INSERT = (
-    "INSERT INTO turns (ended, body, start_sequence, end_sequence, turn_id, session, first_sequence)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
-
-_UPDATE = "UPDATE turns SET ended = ?, body = ?, start_sequence = ?, end_sequence = ? WHERE turn_id = ?"
-
-
 def put_turn(unit: Unit, change: PutTurn) -> None:
-    """Takes a turn for `write_turns`, which its commit calls with the numbers of its events, and counts its bytes.
+    """Takes a turn for `add_turns`, which its commit calls with the numbers of its events, and counts its bytes.
 
     It is looked up first: that costs less than a statement which inserts or updates and tells what was there before.
 
@@ -34,7 +26,8 @@ def put_turn(unit: Unit, change: PutTurn) -> None:
     turn = change.turn.header() if change.keeps_settings else change.turn
     body = text(msgspec.structs.replace(turn, turn_id="", session_id=""))  # which columns say
     if turn.turn_id in unit.turns:
-        write_turns(unit)
+        add_turns(unit)
+        unit.rows.write(unit.db)
     db, session = unit.db, unit.session.id
     new_size = len(body.encode())
     has_ended = turn.status is TurnStatus.ENDED
@@ -44,11 +37,11 @@ def put_turn(unit: Unit, change: PutTurn) -> None:
         raise IdTaken.of("turn", turn.turn_id)
     if owner is None:
         key: tuple[object, ...] = (turn.turn_id, session, unit.session.head_sequence + 1)
-        unit.turns[turn.turn_id] = TurnWrite(_INSERT, (has_ended, body), start, end, key)
+        unit.turns[turn.turn_id] = TurnWrite(True, (has_ended, body), start, end, key)
     elif change.keeps_settings:
         (new_size,) = db.execute(_KEEPING_SETTINGS, (has_ended, body, turn.turn_id)).fetchone()
     else:
-        unit.turns[turn.turn_id] = TurnWrite(_UPDATE, (has_ended, body), start, end, (turn.turn_id,))
+        unit.turns[turn.turn_id] = TurnWrite(False, (has_ended, body), start, end, (turn.turn_id,))
     unit.turn_starts[turn.turn_id] = start
     unit.added_bytes += new_size - size
 
@@ -70,8 +63,8 @@ def note_end(unit: Unit, turn_id: str, sequence: int) -> None:
         unit.db.execute("UPDATE turns SET end_sequence = ? WHERE turn_id = ?", (sequence, turn_id))
 
 
-def write_turns(unit: Unit) -> None:
-    """Writes the turns that were taken."""
-    for statement, values, start, end, key in unit.turns.values():
-        unit.db.execute(statement, (*values, start, end, *key))
+def add_turns(unit: Unit) -> None:
+    """Adds the turns that were taken to the rows of the transaction."""
+    for is_new, values, start, end, key in unit.turns.values():
+        (unit.rows.new_turns if is_new else unit.rows.turns).append((*values, start, end, *key))
     unit.turns.clear()

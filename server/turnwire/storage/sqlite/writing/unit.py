@@ -10,6 +10,7 @@ import msgspec
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.money import Consumption
 from turnwire.ports.commit import MarkArchived, Rewound, SessionState
+from turnwire.storage.sqlite.writing.rows import Rows
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -45,7 +46,7 @@ class SessionRow(NamedTuple):
 class TurnWrite(NamedTuple):
     """A turn that is to be written; see `writing.turns`."""
 
-    statement: str
+    is_new: bool
     values: tuple[object, ...]
     start_sequence: int
     end_sequence: int
@@ -59,8 +60,8 @@ class Unit:
     db: sqlite3.Connection
     session: SessionRow
     session_id: str
-    index_changes: list[tuple[int, bool, str]] = field(default_factory=list)
-    """What the transaction has to change in the index of words before its end; see `searching.index.change_index`."""
+    rows: Rows
+    """What the transaction has yet to write."""
     added_bytes: int = 0
     """What the changes add to `sessions.stored_bytes`."""
     turn_starts: dict[str, int] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from turnwire.storage.sqlite.connection import FAILURES, Connection, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.events import last_position
+from turnwire.storage.sqlite.writing.rows import Rows
 
 log = structlog.get_logger()
 
@@ -327,7 +328,7 @@ class GroupWriter:
 
     def _try(self, db: sqlite3.Connection, units: list[Unit], apply: Apply) -> _Written:
         first_position = self._changes.next_position
-        self._changes.deltas, self._changes.index_changes, self._changes.event_rows = [], [], []
+        self._changes.deltas, self._changes.rows = [], Rows()
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         held_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
@@ -335,17 +336,17 @@ class GroupWriter:
         db.execute("BEGIN IMMEDIATE")
         try:
             for unit in units:
-                known = len(self._changes.index_changes)
+                known = len(self._changes.rows.words)
                 outcome, events = apply(db, unit)
                 outcomes.append(outcome)
                 stored += events
                 held_bytes += _written_bytes(unit)
                 held_bytes += sum(len(one.frame or b"") for one in events)
-                held_bytes += sum(len(words) for *_, words in self._changes.index_changes[known:])
+                held_bytes += sum(len(words) for *_, words in self._changes.rows.words[known:])
                 if held_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
                     break
             add_to_totals(db, self._changes.deltas)
-            self._changes.finish(db)
+            self._changes.rows.finish(db)
             self._check_files()
             db.execute("COMMIT")
         except BaseException:
@@ -364,13 +365,13 @@ class GroupWriter:
     def _apply(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
         if isinstance(unit, Commit):
             return self._changes.apply(db, unit)
-        self._changes.write_events(db)
+        self._changes.rows.write(db)
         return unit.apply(db, self._changes.deltas), []
 
     def _apply_alone(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
-        self._changes.write_events(db)  # what is written here goes with the unit
+        self._changes.rows.write(db)  # what is written here goes with the unit
         position, deltas = self._changes.next_position, len(self._changes.deltas)
-        words = len(self._changes.index_changes)
+        words = len(self._changes.rows.words)
         db.execute("SAVEPOINT unit")
         try:
             result = self._apply(db, unit)
@@ -379,8 +380,7 @@ class GroupWriter:
                 raise
             self._changes.next_position = position
             del self._changes.deltas[deltas:]
-            del self._changes.index_changes[words:]
-            self._changes.event_rows.clear()
+            self._changes.rows.drop(words)
             db.execute("ROLLBACK TO unit")
             db.execute("RELEASE unit")
             return translate(error) if isinstance(error, FAILURES) else error, []

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench import report
 from bench.attacks import flooding
 from bench.attacks.attack import Attack, Target
-from bench.attacks.attacker import attacker
+from bench.attacks.attacker import FAILED, attacker
 from bench.attacks.table import ATTACKS
 from bench.child import Child, model_provider, running, turnwire
 from bench.loop import run
@@ -38,6 +38,8 @@ class _Row(NamedTuple):
         told = [f"{count} times the neighbour read {text}" for text, count in self.felt.failures.items()]
         if not self.felt.reads:
             told.append("the neighbour got no answer")
+        if FAILED in self.limits:
+            told.append("the attack could not be carried out")
         if self.peak_mib > MAX_MIB:
             told.append(f"more memory than {MAX_MIB:.0f} MiB")
         if self.attack.limits and self.limits.isdisjoint(self.attack.limits):

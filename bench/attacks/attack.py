@@ -72,4 +72,4 @@ class Attack(NamedTuple):
     prepare: Callable[[Path], Prepared] = nothing
     """Prepares the server, in an empty folder."""
     seconds: float = 3.0
-    """How long it lasts."""
+    """How long it lasts at least; longer until it is refused by one of its limits."""

@@ -23,6 +23,12 @@ from bench.loop import run
 MEMORY_BYTES = 6 * 2**30
 """Of addresses: an attack that fills memory fills its own first."""
 
+FAILED = "an attack that has failed"
+"""Stands among the limits of an attack that could not be carried out."""
+
+LONGEST_SECONDS = 30.0
+"""How long an attack goes on that has not been refused yet: on a busy machine it takes longer to reach its limit."""
+
 GRACE_SECONDS = 30.0
 """How long an attack may take to end."""
 
@@ -39,7 +45,7 @@ class Attacker:
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the attacker has no pipes")
         self._process.stdin.write(attack.name.encode() + b"\n")
-        async with asyncio.timeout(attack.seconds + GRACE_SECONDS):
+        async with asyncio.timeout(LONGEST_SECONDS + GRACE_SECONDS):
             line = await self._process.stdout.readline()
         if not line:
             raise RuntimeError("the attacker has ended")
@@ -67,11 +73,15 @@ async def _attack(target: Target) -> None:
         seen, attack = Seen(), ATTACKS[name]
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(attack.seconds):
-                    await attack.run(target, seen)
+                async with asyncio.timeout(LONGEST_SECONDS), asyncio.TaskGroup() as group:
+                    running = group.create_task(attack.run(target, seen))
+                    await asyncio.sleep(attack.seconds)
+                    while attack.limits and seen.limits.isdisjoint(attack.limits):
+                        await asyncio.sleep(0.1)
+                    running.cancel()
         except Exception:  # the others are still worth running
             traceback.print_exc()
-            seen.limits.add("the attack has failed")
+            seen.limits.add(FAILED)
         print(json.dumps(sorted(seen.limits)), flush=True)
 
 

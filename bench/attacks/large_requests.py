@@ -101,7 +101,7 @@ async def _messages(target: Target, seen: Seen) -> None:
     part = MessagePart(text=TextPart(text=LARGE))
     request = AppendMessageRequest(session_id=await new_session(target), type=MESSAGE_TYPE_USER, parts=[part])
     body = message(request.SerializeToString())
-    await _each(target, seen, 32, partial(_repeat, head=call(APPEND), body=body, at_once=1))
+    await _each(target, seen, 16, partial(_repeat, head=call(APPEND), body=body, at_once=1))
 
 
 async def _repeat(one: Wire, *, head: bytes, body: bytes, at_once: int = 50) -> None:
@@ -130,7 +130,7 @@ ATTACKS = (
     ),
     Attack(
         "large_messages",
-        "32 clients that store messages of 14 MiB",
+        "16 clients that store messages of 14 MiB",
         ("limits.max_request_memory_bytes", "limits.max_memory_bytes"),
         "further large requests, and those that are not whole",
         _messages,

@@ -170,6 +170,25 @@ async def test_a_slow_head_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         await asyncio.gather(ended, return_exceptions=True)
 
 
+@pytest.mark.parametrize("said", [f"POST {SESSIONS}/CreateSession", "GET /healthz", "GET /"])
+async def test_the_rest_of_an_answered_body_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    """Who is answered before the end of a request, and sends a byte of it now and then, does not hold a connection."""
+    async with running_server(tmp_path, TOML) as server:
+        monkeypatch.setattr(requests, "RECEIVE_SECONDS", 0.3)
+        reader, writer = await raw(server)
+        writer.write(f"{said} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n".encode())
+        assert await reader.readuntil(b"\r\n\r\n")
+        ended = asyncio.create_task(reader.read())
+        async with asyncio.timeout(10):
+            while not ended.done():
+                writer.write(b"x")
+                await asyncio.wait((ended,), timeout=0.1)
+        writer.transport.abort()
+        await asyncio.gather(ended, return_exceptions=True)
+
+
 async def test_a_long_head_is_refused(server: Server) -> None:
     """Neither one header without end nor many short ones fill the memory."""
     for head in (b"x: " + b"x" * 40_000, b"x: y\r\n" * 8_000, b"x: y\r\n" * 20_000 + b"\r\n"):

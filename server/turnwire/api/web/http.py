@@ -13,6 +13,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from turnwire.api.admission import requests
+
 MAX_HEAD_BYTES = 32_768
 """Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
 GET has its message in the first line."""
@@ -66,7 +68,8 @@ class Http(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self.conn = _Connection()
         self._late: asyncio.TimerHandle | None = None
-        """Runs while a head is waited for; between two requests uvicorn waits with its own."""
+        """Runs while a head is waited for, or the rest of a body that was answered before its end; between two
+        requests uvicorn waits with its own, which ends with the next byte."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Takes the connection, unless there are too many."""
@@ -81,10 +84,19 @@ class Http(H11Protocol):
         for start in range(0, len(data), _PIECE_BYTES):
             if not self.transport.is_closing():
                 super().data_received(data[start : start + _PIECE_BYTES])
+        if self.conn.our_state is h11.DONE:
+            return  # it was the rest of a body
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
         elif self._late is None:
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def on_response_complete(self) -> None:
+        """Begins to wait for the next request, or for the rest of this one."""
+        super().on_response_complete()
+        if self.conn.our_state is h11.DONE and not self.transport.is_closing():
+            self._stop_waiting()
+            self._late = self.loop.call_later(requests.RECEIVE_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends what the connection had."""

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -187,6 +188,25 @@ async def test_the_rest_of_an_answered_body_has_a_bound(
                 await asyncio.wait((ended,), timeout=0.1)
         writer.transport.abort()
         await asyncio.gather(ended, return_exceptions=True)
+
+
+async def test_connections_over_the_number_cost_the_others_nothing(tmp_path: Path) -> None:
+    """Who has a connection is answered in every moment in which further ones come and are closed."""
+    async with running_server(tmp_path, TOML) as server:
+        host, _, port = server.web_address.rpartition("//")[2].rpartition(":")
+        held = [await raw(server) for _ in range(20)]
+        reader, writer = held[0]
+        for rounds in range(12):
+            more = [socket.create_connection((host, int(port))) for _ in range(40)]
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert b" 200 " in await reader.readuntil(b"\r\n")
+            await reader.readuntil(b"ok\n")
+            for one in more:
+                one.close()
+        for _, one in held:
+            one.transport.abort()
 
 
 async def test_a_long_head_is_refused(server: Server) -> None:

@@ -75,6 +75,7 @@ class Http(H11Protocol):
         """Takes the connection, unless there are too many."""
         super().connection_made(transport)
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self.connections.discard(self)  # with it counted, uvicorn would refuse the requests of the others
             transport.abort()
         else:
             self._late = self.loop.call_later(HEAD_SECONDS, transport.abort)

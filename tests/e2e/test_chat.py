@@ -64,8 +64,8 @@ class AtTerminal:
         return OF_READLINE.sub("", self._output.decode(errors="replace"))
 
     def type(self, keys: str) -> None:
-        """Presses keys; Enter is a carriage return."""
-        os.write(self._master, keys.encode())
+        """Presses keys; Enter is a carriage return, and a lone surrogate the byte for which it stands."""
+        os.write(self._master, keys.encode(errors="surrogateescape"))
 
     async def interrupt(self, *texts: str) -> None:
         """Presses Ctrl-C until the texts are shown: one just before a line is read is heard with the next key."""
@@ -133,7 +133,7 @@ async def piped(folder: Path, address: str, text: str, *more: str) -> tuple[int 
     pipe = subprocess.PIPE
     command = [*TURNWIRE, address, *more]
     chat = await asyncio.create_subprocess_exec(*command, env=environ(folder), stdin=pipe, stdout=pipe, stderr=pipe)
-    written, aside = await chat.communicate(text.encode())
+    written, aside = await chat.communicate(text.encode(errors="surrogateescape"))
     return chat.returncode, written.decode(), aside.decode()
 
 
@@ -328,6 +328,25 @@ async def test_a_pipe_gets_the_answer_alone(served: Server, other: Client, tmp_p
     assert "[ask asks]\nWhich colour for it?\n" in aside
     assert "ask.paint -> not painted: decline" in aside
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_is_not_utf_8_is_told_in_one_line(served: Server, other: Client, tmp_path: Path) -> None:
+    """From a pipe or as words of the command: nothing is sent."""
+    told = (1, "", "turnwire: the text is not UTF-8\n")
+    assert await piped(tmp_path, served.address, "a\udcff") == told
+    assert await piped(tmp_path, served.address, "", "a\udcff") == told
+
+
+async def test_a_line_that_is_not_utf_8_is_asked_for_again(chat: AtTerminal) -> None:
+    """The chat goes on, also where a tool is answered."""
+    chat.type("a\udcff\r")
+    await chat.shows("[that was not UTF-8]\n> ")
+    chat.type(f"{ADD}\r")
+    await chat.shows("allow it?")
+    chat.type("no a\udcff\r")
+    await chat.shows("[that was not UTF-8]\n", "allow it?")
+    chat.type("no\r")
+    await chat.shows("> ")
 
 
 async def test_a_file_gets_the_answers_alone(served: Server, tmp_path: Path) -> None:

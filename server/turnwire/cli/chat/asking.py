@@ -25,11 +25,18 @@ Say = Callable[[str], None]
 
 
 def typed(prompt: str) -> str:
-    """Returns a line that a person types. Raises EOFError at the end of the input."""
-    if sys.stdout.isatty():
-        return input(prompt)
-    print(prompt, end="", file=sys.stderr, flush=True)  # `input` would write it into the answer
-    return input()
+    """Returns a line that a person types; asks again if it is not UTF-8. Raises EOFError at the end of the input."""
+    while True:
+        try:
+            if sys.stdout.isatty():
+                text = input(prompt)
+            else:
+                print(prompt, end="", file=sys.stderr, flush=True)  # `input` would write it into the answer
+                text = input()
+            text.encode()  # Python may keep other bytes as surrogates
+            return text
+        except UnicodeError:
+            print("[that was not UTF-8]", file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
 
 
 def answer_permission(client: BlockingClient, request: PermissionRequest, say: Say) -> bool:

@@ -38,11 +38,16 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
         The exit code: 0; 1 when the server cannot be used, or the only message was not answered; 2 for wrong options;
         130 when it was interrupted.
     """
-    if not text and not sys.stdin.isatty():
-        text = sys.stdin.read()
-        if not text.strip():
-            print("turnwire: nothing to send", file=sys.stderr)
-            return 1
+    try:
+        if not text and not sys.stdin.isatty():
+            text = sys.stdin.read()
+            if not text.strip():
+                print("turnwire: nothing to send", file=sys.stderr)
+                return 1
+        text.encode()  # Python may keep other bytes as surrogates
+    except UnicodeError:
+        print("turnwire: the text is not UTF-8", file=sys.stderr)
+        return 1
     try:
         with connection.client() as client:
             if text:

@@ -39,14 +39,9 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
         130 when it was interrupted.
     """
     try:
-        if not text and not sys.stdin.isatty():
-            text = sys.stdin.read()
-            if not text.strip():
-                print("turnwire: nothing to send", file=sys.stderr)
-                return 1
-        text.encode()  # Python may keep other bytes as surrogates
-    except UnicodeError:
-        print("turnwire: the text is not UTF-8", file=sys.stderr)
+        text = _only_message(text)
+    except ValueError as error:
+        print(f"turnwire: {error}", file=sys.stderr)
         return 1
     try:
         with connection.client() as client:
@@ -62,6 +57,19 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _only_message(text: str) -> str:
+    """Returns the only message to send, from standard input too; "" to ask for messages. Raises ValueError."""
+    is_read = not text and not sys.stdin.isatty()
+    try:
+        text = sys.stdin.read() if is_read else text
+        text.encode()  # Python may keep other bytes as surrogates
+    except UnicodeError:
+        raise ValueError("the text is not UTF-8") from None
+    if is_read and not text.strip():
+        raise ValueError("nothing to send")
+    return text
 
 
 class Chat:

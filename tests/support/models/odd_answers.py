@@ -70,7 +70,8 @@ class Reply:
     ending: str = ""
     """One of ENDINGS; "" is an end in order."""
     after: int = 0
-    """For cut, failed and held answers: after how many events, from 0; counted on from the start behind the last."""
+    """For cut, failed and held answers: after how many events, from 0; counted on from the start behind the last, and
+    for held ones behind the last but one."""
     status: int = 200
 
     @property
@@ -94,8 +95,8 @@ class Reply:
             return ScriptedReply(chunks[:place])
         if self.ending == "failed":
             return ScriptedReply([*chunks[:place], _failure(api)])
-        if self.ending == "held":
-            chunks.insert(place, hold)
+        if self.ending == "held":  # before the end marker: nobody waits for long for what is behind it
+            chunks.insert(1 + self.after % (len(chunks) - 1), hold)
         return dataclasses.replace(whole, chunks=chunks)
 
 

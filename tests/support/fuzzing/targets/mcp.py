@@ -59,7 +59,11 @@ def check_lines(data: bytes) -> None:
     """A line is a message or is left out, wherever the pipe cuts it; the server's reader does not end early."""
     whole, cut = run(_messages([data[1:]])), run(_messages(pieces(data)))
     assert whole == cut, f"{whole} and in pieces {cut}"
-    run(_child(pieces(data)).read_errors())
+    run(_errors(pieces(data)))
+
+
+async def _errors(chunks: list[bytes]) -> None:
+    await _child(chunks).read_errors()
 
 
 async def _messages(chunks: list[bytes]) -> list[Any]:

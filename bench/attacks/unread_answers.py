@@ -67,8 +67,8 @@ async def _deaf_watchers(target: Target, seen: Seen) -> None:
 
 
 async def _web_messages(target: Target, seen: Seen) -> None:
-    """Over HTTP/1.1, a call on each of 100 connections."""
-    session_id, message_id = await stored(target, "word " * 800_000)
+    """Over HTTP/1.1, a call on each of 100 connections. The system's own buffers take some 4 MB of each answer."""
+    session_id, message_id = await stored(target, "word " * 2_400_000)
     body = GetMessageRequest(session_id=session_id, message_id=message_id).SerializeToString()
     head = (
         f"POST {_MESSAGE} HTTP/1.1\r\nhost: {target.web}\r\ncontent-type: application/proto\r\n"
@@ -130,7 +130,7 @@ ATTACKS = (
     ),
     Attack(
         "web_unread",
-        "100 calls over HTTP/1.1 with answers of 4 MB that nobody reads",
+        "100 calls over HTTP/1.1 with answers of 12 MB that nobody reads",
         ("limits.max_sending_bytes",),
         "further large answers",
         _web_messages,

@@ -34,8 +34,12 @@ class _Row(NamedTuple):
     limits: set[str]
 
     def broken(self) -> list[str]:
-        """Returns the promises that were broken, for people."""
-        told = [f"{count} times the neighbour read {text}" for text, count in self.felt.failures.items()]
+        """Returns the promises that were broken, for people.
+
+        Calls that gRPC ended itself are not among them: see "Left to gRPC and to a proxy" in docs/overload.md.
+        """
+        failed = {text: count for text, count in self.felt.failures.items() if not text.startswith("CANCELLED")}
+        told = [f"{count} times the neighbour read {text}" for text, count in failed.items()]
         if not self.felt.reads:
             told.append("the neighbour got no answer")
         if FAILED in self.limits:

@@ -96,6 +96,17 @@ async def test_every_reader_sees_the_drafts(opened: OpenedStore) -> None:
     assert [event.kind for event in replayed] == [PartFinished("msg_1", ended)]
 
 
+async def test_a_message_with_drafts_keeps_the_one_before_it(opened: OpenedStore) -> None:
+    """A draft does not say which one that is: the store does."""
+    await opened.store.commit(_putting(make_answer("msg_0")))
+    await opened.store.commit(_putting(STARTED))
+    await opened.store.commit(_saving(DraftPart(open_part(0, Text("so far")), continues=False)))
+    store = opened.store.of(DEFAULT_TENANT)
+    assert (await store.message("ses_1", "msg_1")).previous_message_id == "msg_0"
+    listed = (await store.messages("ses_1", Page())).messages
+    assert [message.previous_message_id for message in listed] == ["", "msg_0"]
+
+
 async def test_the_end_of_a_message_and_its_removal_leave_no_drafts(opened: OpenedStore) -> None:
     """What the account has is the message as it ended."""
     whole = make_answer("msg_1", make_part(0, Text(PIECE)))

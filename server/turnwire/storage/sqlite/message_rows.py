@@ -86,14 +86,15 @@ def message_of(db: sqlite3.Connection, columns: Columns) -> Message:
     message = _message(body)
     # nothing else refers to the message yet, so this is quicker than a copy
     fill = msgspec.structs.force_setattr
+    if parts is not None:
+        fill(message, "parts", parts_of(parts, states))
+        if message.status is MessageStatus.STREAMING:
+            message = _with_drafts(db, row, message)
     fill(message, "message_id", message_id)
     fill(message, "session_id", session_id)
     fill(message, "turn_id", turn_id)
     fill(message, "previous_message_id", previous)
-    if parts is None:
-        return message
-    fill(message, "parts", parts_of(parts, states))
-    return _with_drafts(db, row, message) if message.status is MessageStatus.STREAMING else message
+    return message
 
 
 def parts_of(parts: bytes, states: bytes | None = None) -> tuple[Part, ...]:

@@ -1,6 +1,6 @@
 """The overload manager: how many calls there are, whatever listener they came by, and whether there is memory for more.
 
-Memory pressure is normal, high or critical (`telemetry/watches/memory_watch.py` measures it). High: what can be made
+Memory pressure is normal, high or critical (`telemetry/memory_monitor.py` measures it). High: what can be made
 again is dropped. Critical: requests that are not whole are ended, and if that has not helped soon, what begins new work
 is refused.
 """

@@ -71,5 +71,5 @@ class Attack(NamedTuple):
     run: Callable[[Target, Seen], Awaitable[None]]
     prepare: Callable[[Path], Prepared] = nothing
     """Prepares the server, in an empty folder."""
-    seconds: float = 3.0
+    seconds: float = 2.0
     """How long it lasts at least; longer until it is refused by one of its limits."""

@@ -4,8 +4,7 @@ Importing this module imports no SDK, because each of them takes more than a sec
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import structlog
 
@@ -20,9 +19,6 @@ from turnwire.providers.settings import ModelSettings, ProviderSettings
 
 log = structlog.get_logger()
 
-InThread = Callable[..., Awaitable[Any]]
-"""Runs a function on a thread and returns its result, as `asyncio.to_thread` does."""
-
 
 class ConfiguredProviders:
     """Implements `Providers`. Used on one event loop only."""
@@ -35,7 +31,6 @@ class ConfiguredProviders:
         models: Mapping[ModelRef, ModelSettings] = {},
         *,
         limits: Limits | None = None,
-        in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """Args:
         settings: Settings by provider id.
@@ -43,9 +38,7 @@ class ConfiguredProviders:
         sources: Where each provider comes from: "builtin", "env" or "config" (the default).
         models: Configured settings of models.
         limits: What an answer may bring, and how many calls of one provider may be open at once.
-        in_thread: Runs on a thread what imports an SDK.
         """
-        self._in_thread = in_thread
         self._limits = limits or Limits()
         self._settings = dict(settings)
         self._environ = environ
@@ -67,9 +60,7 @@ class ConfiguredProviders:
         models: Mapping[ModelRef, ModelSettings],
     ) -> "ConfiguredProviders":
         """Returns other providers with the same environment and the same bounds on calls. Both have to be closed."""
-        return ConfiguredProviders(
-            settings, self._environ, sources, models, limits=self._limits, in_thread=self._in_thread
-        )
+        return ConfiguredProviders(settings, self._environ, sources, models, limits=self._limits)
 
     def start(self) -> None:
         """Begins to make the providers that can be used, one after the other; returns at once.
@@ -154,8 +145,8 @@ class ConfiguredProviders:
     async def _make(self, provider_id: str) -> Provider:
         settings, key = self._settings[provider_id], self._key(provider_id)
         try:
-            provider: Provider = await self._in_thread(_make, provider_id, settings, key, self._limits)
-            await self._in_thread(self._catalogs[provider_id].load)
+            provider: Provider = await asyncio.to_thread(_make, provider_id, settings, key, self._limits)
+            await asyncio.to_thread(self._catalogs[provider_id].load)
         except (OSError, ImportError) as error:  # no file descriptor is left, for example: a later try may succeed
             raise ProviderUnavailable("what speaks to the provider cannot be loaded now") from error
         self._made[provider_id] = provider

@@ -53,7 +53,7 @@ async def test_provider_is_made_once() -> None:
     await providers.aclose()
 
 
-async def test_providers_are_made_before_they_are_needed() -> None:
+async def test_providers_are_made_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the start, each that has its key, on a thread; the SDK of one that cannot be used is not imported."""
     made: list[object] = []
 
@@ -66,7 +66,8 @@ async def test_providers_are_made_before_they_are_needed() -> None:
         "first": ProviderSettings(kind="offline"),
         "second": ProviderSettings(kind="offline"),
     }
-    providers = ConfiguredProviders(settings, {}, in_thread=in_thread)
+    monkeypatch.setattr(asyncio, "to_thread", in_thread)
+    providers = ConfiguredProviders(settings, {})
     providers.start()
     second = await providers.get("second")
     await settled()
@@ -75,7 +76,7 @@ async def test_providers_are_made_before_they_are_needed() -> None:
     await providers.aclose()
 
 
-async def test_first_uses_at_once_make_one_provider() -> None:
+async def test_first_uses_at_once_make_one_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers that come while a provider is made get that one, also when the first of them is gone."""
     calls: list[asyncio.Future[None]] = []
 
@@ -84,7 +85,8 @@ async def test_first_uses_at_once_make_one_provider() -> None:
         await calls[-1]
         return function(*arguments)
 
-    providers = ConfiguredProviders({"p": ProviderSettings(kind="offline")}, {}, in_thread=in_thread)
+    monkeypatch.setattr(asyncio, "to_thread", in_thread)
+    providers = ConfiguredProviders({"p": ProviderSettings(kind="offline")}, {})
     gone, *others = [asyncio.create_task(providers.get("p")) for _ in range(3)]
     await settled()
     gone.cancel()
@@ -96,7 +98,7 @@ async def test_first_uses_at_once_make_one_provider() -> None:
     await providers.aclose()
 
 
-async def test_a_provider_that_cannot_be_loaded_is_loaded_later() -> None:
+async def test_a_provider_that_cannot_be_loaded_is_loaded_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process without file descriptors cannot import: the turn may try again."""
     errors = [OSError(errno.EMFILE, "Too many open files"), ImportError("no module")]
 
@@ -105,7 +107,8 @@ async def test_a_provider_that_cannot_be_loaded_is_loaded_later() -> None:
             raise errors.pop()
         return function(*arguments)
 
-    providers = ConfiguredProviders({"p": ProviderSettings(kind="offline")}, {}, in_thread=in_thread)
+    monkeypatch.setattr(asyncio, "to_thread", in_thread)
+    providers = ConfiguredProviders({"p": ProviderSettings(kind="offline")}, {})
     for _ in range(2):
         with pytest.raises(ProviderUnavailable):
             await providers.get("p")

@@ -31,9 +31,8 @@ class WebCertificates:
 
     def context(self) -> ssl.SSLContext:
         """Returns the context to listen with. It takes another one at each handshake, if the files have changed."""
-        context = self._read()
-        context.sni_callback = self._choose
-        return context
+        self._current.sni_callback = self._choose
+        return self._current
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._renewed()

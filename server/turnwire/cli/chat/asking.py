@@ -9,6 +9,7 @@ from typing import Any
 
 from opencode.question.question_pb2 import Question
 from opencode.tool.tool_pb2 import PermissionRequest
+from turnwire.cli.chat.printer import beside_answer
 from turnwire.cli.visible_text import one_line
 from turnwire_client import BlockingClient, InvalidArgumentError
 
@@ -36,7 +37,7 @@ def typed(prompt: str) -> str:
             text.encode()  # Python may keep other bytes as surrogates
             return text
         except UnicodeError:
-            print("[that was not UTF-8]", file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
+            print("[that was not UTF-8]", file=beside_answer(), flush=True)
 
 
 def answer_permission(client: BlockingClient, request: PermissionRequest, say: Say) -> bool:

@@ -18,13 +18,18 @@ MAX_LINE_CHARS = 1000
 """Of a tool call or its result; the console shows them whole."""
 
 
+def beside_answer() -> TextIO:
+    """Returns where all but the answer goes: standard output if a person reads it, else standard error."""
+    return sys.stdout if sys.stdout.isatty() else sys.stderr
+
+
 class Printer:
     """Prints each byte once, whether it comes in deltas, snapshots or whole parts."""
 
     def __init__(self, aside: TextIO | None = None) -> None:
-        """The answer goes to standard output, and all else aside: None for there too, if a person reads it."""
+        """The answer goes to standard output, and all else aside; by default as `beside_answer` says."""
         self._out = sys.stdout
-        self._aside = aside or (sys.stdout if sys.stdout.isatty() else sys.stderr)
+        self._aside = aside or beside_answer()
         self._shown: dict[tuple[str, int], int] = {}
         """Bytes (UTF-8) of each text that were printed, by message and part."""
         self._calls: set[str] = set()

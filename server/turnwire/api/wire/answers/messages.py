@@ -148,7 +148,10 @@ def sent_context(value: m.SentContext | None) -> content.SentContext | None:
 
 
 def display(source: m.Message) -> message_pb.DisplayMessage:
-    """Returns the display form of a message; `domain.conversation.display.project` says what it has."""
+    """Returns the display form of a message: its parts by what they are, and nothing that is a provider's alone.
+
+    A tool result that names its call is shown with it: see `domain.conversation.display.is_shown`.
+    """
     result = _display_header(source)
     for one in source.parts:
         match one.content:

@@ -1,5 +1,6 @@
 """The file of own tokens: what commands and a server rely on when both use it."""
 
+import asyncio
 import contextlib
 import os
 import sqlite3
@@ -108,6 +109,19 @@ async def test_the_last_use_only_moves_on(path: Path, opened: Opening) -> None:
     for seconds in (60, 30):
         await file.note_uses({"tok_1": START + timedelta(seconds=seconds)})
     assert (await file.all())[0].last_used_at == START + timedelta(seconds=60)
+
+
+async def test_a_busy_event_loop_keeps_no_command_out(path: Path, opened: Opening) -> None:
+    """The server holds the file while SQLite works, never from one step of its loop to the next."""
+    await (await opened(path)).add(record(1))
+    server = await opened(path)
+    note = asyncio.create_task(server.note_uses({"tok_1": START}))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=0.5)) as command:
+        while not note.done():
+            command.execute("BEGIN IMMEDIATE")  # the loop does nothing until it begins
+            command.execute("ROLLBACK")
+            await asyncio.sleep(0)
+    await note
 
 
 async def test_a_deleted_file_has_no_tokens(path: Path, opened: Opening) -> None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import aiosqlite
+import msgspec
 
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
 from turnwire.domain.principal import Principal, Role
@@ -35,6 +36,12 @@ CREATE TABLE tokens (
 """
 
 _COLUMNS = "token_id, token_hash, tenant, subject, role, created_at_ms, expires_at_ms, last_used_at_ms, revoked_at_ms"
+
+_NOTE_USES = """
+UPDATE tokens SET last_used_at_ms = max(uses.value, coalesce(last_used_at_ms, 0))
+FROM json_each(?) AS uses WHERE token_id = uses.key
+"""
+"""One statement: a transaction over several would keep others out for as long as the event loop is busy."""
 
 
 class TokenFile:
@@ -108,10 +115,9 @@ class TokenFile:
         """Stores times of last use."""
         if not uses or not await self._in_place():
             return
-        rows = [(_to_ms(when), token_id) for token_id, when in uses.items()]
-        statement = "UPDATE tokens SET last_used_at_ms = max(?, coalesce(last_used_at_ms, 0)) WHERE token_id = ?"
-        async with self._using() as connection, _transaction(connection):
-            await connection.executemany(statement, rows)
+        times = msgspec.json.encode({token_id: _to_ms(when) for token_id, when in uses.items()}).decode()
+        async with self._using() as connection:
+            await connection.execute(_NOTE_USES, (times,))
 
     async def aclose(self) -> None:
         """Closes the file."""
@@ -170,24 +176,24 @@ class TokenFile:
 async def _prepare(connection: aiosqlite.Connection) -> None:
     """Makes the schema of an empty file. Two processes may do so at the same time."""
     await connection.execute("PRAGMA synchronous = FULL")
-    async with _transaction(connection):
-        [[version]] = await connection.execute_fetchall("PRAGMA user_version")
-        if version > _SCHEMA_VERSION:
-            raise StorageSchemaTooNew(f"the tokens have schema {version}, this version knows {_SCHEMA_VERSION}")
-        if version == 0:
-            await connection.execute(_SCHEMA)
-            await connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-
-
-@contextlib.asynccontextmanager
-async def _transaction(connection: aiosqlite.Connection) -> AsyncIterator[None]:
+    if await _schema_version(connection) > 0:
+        return
     await connection.execute("BEGIN IMMEDIATE")
     try:
-        yield
+        if await _schema_version(connection) == 0:
+            await connection.execute(_SCHEMA)
+            await connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
     except BaseException:
         await connection.rollback()
         raise
     await connection.commit()
+
+
+async def _schema_version(connection: aiosqlite.Connection) -> int:
+    [[version]] = await connection.execute_fetchall("PRAGMA user_version")
+    if version > _SCHEMA_VERSION:
+        raise StorageSchemaTooNew(f"the tokens have schema {version}, this version knows {_SCHEMA_VERSION}")
+    return int(version)
 
 
 async def _data_version(connection: aiosqlite.Connection) -> int:

@@ -183,12 +183,14 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "domain.conversation.limits": {"MAX_SESSION_TOOLS_BYTES": INVALID},
         "core.schemas": {
             "MAX_STEPS": "the arguments are not checked",
+            "INLINE_STEPS": "the arguments are not checked",
             "MAX_DEPTH": "the arguments are not checked",
             "MAX_LEVELS": INVALID,
             "MAX_VALUE_CHARS": "the arguments are not checked",
             "MAX_PROBLEMS": LEFT_OUT,
             "MAX_PROBLEM_CHARS": CUT,
-            "MAX_KEPT_CHARS": FORGOTTEN,
+            "MAX_KNOWN": FORGOTTEN,
+            "MAX_KNOWN_CHARS": "it is read each time",
         },
         "tools.mcp.tool_list": {
             "MAX_LIST_BYTES": LEFT_OUT,

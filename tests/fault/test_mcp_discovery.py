@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.fakes.loop import elapse, settled
 from tests.support.servers.mcp import ENVIRON, PROGRAM, ROOT
-from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import Agent, CoreSettings
 from turnwire.core.tools.toolbox import open_toolbox
 from turnwire.domain.conversation.messages import ModelRef, ToolUse
@@ -101,19 +100,18 @@ async def test_without_servers_nobody_waits() -> None:
     await McpServers({"hangs": HANGS}, {}).wait_discovered()
 
 
-CHECKS = SchemaChecks()
 SETTINGS = CoreSettings(default_model=ModelRef("offline", "echo"), agents={"reader": Agent(tools=("a.read_*",))})
 
 
 async def toolbox_names(servers: McpServers) -> list[str]:
     """Returns the names of the tools that a step offers."""
-    return [tool.name for tool in (await open_toolbox((), SETTINGS, "", servers, CHECKS)).definitions]
+    return [tool.name for tool in (await open_toolbox((), SETTINGS, "", servers)).definitions]
 
 
 async def problem(servers: McpServers, name: str, agent: str = "") -> str:
     """Returns what a model reads that calls a tool."""
-    toolbox = await open_toolbox((), SETTINGS, agent, servers, CHECKS)
-    return await toolbox.problem(ToolUse(name=name), CHECKS)
+    toolbox = await open_toolbox((), SETTINGS, agent, servers)
+    return await toolbox.problem(ToolUse(name=name))
 
 
 async def called(servers: McpServers, name: str) -> str:

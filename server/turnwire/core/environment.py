@@ -9,7 +9,6 @@ from datetime import datetime
 from turnwire.core.conversation.conversations import Conversations
 from turnwire.core.detached import DetachedTasks
 from turnwire.core.memory import OpenPermissions, ReadBudget, WaitingCalls
-from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
@@ -40,7 +39,6 @@ class Environment:
     tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
     observer: Observer = Observer()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
-    schemas: SchemaChecks = field(default_factory=SchemaChecks)
     detached: DetachedTasks = field(default_factory=DetachedTasks)
     """Requests whose callers may be gone."""
     open_questions: Counter[str] = field(default_factory=Counter)

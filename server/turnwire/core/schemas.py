@@ -8,9 +8,9 @@ Nothing is ever fetched.
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
@@ -20,11 +20,12 @@ import msgspec
 MAX_STEPS = 50_000
 """Steps of one check, each about a value with its schema: a tenth of a second. Ordinary calls need some dozens."""
 
-INLINE_STEPS = 500
-"""A check that takes more begins again on the thread: a millisecond of the event loop."""
+INLINE_STEPS = 5_000
+"""Steps of a check on the event loop, which would take longer with hostile texts only: ten milliseconds."""
 
 INLINE_CHARS = 4096
-"""Longer schemas and values are read on the thread."""
+"""More characters of schemas and values are read on a thread of their own: file reads, name look-ups and the storage
+have others, and must not wait for them."""
 
 MAX_VALUE_CHARS = 2**20
 """Length of a value that is checked. A longer one is only read as JSON: its values would fill the memory."""
@@ -41,8 +42,11 @@ MAX_PROBLEMS = 5
 MAX_PROBLEM_CHARS = 300
 """Length of one problem: it quotes the value, and may have the problems of several choices."""
 
-MAX_KEPT_CHARS = 8 * 2**20
-"""Texts of clients' schemas that are known to be valid: thousands of tools. As many of the server's."""
+MAX_KNOWN = 1024
+"""Schemas of which it is known whether they are valid."""
+
+MAX_KNOWN_CHARS = 16 * 1024
+"""Length of such a schema; longer ones are read each time."""
 
 SHOWN_CHARS = 100
 """How much of a name or of a value a problem quotes."""
@@ -101,93 +105,53 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+_thread = ThreadPoolExecutor(1, thread_name_prefix="schemas")
 
-class SchemaChecks:
-    """Checks schemas, and values against schemas. Used on the event loop only.
 
-    What may take long is done on a thread of its own: file reads, name look-ups and the storage have others. A caller
-    has one piece of work there at a time, so that callers take turns.
+async def problems_of_schemas(schemas: Sequence[str]) -> tuple[str, ...]:
+    """Returns why texts are not valid JSON Schemas of tools; "" for each that is. An empty text allows any object."""
+    if sum(map(len, schemas)) <= INLINE_CHARS:
+        return _problems_of(schemas)
+    return await asyncio.get_running_loop().run_in_executor(_thread, _problems_of, schemas)
+
+
+async def problem_of_arguments(schema_json: str, input_json: str) -> str:
+    """Returns why arguments are invalid, for the model to read: each problem with its path. "" when they are valid.
+
+    Args:
+        schema_json: The tool's schema; "" allows any object. If the schema is invalid, only the JSON is checked.
+        input_json: The arguments as the model wrote them; "" counts as {}.
     """
+    text = input_json or "{}"
+    if problem := _problem_of_object(text):
+        return problem
+    problem = await problem_of_value(schema_json, text)
+    return f"the arguments do not fit the tool's schema: {problem}" if problem else ""
 
-    def __init__(self) -> None:
-        """The thread starts with the first check."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="schemas")
-        self._valid, self._valid_of_server = _Texts(MAX_KEPT_CHARS), _Texts(MAX_KEPT_CHARS)
 
-    async def problems(self, tenant: str, schemas: Sequence[str]) -> tuple[str, ...]:
-        """Returns why texts are not valid JSON Schemas of tools; "" for each that is. An empty text allows any object.
+async def problem_of_value(schema_json: str, value_json: str) -> str:
+    """Returns where valid JSON does not fit a valid schema: each problem with its path.
 
-        Args:
-            tenant: Who brings them; "" for schemas of the server's own tools, which no tenant's displace.
-            schemas: The texts.
-        """
-        valid, found = self._valid if tenant else self._valid_of_server, list[str]()
-        for text in schemas:
-            problem = ""
-            if text and text not in valid:
-                if len(text) <= INLINE_CHARS:
-                    problem = problem_of_schema(text)
-                else:
-                    problem = await self._on_thread(problem_of_schema, text)
-                if not problem:
-                    valid.add(text)
-            found.append(problem)
-        return tuple(found)
-
-    async def problem_of_arguments(self, schema_json: str, input_json: str) -> str:
-        """Returns why arguments are invalid, for the model to read: each problem with its path. "" when they are valid.
-
-        Args:
-            schema_json: The tool's schema; "" allows any object. If the schema is invalid, only the JSON is checked.
-            input_json: The arguments as the model wrote them; "" counts as {}.
-        """
-        text = input_json or "{}"
-        if problem := _problem_of_object(text):
-            return problem
-        problem = await self.problem_of_value(schema_json, text)
-        return f"the arguments do not fit the tool's schema: {problem}" if problem else ""
-
-    async def problem_of_value(self, schema_json: str, value_json: str) -> str:
-        """Returns where valid JSON does not fit a valid schema: each problem with its path.
-
-        Returns "" when it fits, when it is too long, and when checking it takes too long.
-        """
-        if not schema_json or len(value_json) > MAX_VALUE_CHARS:
-            return ""
-        if len(schema_json) <= INLINE_CHARS and len(value_json) <= INLINE_CHARS:
-            with contextlib.suppress(TooCostlyError):
-                return problem_of_value(schema_json, value_json, INLINE_STEPS)
-        with contextlib.suppress(TooCostlyError):
-            return await self._on_thread(problem_of_value, schema_json, value_json, MAX_STEPS)
+    Returns "" when it fits, when it is too long, and when checking it takes too long.
+    """
+    if not schema_json or len(value_json) > MAX_VALUE_CHARS:
         return ""
+    with contextlib.suppress(TooCostlyError):
+        if len(schema_json) + len(value_json) <= INLINE_CHARS:
+            return check_value(schema_json, value_json, INLINE_STEPS)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_thread, check_value, schema_json, value_json, MAX_STEPS)
+    return ""
 
-    async def _on_thread(self, work: Callable[..., str], *arguments: object) -> str:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
-
-class _Texts:
-    """Texts, those used last, up to a number of characters."""
-
-    def __init__(self, max_chars: int) -> None:
-        self._max_chars = max_chars
-        self._chars = 0
-        self._texts: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, text: str) -> bool:
-        if text not in self._texts:
-            return False
-        self._texts.move_to_end(text)
-        return True
-
-    def add(self, text: str) -> None:
-        self._texts[text] = None
-        self._chars += len(text)
-        while self._chars > self._max_chars:
-            self._chars -= len(self._texts.popitem(last=False)[0])
+def _problems_of(schemas: Sequence[str]) -> tuple[str, ...]:
+    return tuple((_known_problem if len(text) <= MAX_KNOWN_CHARS else problem_of_schema)(text) for text in schemas)
 
 
 def problem_of_schema(schema_json: str) -> str:
     """Returns why a text is no JSON Schema of a tool; "" when it is. Costs what the text has. May run on any thread."""
+    if not schema_json:
+        return ""
     try:
         schema = msgspec.json.decode(schema_json)
     except RecursionError:
@@ -195,6 +159,10 @@ def problem_of_schema(schema_json: str) -> str:
     except msgspec.DecodeError as error:
         return f"is not valid JSON: {error}"
     return _problem_of_root(schema) if isinstance(schema, dict) else "is not a JSON object"
+
+
+_known_problem = lru_cache(MAX_KNOWN)(problem_of_schema)
+"""The same tools come with each message and are offered at each step."""
 
 
 def _problem_of_root(schema: dict[str, Any]) -> str:
@@ -228,7 +196,7 @@ def _problem_of_node(node: dict[str, Any]) -> str:
     return ""
 
 
-def problem_of_value(schema_json: str, value_json: str, max_steps: int = MAX_STEPS) -> str:
+def check_value(schema_json: str, value_json: str, max_steps: int) -> str:
     """Returns what a model must change in a value; "" when it fits, or the schema is none. Any thread may call it.
 
     Raises:

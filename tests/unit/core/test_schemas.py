@@ -9,13 +9,14 @@ import tracemalloc
 import pytest
 
 from turnwire.core import schemas
-from turnwire.core.schemas import MAX_STEPS, SchemaChecks, TooCostlyError, problem_of_schema, problem_of_value
-
-
-async def problem_of_arguments(schema: str, arguments: str) -> str:
-    """Returns what is wrong with the arguments of a call."""
-    return await SchemaChecks().problem_of_arguments(schema, arguments)
-
+from turnwire.core.schemas import (
+    MAX_STEPS,
+    TooCostlyError,
+    check_value,
+    problem_of_arguments,
+    problem_of_schema,
+    problems_of_schemas,
+)
 
 NO_STRING = "1 is not of type 'string'"
 FIT = "the arguments do not fit the tool's schema: "
@@ -139,7 +140,7 @@ async def test_the_problem_is_short() -> None:
 )
 async def test_a_schema_is_checked_itself(schema: str, begin: str) -> None:
     """Before a model is told of it."""
-    [problem] = await SchemaChecks().problems("a", (schema,))
+    [problem] = await problems_of_schemas((schema,))
     assert problem[: len(begin)] == begin
     assert bool(problem) == bool(begin)
 
@@ -178,23 +179,23 @@ async def test_costly_checks_are_given_up(schema: object, value: object) -> None
     """Whatever makes them costly; the tool checks for itself."""
     schema_json, value_json = json.dumps(schema), json.dumps(value)
     with pytest.raises(TooCostlyError):
-        problem_of_value(schema_json, value_json, MAX_STEPS)
+        check_value(schema_json, value_json, MAX_STEPS)
     assert await problem_of_arguments(schema_json, value_json) == ""
 
 
 @pytest.mark.parametrize(("schema", "value"), (COSTLY | CHEAP).values(), ids=COSTLY | CHEAP)
 async def test_hostile_schemas_cost_little(schema: object, value: object) -> None:
     """In CPU time and memory: a tenth of a second is usual, here or with the schema alone."""
-    checks, texts = SchemaChecks(), (json.dumps(schema), json.dumps(value))
+    texts = (json.dumps(schema), json.dumps(value))
     began = time.process_time()
-    await checks.problems("a", texts[:1])
-    await checks.problem_of_arguments(*texts)
+    await problems_of_schemas(texts[:1])
+    await problem_of_arguments(*texts)
     assert time.process_time() - began < 2
     tracemalloc.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(schemas, "MAX_STEPS", 5_000)  # tracing makes each step slow
-            await SchemaChecks().problem_of_arguments(*texts)
+            await problem_of_arguments(*texts)
         assert tracemalloc.get_traced_memory()[1] < 30 * sum(map(len, texts)) + 2**20
     finally:
         tracemalloc.stop()
@@ -232,51 +233,28 @@ async def test_an_invalid_schema_fails_nothing(inner: str) -> None:
         assert isinstance(await problem_of_arguments(schema, '{"a":[{}]}'), str)
 
 
-async def test_valid_schemas_are_known_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of clients displace each other, and none of the server's; what is wrong is told each time."""
-    checked = list[str]()
-
-    def check(text: str) -> str:
-        checked.append(text)
-        return problem_of_schema(text)
-
-    monkeypatch.setattr(schemas, "MAX_KEPT_CHARS", 100)
-    monkeypatch.setattr(schemas, "problem_of_schema", check)
-    mine = SchemaChecks()
-    first, second, third = (json.dumps({"title": str(number) * 30}) for number in range(3))
-    await mine.problems("", (first,))
-    await mine.problems("a", (first, second, first, third))
-    assert checked == [first, first, second, third]
-    checked.clear()
-    await mine.problems("", (first,))
-    assert await mine.problems("b", (third, first, second, "[]")) == ("", "", "", "is not a JSON object")
-    assert checked == [second, "[]"]
-
-
 async def test_checks_do_not_wait_for_the_shared_threads() -> None:
     """Those read files and look names up; all of them may be busy."""
     may_end = threading.Event()
     loop = asyncio.get_running_loop()
     busy = [loop.run_in_executor(None, may_end.wait, 20) for _ in range(64)]
-    assert await SchemaChecks().problems("a", (json.dumps({"title": "x" * 9000}),)) == ("",)
+    assert await problems_of_schemas((json.dumps({"title": "x" * 9000}),)) == ("",)
     may_end.set()
     await asyncio.gather(*busy)
 
 
-async def test_a_small_check_that_is_costly_leaves_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small schema and short arguments are checked at once; what takes long begins again on the thread."""
-    threads = list[str]()
+async def test_what_is_long_leaves_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small schema and short arguments are checked at once, with fewer steps."""
+    threads = list[tuple[str, int]]()
 
     def noted(schema_json: str, value_json: str, max_steps: int) -> str:
-        threads.append(threading.current_thread().name.partition("_")[0])
-        return problem_of_value(schema_json, value_json, max_steps)
+        threads.append((threading.current_thread().name.partition("_")[0], max_steps))
+        return check_value(schema_json, value_json, max_steps)
 
-    monkeypatch.setattr(schemas, "problem_of_value", noted)
-    costly = json.dumps({"$ref": "#/$defs/d0", "$defs": {**DOUBLING, "d30": {}}})
+    monkeypatch.setattr(schemas, "check_value", noted)
     assert await problem_of_arguments(SCHEMA, '{"count":3}') == ""
-    assert threads == ["MainThread"]
-    assert await problem_of_arguments(costly, "{}") == ""
-    assert threads == ["MainThread", "MainThread", "schemas"]
+    assert await problem_of_arguments(SCHEMA, json.dumps({"count": 3, "note": "x" * 5000})) == ""
+    assert threads == [("MainThread", schemas.INLINE_STEPS), ("schemas", MAX_STEPS)]
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "1e999", '"\\ud800"', "NaN", '{"a":' * 2000 + "1" + "}" * 2000])

@@ -147,7 +147,7 @@ class StepRequests:
         if self.is_header:
             turn = await environment.store.of(turn.tenant).turn(turn.session_id, turn.turn_id)
         settings = environment.settings
-        return turn, await open_toolbox(turn.tools, settings, turn.agent, environment.tools, environment.schemas)
+        return turn, await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
 
     def _step_request(self, draft: Draft) -> StepRequest:
         """Returns the request for a step; its place is as large as its prompt from now on."""

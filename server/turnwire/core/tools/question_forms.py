@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnwire.core.schemas import SchemaChecks
+from turnwire.core.schemas import problem_of_value, problems_of_schemas
 from turnwire.domain.conversation.questions import LinkForm, Question, SchemaForm
 from turnwire.ports.tools import NewQuestion
 
@@ -45,7 +45,7 @@ _OF_FIELDS = {
 """What a field of each type may have, beside type, title, description and default."""
 
 
-async def problem_of_question(new: NewQuestion, checks: SchemaChecks, tenant: str) -> str:
+async def problem_of_question(new: NewQuestion) -> str:
     """Returns why a question cannot be asked, for its author; "" when it can."""
     if not new.prompt.strip():
         return "its message is empty"
@@ -55,7 +55,7 @@ async def problem_of_question(new: NewQuestion, checks: SchemaChecks, tenant: st
         return problem_of_url(new.form.url)
     if problem := problem_of_form(new.form.schema_json):
         return problem
-    [problem] = await checks.problems(tenant, (new.form.schema_json,))
+    [problem] = await problems_of_schemas((new.form.schema_json,))
     return problem
 
 
@@ -96,7 +96,7 @@ def problem_of_form(schema_json: str) -> str:
     return next((f"the property {name[:50]!r} of its schema {problem}" for name, problem in problems if problem), "")
 
 
-async def problem_of_content(question: Question, content_json: str, checks: SchemaChecks) -> str:
+async def problem_of_content(question: Question, content_json: str) -> str:
     """Returns why what was filled in does not fit a question, for the person who did; "" when it does."""
     if isinstance(question.form, LinkForm):
         return "must be empty: nothing is filled in for an address" if content_json else ""
@@ -113,7 +113,7 @@ async def problem_of_content(question: Question, content_json: str, checks: Sche
         if name not in fields:
             return f"has {name[:50]!r}, which the question does not ask for"
     # a value that is not of its type is found by the schema, for every property has one
-    problem = await checks.problem_of_value(question.form.schema_json, content_json or "{}")
+    problem = await problem_of_value(question.form.schema_json, content_json or "{}")
     return f"does not fit the question: {problem}" if problem else ""
 
 

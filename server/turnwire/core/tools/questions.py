@@ -194,7 +194,7 @@ class Questions:
         """Opens questions in one commit, and returns their ids. Raises QuestionRefused and StorageError: opens none."""
         environment, turn = self._environment, self._turn
         for one in new:
-            if problem := await problem_of_question(one, environment.schemas, turn.tenant):
+            if problem := await problem_of_question(one):
                 raise QuestionRefused(problem)
         if len(state) > MAX_STATE_CHARS:
             raise QuestionRefused(f"what it needs to go on is larger than {MAX_STATE_CHARS} characters")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
-from turnwire.core.schemas import SchemaChecks
+from turnwire.core.schemas import problem_of_arguments, problems_of_schemas
 from turnwire.core.settings import CoreSettings
 from turnwire.core.tools.permission_requests import denial
 from turnwire.domain.conversation.messages import ToolUse
@@ -49,19 +49,14 @@ class Toolbox:
         """The offered tools: the client's in their order, then the server's."""
         return tuple(self._by_name.values())
 
-    async def problem(self, call: ToolUse, checks: SchemaChecks) -> str:
-        """Returns why a complete call cannot run: unknown tool, denied tool or invalid arguments. "" when it can.
-
-        Args:
-            call: The call.
-            checks: Checks its arguments.
-        """
+    async def problem(self, call: ToolUse) -> str:
+        """Returns why a complete call cannot run: unknown tool, denied tool or invalid arguments. "" when it can."""
         if call.name in self._denied:
             return denial(call.name)
         tool = self._by_name.get(call.name)
         if tool is None:
             return self._missing(call.name)
-        return await checks.problem_of_arguments(tool.input_schema_json, call.input_json)
+        return await problem_of_arguments(tool.input_schema_json, call.input_json)
 
 
 async def open_toolbox(
@@ -69,7 +64,6 @@ async def open_toolbox(
     settings: CoreSettings,
     agent_name: str,
     server_tools: ServerTools,
-    checks: SchemaChecks,
 ) -> Toolbox:
     """Returns the tools for the next step, after waiting for the discovery of the server's tools. Safe to cancel.
 
@@ -81,7 +75,6 @@ async def open_toolbox(
         settings: The agents and permissions.
         agent_name: The agent of the turn; "" for the default one.
         server_tools: Tools that the server runs.
-        checks: Checks the schemas of these.
     """
     agent = settings.agent(agent_name)
     if agent.tools != ():  # an agent without server tools need not wait for them
@@ -96,7 +89,7 @@ async def open_toolbox(
     names = {tool.name for tool in from_client} | {tool.name for tool in from_server}
     denied = {name for name in names if settings.permission(agent_name, name) is PermissionAction.DENY}
     permitted = [tool for tool in from_server if tool.name not in denied]
-    problems = await checks.problems("", [tool.input_schema_json for tool in permitted])
+    problems = await problems_of_schemas([tool.input_schema_json for tool in permitted])
     usable = []
     for tool, problem in zip(permitted, problems, strict=True):
         if problem:

@@ -35,7 +35,6 @@ from turnwire.core.ending import (
 )
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import exceeded_spending
-from turnwire.core.schemas import SchemaChecks
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.open_calls import ending_work
 from turnwire.core.tools.permission_requests import ask_permissions, closing_work, opening_work
@@ -95,10 +94,9 @@ class _Asked:
     Another attempt has it made anew.
     """
 
-    def __init__(self, request: StepRequest, checks: SchemaChecks) -> None:
+    def __init__(self, request: StepRequest) -> None:
         self.request: StepRequest | None = request
         self._toolbox: Callable[[], Awaitable[Toolbox]] = partial(_known, request.toolbox)
-        self._checks = checks
 
     async def take(self, requests: StepRequests) -> StepRequest:
         """Returns the request, which is not kept any longer."""
@@ -110,7 +108,7 @@ class _Asked:
 
     async def problem_of(self, call: ToolUse) -> str:
         """Checks a call against the tools of the last request."""
-        return await (await self._toolbox()).problem(call, self._checks)
+        return await (await self._toolbox()).problem(call)
 
 
 async def _known(toolbox: Toolbox) -> Toolbox:
@@ -143,7 +141,7 @@ class Step:
         """
         self._environment = environment
         self._turn = turn
-        self._asked = _Asked(request, environment.schemas)
+        self._asked = _Asked(request)
         self._publish = partial(environment.publish, turn)
         self._call: ModelCall | None = None
         self._on_output = on_output

@@ -101,8 +101,7 @@ class Questions(UseCase):
         session = await self._environment.session(principal, new.session_id)
         stored = await self._asked(session, new.question_id)
         is_filled = new.answer.action is QuestionAction.ACCEPT and stored.answer is None
-        checks = self._environment.schemas
-        if is_filled and (problem := await problem_of_content(stored, new.content_json, checks)):
+        if is_filled and (problem := await problem_of_content(stored, new.content_json)):
             raise InvalidRequest.of("content_json", problem)
         calls = self._turns.calls(session.session_id)
         if calls is not None and calls.question(new.question_id) is not None:

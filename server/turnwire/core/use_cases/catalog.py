@@ -9,6 +9,7 @@ from msgspec import Struct
 from turnwire import __version__
 from turnwire.core.environment import Environment
 from turnwire.core.features import FEATURES
+from turnwire.core.schemas import problems_of_schemas
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
@@ -125,7 +126,7 @@ class Catalog:
         tools, next_token = page_of(
             usable, lambda tool: tool.name, f"tools of {session_id}", size=size, token=token, size_of=_size
         )
-        found = await environment.schemas.problems("", [tool.input_schema_json for tool in tools])
+        found = await problems_of_schemas([tool.input_schema_json for tool in tools])
         problems = {tool.name: f"its schema {problem}" for tool, problem in zip(tools, found, strict=True) if problem}
         permissions = {tool.name: settings.permission(agent_name, tool.name) for tool in tools}
         return ToolList(tools, environment.tools.sources(), problems, permissions, next_token)

@@ -11,6 +11,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory, on_file_thread
 from turnwire.core.intake.requests import NewTurn, SessionChange
 from turnwire.core.quotas import exceeded_spending
+from turnwire.core.schemas import problems_of_schemas
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session
@@ -46,7 +47,7 @@ async def check_settings(environment: Environment, change: SessionChange, tenant
     """
     with settings_in(change.settings_field):
         if "tools" in change.paths:
-            await check_tools(environment, tenant, change.settings.tools)
+            await check_tools(environment.settings, change.settings.tools)
         if "directory" in change.paths and change.settings.directory != directory:
             await check_allowed_directory(change.settings.directory, environment.settings, tenant)
 
@@ -183,14 +184,11 @@ async def check_allowed_directory(directory: str, settings: CoreSettings, tenant
         raise InvalidRequest.of("directory", problem, "PATH_NOT_ALLOWED")
 
 
-async def check_tools(
-    environment: Environment, tenant: str, tools: Sequence[ToolDefinition], field: str = "tools"
-) -> None:
+async def check_tools(settings: CoreSettings, tools: Sequence[ToolDefinition], field: str = "tools") -> None:
     """Checks the tools that a request declares.
 
     Args:
-        environment: Ports and settings.
-        tenant: Who declares them.
+        settings: Have the limit.
         tools: The tools.
         field: Their path in the request, for errors.
 
@@ -198,11 +196,11 @@ async def check_tools(
         InvalidRequest: a schema is not valid; has one violation for each of these tools.
         MessageTooLarge: they are over the limit together.
     """
-    limits = environment.settings.limits
+    limits = settings.limits
     size = sum(tool.size_bytes for tool in tools)
     if size > limits.max_tools_bytes:
         raise MessageTooLarge.over("limits.max_tools_bytes", limits.max_tools_bytes, field, size)
-    problems = await environment.schemas.problems(tenant, [tool.input_schema_json for tool in tools])
+    problems = await problems_of_schemas([tool.input_schema_json for tool in tools])
     violations = [
         FieldViolation(f"{field}[{index}].input_schema_json", problem, "BAD_SCHEMA")
         for index, problem in enumerate(problems)

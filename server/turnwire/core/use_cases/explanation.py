@@ -79,7 +79,7 @@ class ContextExplainer:
                 message_id=environment.new_id("msg"),
                 now=environment.clock(),
             )
-            await check_tools(environment, session.tenant, request.turn.tools)
+            await check_tools(environment.settings, request.turn.tools)
         readable, limits = readable_files(environment, session), environment.settings.limits
         contents = await load_contents(request.parts, readable, limits, request.turn.size_bytes)
         async with self._one_at_a_time:
@@ -87,9 +87,7 @@ class ContextExplainer:
 
     async def _explanation(self, principal: Principal, turn: Turn, contents: Contents) -> ContextExplanation:
         environment, model = self._environment, turn.model
-        toolbox = await open_toolbox(
-            turn.tools, environment.settings, turn.agent, environment.tools, environment.schemas
-        )
+        toolbox = await open_toolbox(turn.tools, environment.settings, turn.agent, environment.tools)
         further = (self._message(turn, contents),) if contents.contents else ()
         draft = await draft_request(environment, turn, toolbox, further)
         plan = await plan_before_step(environment, draft)

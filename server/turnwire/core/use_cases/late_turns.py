@@ -94,7 +94,7 @@ class LateTurns(UseCase):
         self, principal: Principal, session_id: str, message_id: str, request: NamedRequest, answer: NewTurn
     ) -> LateTurn:
         session = await self._environment.session(principal, session_id)
-        await check_tools(self._environment, principal.tenant, answer.tools, "settings.tools")
+        await check_tools(self._environment.settings, answer.tools, "settings.tools")
 
         async def attempt() -> LateTurn:
             question = await self._of(principal).question(session_id, message_id)
@@ -134,7 +134,7 @@ class LateTurns(UseCase):
         environment = self._environment
         session, limits = await environment.session(principal, asked.session_id), environment.settings.limits
         # both before there is memory, for they may take long: schemas are checked one at a time, file systems hang
-        await check_tools(environment, principal.tenant, answer.tools, "settings.tools")
+        await check_tools(environment.settings, answer.tools, "settings.tools")
         contents: Contents | None = None
         if asked.parts:
             readable = readable_files(environment, session)

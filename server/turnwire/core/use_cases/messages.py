@@ -114,7 +114,7 @@ class Conversations(UseCase):
         check_spending(environment, principal.tenant)
         message_id = environment.new_id("msg")
         turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
-        await check_tools(environment, principal.tenant, answer.tools)
+        await check_tools(environment.settings, answer.tools)
         contents = await self._contents(new, session, answer.size_bytes)
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)

@@ -12,7 +12,7 @@ from tests.support.fuzzing.targets import Target
 from tests.support.fuzzing.targets.running import at_end, run
 from tests.support.servers.authority import AUDIENCE, ISSUER, IdentityProvider, assembled, jwks
 from turnwire.core.intake.contents import decode_data_uri
-from turnwire.core.schemas import SchemaChecks
+from turnwire.core.schemas import problem_of_arguments, problems_of_schemas
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.domain.errors import DomainError, InvalidRequest, MessageTooLarge, TooManySignIns, Unauthenticated
 from turnwire.domain.searching.queries import parse_query
@@ -39,14 +39,12 @@ def check_data_uri(data: bytes) -> None:
 def check_schema(data: bytes) -> None:
     """A schema has a problem or is used; arguments get a problem or none, each time the same; each is said shortly."""
     schema_json, _, arguments = data.decode("utf-8", "replace").partition("\x00")
-    checks = SchemaChecks()
-    problems = {run(checks.problems("a", (schema_json,))) for _ in range(2)}
+    problems = {run(problems_of_schemas((schema_json,))) for _ in range(2)}
     assert len(problems) == 1, "the same schema is judged in two ways"
     assert len(problems.pop()[0]) < 2000
-    said = {run(checks.problem_of_arguments(schema_json, arguments)) for _ in range(2)}
+    said = {run(problem_of_arguments(schema_json, arguments)) for _ in range(2)}
     assert len(said) == 1, "the same arguments are judged in two ways"
     assert len(said.pop()) < 5000
-    checks._thread.shutdown()
 
 
 class _Store:

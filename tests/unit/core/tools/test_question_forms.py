@@ -3,7 +3,6 @@
 import pytest
 
 from tests.support.fakes.domain_values import NOW
-from turnwire.core.schemas import SchemaChecks
 from turnwire.core.tools.question_forms import MAX_CONTENT_BYTES, problem_of_content, problem_of_form, problem_of_url
 from turnwire.domain.conversation.questions import Question, SchemaForm
 
@@ -65,9 +64,8 @@ async def test_what_is_filled_in_has_a_size() -> None:
     )
     content = '{"a":"é"}'
     content += " " * (MAX_CONTENT_BYTES - len(content.encode()))
-    checks = SchemaChecks()
-    assert await problem_of_content(question, content, checks) == ""
-    assert str(MAX_CONTENT_BYTES) in await problem_of_content(question, content + " ", checks)
+    assert await problem_of_content(question, content) == ""
+    assert str(MAX_CONTENT_BYTES) in await problem_of_content(question, content + " ")
 
 
 @pytest.mark.parametrize(

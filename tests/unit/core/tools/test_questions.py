@@ -18,7 +18,6 @@ from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
 from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
-from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Committed, PutQuestion, Work
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 
@@ -44,7 +43,6 @@ class Asker:
 
     async def ask(self, index: int = 0, new: NewQuestion = NEW) -> "asyncio.Task[QuestionReply]":
         """Asks, and returns when that waits for something."""
-        await self.environment.schemas.problems(DEFAULT_TENANT, (FORM,))  # the first time is on a thread
         asked = asyncio.create_task(self.calls._questions.ask(index, new))
         await settled()
         return asked
@@ -218,7 +216,6 @@ async def test_a_call_asks_a_bounded_number_of_questions() -> None:
 async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
     """What it needs is stored until the commit that lets it go on, and not longer."""
     asker = Asker()
-    await asker.environment.schemas.problems(DEFAULT_TENANT, (FORM,))
     paused = asyncio.create_task(
         asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW), ("b", NEW)), state="s"))
     )

@@ -1,7 +1,6 @@
 """Which tools a model is offered, and which calls cannot run."""
 
 from tests.support.fakes.core import FakeServerTools, server_tool
-from turnwire.core.schemas import SchemaChecks
 from turnwire.core.settings import Agent, CoreSettings, PermissionRule
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.messages import ModelRef, ToolUse
@@ -9,7 +8,6 @@ from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.turns import ToolDefinition
 
 LOOK = ToolDefinition("look", "", "")
-CHECKS = SchemaChecks()
 
 
 def settings(agent: Agent | None = None, *rules: PermissionRule) -> CoreSettings:
@@ -27,7 +25,7 @@ def test_no_model_is_offered_too_many_tools() -> None:
 async def test_client_tools_come_first() -> None:
     """Then the server's, in the order of their source."""
     tools = FakeServerTools(server_tool("fs.read"), server_tool("web.get"))
-    toolbox = await open_toolbox((LOOK,), settings(), "", tools, CHECKS)
+    toolbox = await open_toolbox((LOOK,), settings(), "", tools)
     assert [tool.name for tool in toolbox.definitions] == ["look", "fs.read", "web.get"]
 
 
@@ -36,8 +34,7 @@ async def test_an_agent_has_the_tools_that_its_patterns_name() -> None:
     tools = FakeServerTools(server_tool("fs.read"), server_tool("fs.write"), server_tool("web.get"))
     offered = {
         patterns: [
-            tool.name
-            for tool in (await open_toolbox((), settings(Agent(tools=patterns)), "a", tools, CHECKS)).definitions
+            tool.name for tool in (await open_toolbox((), settings(Agent(tools=patterns)), "a", tools)).definitions
         ]
         for patterns in (None, (), ("fs.*",), ("*.get", "fs.w*"))
     }
@@ -58,14 +55,14 @@ async def test_the_clients_tool_wins() -> None:
 async def test_a_tool_without_a_schema_is_left_out() -> None:
     """A provider would refuse the whole request for it."""
     tools = FakeServerTools(server_tool("bad", '{"type":"objekt"}'), server_tool("good"))
-    assert [tool.name for tool in (await open_toolbox((), settings(), "", tools, CHECKS)).definitions] == ["good"]
+    assert [tool.name for tool in (await open_toolbox((), settings(), "", tools)).definitions] == ["good"]
 
 
 async def test_calls_that_cannot_run_have_a_problem() -> None:
     """It is the reason that the model reads; a call that can run has none."""
     toolbox = Toolbox((ToolDefinition("add", "", '{"required":["a"]}'), LOOK), ())
     calls = [ToolUse(name="none"), ToolUse(name="add"), ToolUse(name="look", input_json="{"), ToolUse(name="look")]
-    problems = [await toolbox.problem(call, CHECKS) for call in calls]
+    problems = [await toolbox.problem(call) for call in calls]
     assert problems[0] == "there is no tool named 'none'"
     assert problems[1] == "the arguments do not fit the tool's schema: 'a' is a required property"
     assert problems[2].startswith("the arguments are not valid JSON")
@@ -84,7 +81,7 @@ async def test_denied_tools_are_not_offered() -> None:
     )
     given = settings(agent, PermissionRule("*", PermissionAction.ALLOW), PermissionRule("fs.*", PermissionAction.DENY))
     offered = {
-        name: [tool.name for tool in (await open_toolbox((LOOK,), given, name, tools, CHECKS)).definitions]
+        name: [tool.name for tool in (await open_toolbox((LOOK,), given, name, tools)).definitions]
         for name in ("", "a")
     }
     assert offered == {"": ["look", "web.get"], "a": ["fs.write", "web.get"]}
@@ -93,8 +90,8 @@ async def test_denied_tools_are_not_offered() -> None:
 async def test_calls_of_denied_tools_are_answered_so() -> None:
     """A model may know a name from earlier; tools that do not exist stay unknown, whatever the pattern."""
     given = settings(None, PermissionRule("*", PermissionAction.DENY))
-    toolbox = await open_toolbox((LOOK,), given, "", FakeServerTools(server_tool("fs.write")), CHECKS)
-    assert [await toolbox.problem(ToolUse(name=name), CHECKS) for name in ("fs.write", "look", "none")] == [
+    toolbox = await open_toolbox((LOOK,), given, "", FakeServerTools(server_tool("fs.write")))
+    assert [await toolbox.problem(ToolUse(name=name)) for name in ("fs.write", "look", "none")] == [
         "the tool 'fs.write' is not permitted",
         "the tool 'look' is not permitted",
         "there is no tool named 'none'",
@@ -118,6 +115,6 @@ class Discovering(FakeServerTools):
 async def test_tools_are_waited_for_where_they_can_be_used() -> None:
     """An agent without tools of the server answers at once."""
     tools = Discovering()
-    assert (await open_toolbox((), settings(Agent(tools=())), "a", tools, CHECKS)).definitions == ()
+    assert (await open_toolbox((), settings(Agent(tools=())), "a", tools)).definitions == ()
     assert tools.waits == 0
-    assert [tool.name for tool in (await open_toolbox((), settings(), "a", tools, CHECKS)).definitions] == ["late"]
+    assert [tool.name for tool in (await open_toolbox((), settings(), "a", tools)).definitions] == ["late"]

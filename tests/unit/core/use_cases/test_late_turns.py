@@ -12,6 +12,7 @@ from turnwire.core.intake.requests import NamedRequests, NewTurn, Regeneration
 from turnwire.core.quotas import PendingUsage
 from turnwire.core.settings import QuotaLimits
 from turnwire.core.turns.registry import Turns
+from turnwire.core.use_cases import choices
 from turnwire.core.use_cases.late_turns import LateTurns
 from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import InvalidRequest, QuotaExceeded, StorageError
@@ -32,11 +33,11 @@ async def test_a_request_has_no_room_while_its_tools_are_checked(monkeypatch: py
     )
     is_checked = asyncio.Event()
 
-    async def problems(tenant: str, schemas: Sequence[str], max_steps: int = 0) -> tuple[str, ...]:
+    async def problems(_schemas: Sequence[str]) -> tuple[str, ...]:
         await is_checked.wait()
         return ("is no schema",)
 
-    monkeypatch.setattr(environment.schemas, "problems", problems)
+    monkeypatch.setattr(choices, "problems_of_schemas", problems)
     asked, answer = (
         Regeneration(session_id="ses_1", message_id="msg_1"),
         NewTurn(tools=(ToolDefinition("look", "", "{"),)),

@@ -24,19 +24,19 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.ports.provider import PreparedRequest
-from turnwire.providers.anthropic.request import build_anthropic_request
-from turnwire.providers.offline.request import build_offline_request
-from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
-from turnwire.providers.openai_responses.request import build_responses_request
+from turnwire.providers.anthropic.request import AnthropicWriter
+from turnwire.providers.offline.request import OfflineWriter
+from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
+from turnwire.providers.openai_responses.request import ResponsesWriter
 
 Prepare = Callable[..., PreparedRequest]
 
-ANTHROPIC: Prepare = lambda *messages, **more: build_anthropic_request(request(*messages, **more), "p", 1000)  # noqa: E731
-CHAT: Prepare = lambda *messages, **more: build_chat_request(  # noqa: E731
-    request(*messages, **more), "p", dialect_of("", True, False)
+ANTHROPIC: Prepare = lambda *messages, **more: AnthropicWriter("p", 1000).prepare(request(*messages, **more))  # noqa: E731
+CHAT: Prepare = lambda *messages, **more: ChatWriter("p", dialect_of("", True, False)).prepare(  # noqa: E731
+    request(*messages, **more)
 )
-RESPONSES: Prepare = lambda *messages, **more: build_responses_request(request(*messages, **more), "p", "")  # noqa: E731
-OFFLINE: Prepare = lambda *messages, **more: build_offline_request(request(*messages, **more))  # noqa: E731
+RESPONSES: Prepare = lambda *messages, **more: ResponsesWriter("p", "").prepare(request(*messages, **more))  # noqa: E731
+OFFLINE: Prepare = lambda *messages, **more: OfflineWriter().prepare(request(*messages, **more))  # noqa: E731
 
 APIS = {"anthropic": ANTHROPIC, "openai_chat": CHAT, "openai_responses": RESPONSES}
 USER = message("user", Text("next"))
@@ -268,11 +268,11 @@ def test_readable_reasoning_of_chat() -> None:
     """Only some servers take it, and only from its own model."""
     own = message("assistant", Reasoning("hm"), Text("a"))
     assert told(CHAT(HELLO, own)) == [("dropped", "REASONING_NOT_TAKEN", 0)]
-    taking = build_chat_request(request(HELLO, own), "p", dialect_of("http://d", True, True))
+    taking = ChatWriter("p", dialect_of("http://d", True, True)).prepare(request(HELLO, own))
     assert taking.repairs == ()
     marked = sealed(Reasoning("hm"), api="openai_chat", readable=True)
-    taking = build_chat_request(
-        request(HELLO, message("assistant", marked, Text("a"))), "p", dialect_of("http://d", True, True)
+    taking = ChatWriter("p", dialect_of("http://d", True, True)).prepare(
+        request(HELLO, message("assistant", marked, Text("a")))
     )
     assert (taking.body["messages"][1]["reasoning_content"], taking.repairs) == ("hm", ())
     other = message("assistant", Reasoning("hm"), Text("a"), model="other")

@@ -30,7 +30,7 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.providers.anthropic.wire import CACHE_BREAKPOINT
-from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
+from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
 
 
 def test_tool_loop_chat() -> None:
@@ -254,7 +254,7 @@ def test_options() -> None:
 def test_usage_is_asked_for_unless_refused() -> None:
     """Some servers refuse the option."""
     assert chat(HELLO)["stream_options"] == {"include_usage": True}
-    assert "stream_options" not in build_chat_request(request(HELLO), "p", dialect_of("", False, False)).body
+    assert "stream_options" not in ChatWriter("p", dialect_of("", False, False)).prepare(request(HELLO)).body
 
 
 def test_next_request_extends_this_one() -> None:

@@ -263,8 +263,6 @@ class ProviderDescription(Struct, frozen=True, kw_only=True):
     options: Mapping[str, str] = {}
     models: tuple[ModelDescription, ...] = ()
     default_model: str = ""
-    accepts_any_model: bool = True
-    """False when only the listed models may be used; a message for any other model is refused when it is sent."""
 
 
 class Providers(Protocol):

@@ -176,7 +176,6 @@ class ConfiguredProviders:
             options=options,
             models=catalog.describe(),
             default_model=catalog.default_model,
-            accepts_any_model=catalog.accepts_any,
         )
 
 

@@ -15,9 +15,9 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.ports.provider import ProviderRequest
-from turnwire.providers.anthropic.request import build_anthropic_request
-from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
-from turnwire.providers.openai_responses.request import build_responses_request
+from turnwire.providers.anthropic.request import AnthropicWriter
+from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
+from turnwire.providers.openai_responses.request import ResponsesWriter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PNG = b"\x89PNG"
@@ -48,17 +48,17 @@ def request(*messages: Message, **more: Any) -> ProviderRequest:
 
 def chat(*messages: Message, base_url: str = "", reasoning: bool = False, **more: Any) -> dict[str, Any]:
     """Returns the body for Chat Completions."""
-    return build_chat_request(request(*messages, **more), "p", dialect_of(base_url, True, reasoning)).body
+    return ChatWriter("p", dialect_of(base_url, True, reasoning)).prepare(request(*messages, **more)).body
 
 
 def responses(*messages: Message, **more: Any) -> dict[str, Any]:
     """Returns the body for Responses."""
-    return build_responses_request(request(*messages, **more), "p", "").body
+    return ResponsesWriter("p", "").prepare(request(*messages, **more)).body
 
 
 def anthropic(*messages: Message, **more: Any) -> dict[str, Any]:
     """Returns the body for Anthropic."""
-    return build_anthropic_request(request(*messages, **more), "p", 1000).body
+    return AnthropicWriter("p", 1000).prepare(request(*messages, **more)).body
 
 
 def without_breakpoints(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,20 +9,20 @@ from tests.support.oracles.histories import Conversation
 from tests.support.rules import check_anthropic, check_chat, check_responses
 from turnwire.domain.conversation.messages import FinishReason, MessageType
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
-from turnwire.providers.anthropic.request import build_anthropic_request
-from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
-from turnwire.providers.openai_responses.request import build_responses_request
+from turnwire.providers.anthropic.request import AnthropicWriter
+from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
+from turnwire.providers.openai_responses.request import ResponsesWriter
 
 Body = dict[str, Any]
 
 MISTRAL = dialect_of("https://api.mistral.ai/v1", False, False)
 
 BUILDERS: Mapping[str, Callable[[ProviderRequest, str], PreparedRequest]] = {
-    "anthropic": lambda request, provider: build_anthropic_request(request, provider, 1000),
-    "chat": lambda request, provider: build_chat_request(request, provider, dialect_of("", True, False)),
-    "deepseek": lambda request, provider: build_chat_request(request, provider, dialect_of("http://d", True, True)),
-    "mistral": lambda request, provider: build_chat_request(request, provider, MISTRAL),
-    "responses": lambda request, provider: build_responses_request(request, provider, "auto"),
+    "anthropic": lambda request, provider: AnthropicWriter(provider, 1000).prepare(request),
+    "chat": lambda request, provider: ChatWriter(provider, dialect_of("", True, False)).prepare(request),
+    "deepseek": lambda request, provider: ChatWriter(provider, dialect_of("http://d", True, True)).prepare(request),
+    "mistral": lambda request, provider: ChatWriter(provider, MISTRAL).prepare(request),
+    "responses": lambda request, provider: ResponsesWriter(provider, "auto").prepare(request),
 }
 """The APIs and dialects; each takes the request and the id of the provider that is asked."""
 

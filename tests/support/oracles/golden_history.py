@@ -28,9 +28,9 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
-from turnwire.providers.anthropic.request import build_anthropic_request
-from turnwire.providers.openai_chat.request import build_chat_request, dialect_of
-from turnwire.providers.openai_responses.request import build_responses_request
+from turnwire.providers.anthropic.request import AnthropicWriter
+from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
+from turnwire.providers.openai_responses.request import ResponsesWriter
 
 Stated = Content | tuple[Content, dict[str, Any]]
 """Content, or content with the state that its provider left."""
@@ -226,10 +226,10 @@ def _asking(by: tuple[str, str, str]) -> ProviderRequest:
 
 
 GOLDEN: Mapping[str, Callable[[], PreparedRequest]] = {
-    "anthropic": lambda: build_anthropic_request(_asking(CLAUDE), "claude", 8192),
-    "openai_chat": lambda: build_chat_request(_asking(LOCAL), "local", dialect_of("", True, False)),
-    "openai_chat_reasoning": lambda: build_chat_request(_asking(LOCAL), "local", dialect_of("http://h", True, True)),
-    "openai_responses": lambda: build_responses_request(_asking(GPT), "gpt", "auto"),
+    "anthropic": lambda: AnthropicWriter("claude", 8192).prepare(_asking(CLAUDE)),
+    "openai_chat": lambda: ChatWriter("local", dialect_of("", True, False)).prepare(_asking(LOCAL)),
+    "openai_chat_reasoning": lambda: ChatWriter("local", dialect_of("http://h", True, True)).prepare(_asking(LOCAL)),
+    "openai_responses": lambda: ResponsesWriter("gpt", "auto").prepare(_asking(GPT)),
 }
 """By name, what makes the request: the three APIs, and a server that wants readable reasoning back."""
 

@@ -40,7 +40,6 @@ def test_description_holds_no_key() -> None:
     first, second = ConfiguredProviders(settings, {"MY_KEY": "secret"}, {"a": "env"}).describe()
     assert (first.provider_id, first.source, first.default_model) == ("a", "env", "claude-sonnet-4-5")
     assert first.models[0].input_price_pico_usd_per_million == 3 * 10**12
-    assert not first.accepts_any_model
     assert (second.source, second.key_variables, second.default_model) == ("config", ("MY_KEY",), "m")
     assert "secret" not in repr((first, second))
 

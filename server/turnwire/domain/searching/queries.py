@@ -79,12 +79,6 @@ class Query(Struct, frozen=True):
         """Returns the terms that make a text a hit."""
         return tuple(term for group in self.groups for term in group)
 
-    def matches(self, text: list[Word]) -> bool:
-        """Returns whether a text, given as its words, is a hit."""
-        return all(any(_has(text, term) for term in group) for group in self.groups) and not any(
-            _has(text, term) for term in self.without
-        )
-
 
 def parse_query(text: str) -> Query:
     """Returns the query that a text means.
@@ -146,7 +140,3 @@ def _term(phrase: str, *, is_prefix: bool) -> Term | None:
         else:
             return Term(tuple(found))
     return Term(tuple(found), is_prefix) if found else None
-
-
-def _has(text: list[Word], term: Term) -> bool:
-    return next(term.spans(text), None) is not None

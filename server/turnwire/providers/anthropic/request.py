@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from turnwire.domain.conversation.turns import GenerationOptions
-from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.anthropic.messages import THINKING, AnthropicMessages
 from turnwire.providers.anthropic.stream import API
 from turnwire.providers.anthropic.wire import marked
@@ -23,22 +23,14 @@ _BUDGET_MODEL = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[0-5])?(?:-2
 """Models that think within a token budget; later models choose it themselves and accept an effort."""
 
 
-def build_anthropic_request(request: ProviderRequest, provider_id: str, default_max_tokens: int) -> PreparedRequest:
-    """Returns the request with its JSON body, written afresh.
-
-    Args:
-        request: The neutral request.
-        provider_id: The provider whose signed reasoning may be sent back.
-        default_max_tokens: Output limit when the request gives none; the API requires one.
-    """
-    return AnthropicWriter(provider_id, default_max_tokens).prepare(request)
-
-
 class AnthropicWriter(AnthropicMessages):
     """Writes the requests of one conversation."""
 
     def __init__(self, provider_id: str, default_max_tokens: int) -> None:
-        """Takes what `build_anthropic_request` does."""
+        """Args:
+        provider_id: The provider whose signed reasoning may be sent back.
+        default_max_tokens: Output limit when the request gives none; the API requires one.
+        """
         super().__init__(RequestReader(provider_id, API, CallIds(max_chars=64), IMAGE_LIMITS))
         self._default_max_tokens = default_max_tokens
 

@@ -83,8 +83,6 @@ from turnwire.providers.offline.script import (
     read_script,
 )
 
-DEFAULT_MODEL = "echo"
-
 _MODEL_IDS = frozenset(model.model_id for model in MODELS)
 
 MAX_FLAKY = 10_000

@@ -30,11 +30,6 @@ _PIECE_CHARACTERS = 64 * 1024
 _IGNORED_OPTIONS = ("temperature", "top_p", "stop_sequences", "reasoning_effort")
 
 
-def build_offline_request(request: ProviderRequest) -> PreparedRequest:
-    """Returns the request with its JSON object, written afresh."""
-    return OfflineWriter().prepare(request)
-
-
 class OfflineRequest(PreparedRequest, frozen=True, kw_only=True):
     """A request with what the offline models count."""
 

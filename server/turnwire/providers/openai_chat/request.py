@@ -19,7 +19,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.repairs import RepairReason
-from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.openai_chat.stream import API
 from turnwire.providers.request.content import data_url, join_text
 from turnwire.providers.request.encoding import encoded, encoded_in_pieces
@@ -68,11 +68,6 @@ def dialect_of(base_url: str, stream_usage: bool, sends_reasoning: bool) -> Chat
         sends_reasoning=sends_reasoning,
         strict_order="api.mistral.ai" in base_url,
     )
-
-
-def build_chat_request(request: ProviderRequest, provider_id: str, dialect: ChatDialect) -> PreparedRequest:
-    """Returns the request with its JSON body, written afresh."""
-    return ChatWriter(provider_id, dialect).prepare(request)
 
 
 class _Answer:

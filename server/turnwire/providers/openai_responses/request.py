@@ -21,7 +21,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.repairs import RepairReason
-from turnwire.ports.provider import PreparedRequest, ProviderRequest
+from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.openai_responses.stream import API
 from turnwire.providers.request.content import data_url, join_text
 from turnwire.providers.request.encoding import encoded_in_pieces
@@ -35,22 +35,14 @@ _REASONING_MODEL = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|oss)(?!.*chat)|codex|
 """Models without reasoning answer such a request with 400 "Encrypted content is not supported with this model"."""
 
 
-def build_responses_request(request: ProviderRequest, provider_id: str, reasoning_summary: str) -> PreparedRequest:
-    """Returns the request with its JSON body, written afresh.
-
-    Args:
-        request: The neutral request.
-        provider_id: The provider whose reasoning may be sent back.
-        reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
-    """
-    return ResponsesWriter(provider_id, reasoning_summary).prepare(request)
-
-
 class ResponsesWriter(HistoryWriter):
     """Writes the requests of one conversation. No later message changes the items of an earlier one."""
 
     def __init__(self, provider_id: str, reasoning_summary: str) -> None:
-        """Takes what `build_responses_request` does."""
+        """Args:
+        provider_id: The provider whose reasoning may be sent back.
+        reasoning_summary: "auto", "concise" or "detailed" to ask for readable reasoning; "" for none.
+        """
         self._has_reasoning: list[bool] = []
         """Has an entry for each item of reasoning."""
         reader = RequestReader(provider_id, API, CallIds(max_chars=64))

@@ -38,8 +38,8 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 from turnwire.providers.catalog.offline_models import MODELS
-from turnwire.providers.offline.provider import DEFAULT_MODEL, OfflineProvider
-from turnwire.providers.offline.request import build_offline_request
+from turnwire.providers.offline.provider import OfflineProvider
+from turnwire.providers.offline.request import OfflineWriter
 from turnwire.providers.offline.script import MAX_LINES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ def message(kind: MessageType, *contents: Content, message_id: str = "msg_1") ->
     )
 
 
-def asking(text: str, model: str = DEFAULT_MODEL, *later: Message, **fields: object) -> ProviderRequest:
+def asking(text: str, model: str = "echo", *later: Message, **fields: object) -> ProviderRequest:
     """Returns the request that answers the text; `later` came after it."""
     return ProviderRequest(
         model_id=model, system="", messages=(message(MessageType.USER, Text(text)), *later), **fields
@@ -483,7 +483,7 @@ async def test_words_of_long_texts_are_counted_in_pieces(space: str, monkeypatch
 def test_long_texts_are_encoded_a_bit_at_a_time() -> None:
     """The event loop has others between two pieces; what is shown is the whole text."""
     text = "a\n" * 500_000
-    prepared = build_offline_request(asking(text))
+    prepared = OfflineWriter().prepare(asking(text))
     assert max(map(len, prepared.pieces)) < 500_000
     assert json.loads(b"".join(prepared.pieces))["messages"][-1]["text"] == [text]
 

@@ -1,10 +1,12 @@
 """Which call begins next: networks and connections have turns."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.api.admission.fair_queue import FairQueue, PendingCalls
+from turnwire.api.admission.fair_queue import BEGUN_AT_ONCE, FairQueue, PendingCalls
 from turnwire.domain.networks import network_of_peer
 
 NAMES = ("x:a", "x:b", "c")
@@ -129,6 +131,21 @@ async def test_a_call_begins_when_it_comes() -> None:
     waiting.add("host:a", "a1")
     assert (await wanted, waiting.count) == ("a0", 1)
     assert await waiting.next() == "a1"
+
+
+async def test_many_calls_begin_in_a_round_of_the_loop_but_not_all() -> None:
+    """As gRPC waits for them. Where a round takes long, one a round would be few; thousands would hold up the loop."""
+    waiting = pending({"a": 4 * BEGUN_AT_ONCE})
+
+    async def begin_all() -> None:
+        while waiting.count:
+            await asyncio.wait({waiting.next()}, return_when=asyncio.FIRST_COMPLETED)
+
+    beginning, rounds = asyncio.create_task(begin_all()), 0
+    while not beginning.done():
+        await asyncio.sleep(0)
+        rounds += 1
+    assert 4 <= rounds <= 4 * 3
 
 
 async def test_nobody_asks_any_more() -> None:

@@ -8,6 +8,7 @@ import asyncio
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from msgspec import Struct
@@ -21,7 +22,6 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
-    UNARCHIVING,
     Accepted,
     AcceptMessage,
     Between,
@@ -152,6 +152,13 @@ class Turns:
             raise MessageNotWaiting(f"message {message_id!r} does not wait", message_id)
         return owner
 
+    @contextmanager
+    def held(self, tenant: str, session_id: str) -> Iterator[SessionTurns]:
+        """Yields the owner of a session that is there, and keeps it: to read something and then to ask for a change."""
+        owner = self._owner(tenant, session_id)
+        with owner.held():
+            yield owner
+
     async def change_idle(self, tenant: str, session_id: str, work: Work) -> Committed:
         """Stores what may not happen beside a turn: none runs when it takes effect. Safe to cancel: it is stored.
 
@@ -192,12 +199,12 @@ class Turns:
 
         Raises StorageError and ShuttingDown, as `abort` does.
         """
-        while (owner := self._owners.get(session_id)) is not None:
+        while (owner := self._owners.get(session_id)) is not None and not owner.is_at_rest:
             if self._is_closing:  # what runs and waits stays with its owner, for the next start
                 raise ShuttingDown
             await self.abort(session_id, "", keep_queue=False)
             await owner.idle()
-            await asyncio.sleep(0)  # an owner is forgotten in callbacks of its last command
+            await asyncio.sleep(0)  # a turn ends in callbacks of its last command
 
     async def recover(self) -> None:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.
@@ -267,11 +274,6 @@ class Turns:
             return SessionView(session)
         schedule = owner.schedule
         return SessionView(session, schedule.active_turn_id, schedule.entries, owner.open_requests)
-
-    def unarchiving(self, session_id: str) -> Work:
-        """Returns what takes a session out of the archive, if it is there, beside what stores a message in it."""
-        owner = self._owners.get(session_id)
-        return UNARCHIVING if owner is None else owner.unarchiving()
 
     def running(self, tenant: str) -> int:
         """Returns how many turns of a tenant run."""

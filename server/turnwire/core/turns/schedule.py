@@ -20,10 +20,13 @@ from turnwire.domain.conversation.events import (
     MessageReplaced,
     QueueChanged,
     SessionStatusChanged,
+    SessionUpdated,
+    SessionView,
     TurnStarted,
     TurnSteered,
 )
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, Part
+from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns, TurnInProgress, TurnNotRunning
 from turnwire.ports.commit import (
@@ -33,6 +36,7 @@ from turnwire.ports.commit import (
     OrderQueue,
     PathEnd,
     PutMessage,
+    PutSession,
     PutTurn,
     RemoveMessage,
     SelectPath,
@@ -91,7 +95,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Changed(Exception):
-    """A command is about a waiting message that was read before it changed, or that does not come first any more."""
+    """A command is about something that was read before it changed, or about a message that is not first any more."""
 
 
 class Schedule(Struct, frozen=True):
@@ -102,6 +106,10 @@ class Schedule(Struct, frozen=True):
     """Next first."""
     is_announced: bool = False
     """Whether the last status event was that the session runs."""
+    settings_version: int = 0
+    """Grows with every change of the settings: who has read them before one has read others."""
+    results_version: int = 0
+    """Grows with every result of a call that no turn waits for: who has read the call before one must read again."""
 
     @property
     def active_turn_id(self) -> str:
@@ -534,14 +542,79 @@ class WhenIdle(Struct, frozen=True):
         return Decision(schedule, self.work)
 
 
+class AppendMessage(Struct, frozen=True):
+    """A message that starts no turn, or the results of calls that no turn waits for."""
+
+    work: Work
+    open_requests: int = 0
+    """How much the running turn waits for."""
+    results_version: int | None = None
+    """That of the schedule before the calls were read that get results; None when none does."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule, and the work, which takes the session out of the archive. Raises Changed."""
+        work = self.work + schedule.unarchiving(self.open_requests)
+        if self.results_version is None:
+            return Decision(schedule, work)
+        if self.results_version != schedule.results_version:
+            raise Changed
+        return Decision(msgspec.structs.replace(schedule, results_version=schedule.results_version + 1), work)
+
+
+class ChangeSettings(Struct, frozen=True):
+    """Other settings of the session."""
+
+    settings_version: int
+    """That of the schedule before the settings were read."""
+    changed: Session | None
+    """The session with them; None leaves them as they are."""
+    further: Work
+    """More work for the same commit."""
+    open_requests: int = 0
+    """How much the running turn waits for."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule, and the work that stores and tells the settings. Raises Changed."""
+        if self.settings_version != schedule.settings_version:
+            raise Changed
+        if self.changed is None:
+            return Decision(schedule, self.further)
+        view = SessionView(self.changed, schedule.active_turn_id, schedule.entries, self.open_requests)
+        work = Work((PutSession(self.changed),), (NewEvent(SessionUpdated(view)),)) + self.further
+        later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
+        return Decision(later, work)
+
+
+class ArchiveSession(Struct, frozen=True):
+    """The session goes into the archive, or is taken out of it."""
+
+    is_archived: bool
+    further: Work
+    """More work for the same commit."""
+    open_requests: int = 0
+    """How much the running turn waits for."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule, and the work, of which nothing happens when it is so already."""
+        mark = MarkArchived(self.is_archived, schedule.active_turn_id, schedule.entries, self.open_requests)
+        later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
+        return Decision(later, self.further + Work((mark,)))
+
+
 TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozenset[type]]] = {
     Idle: {
         AcceptMessage: frozenset({Running}),
         WhenIdle: frozenset({Idle}),
+        AppendMessage: frozenset({Idle}),
+        ChangeSettings: frozenset({Idle}),
+        ArchiveSession: frozenset({Idle}),
         ReturnMessage: frozenset({Idle}),
     },
     Running: {
         AcceptMessage: frozenset({Running}),
+        AppendMessage: frozenset({Running}),
+        ChangeSettings: frozenset({Running}),
+        ArchiveSession: frozenset({Running}),
         AbortTurn: frozenset({Running}),
         EditWaiting: frozenset({Running}),
         MoveWaiting: frozenset({Running}),
@@ -553,6 +626,9 @@ TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozens
     },
     Between: {
         AcceptMessage: frozenset({Between}),
+        AppendMessage: frozenset({Between}),
+        ChangeSettings: frozenset({Between}),
+        ArchiveSession: frozenset({Between}),
         AbortTurn: frozenset({Between}),
         EditWaiting: frozenset({Between}),
         MoveWaiting: frozenset({Between}),

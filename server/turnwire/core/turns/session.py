@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 from asyncio import Future
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TypeVar
@@ -83,7 +83,8 @@ class SessionTurns:
 
     What runs and what waits is the `schedule`, which commands change one after the other. `_task` runs the turns, from
     when one begins until nothing waits; `run` is the turn that it runs, or ran last. `_beginning` has the turns whose
-    beginning is being stored, with their tools and their system prompts, by id.
+    beginning is being stored, with their tools and their system prompts, by id. `_held` counts who reads something on
+    which a command depends: an owner that came later would not know that it changed meanwhile.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class SessionTurns:
         self._on_ended = on_ended
         self._task: asyncio.Task[None] | None = None
         self._is_forgotten = False
+        self._held = 0
         self._stopping = asyncio.Event()
         self._beginning: dict[str, Turn] = {}
         self._returning: set[asyncio.Task[set[str]]] = set()
@@ -160,9 +162,20 @@ class SessionTurns:
         asked.add_done_callback(lambda _: self._forget_if_idle())
         return asked
 
-    def unarchiving(self) -> Work:
-        """Returns what takes the session out of the archive, if it is there."""
-        return self.schedule.unarchiving(self.open_requests)
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the owner while something is read on which a command depends; see `Changed`."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._forget_if_idle()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing runs or waits, and no command is being carried out."""
+        return self._task is None and not self._returning and not self.is_busy and self._actor.is_at_rest
 
     def resume(self, turn: Turn, point: ResumePoint) -> None:
         """Continues the running turn, of an earlier process, which already announced that the session runs."""
@@ -505,8 +518,7 @@ class SessionTurns:
         self._forget_if_idle()
 
     def _forget_if_idle(self) -> None:
-        is_idle = self._task is None and not self._returning and not self.is_busy
-        if is_idle and self._actor.is_at_rest and not self._is_forgotten:
+        if self.is_at_rest and not self._held and not self._is_forgotten:
             self._is_forgotten = True
             self.run = None  # it refers to this; an answer of megabytes is to go with its turn
             self._forget(self._session_id)

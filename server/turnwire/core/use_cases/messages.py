@@ -13,8 +13,8 @@ from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewTurn, Receipt, receipt_record
 from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.schedule import Accepted
-from turnwire.core.turns.session import Aborted
+from turnwire.core.turns.schedule import Accepted, AppendMessage
+from turnwire.core.turns.session import Aborted, SessionTurns
 from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.use_case import UseCase
@@ -23,7 +23,7 @@ from turnwire.domain.conversation.messages import Message, MessageStatus, Messag
 from turnwire.domain.conversation.sessions import Session, first_words_of
 from turnwire.domain.conversation.titles import first_words
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Change, FileChange, NewEvent, NoteFirstWords, PutMessage, PutSession, PutTurn, Work
+from turnwire.ports.commit import Change, NewEvent, NoteFirstWords, PutMessage, PutSession, PutTurn, Work
 from turnwire.ports.pages import DisplayPage, MessagePage, Page
 
 
@@ -146,40 +146,20 @@ class Conversations(UseCase):
         contents = await self._contents(new, session)
         files = contents.changes(now)
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
-        if new.type is not MessageType.TOOL_RESULT:
-            words = Work(_first_words(session, message))
-            return await self._store_appended(principal, new, message, files, words)
-        return await self._environment.detached.run(self._append_results(principal, new, message, files))
-
-    async def _append_results(
-        self, principal: Principal, new: NewMessage, message: Message, files: tuple[FileChange, ...]
-    ) -> Receipt:
-        """Not for cancelling: the next results would be folded into calls whose results are on their way."""
-        async with self._tool_results.folding(principal, message, message.created_at) as (folded, settling):
-            return await self._store_appended(principal, new, folded, files, settling)
-
-    async def _store_appended(
-        self, principal: Principal, new: NewMessage, message: Message, files: tuple[FileChange, ...], folded: Work
-    ) -> Receipt:
         receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
-        work = (
-            Work(
-                (*files, PutMessage(message)),
-                (NewEvent(MessageAdded(message)),),
-            )
-            + folded
-            + self._turns.unarchiving(message.session_id)
-            + receipt_record(principal, new, receipt)
-        )
-        committed = await self._store_value(
-            message,
-            work,
-            tenant=principal.tenant,
-            session_id=message.session_id,
-            at=message.created_at,
-            files=files,
-        )
-        return msgspec.structs.replace(receipt, sequence=committed.before_sequence)
+        further = receipt_record(principal, new, receipt)
+
+        async def store(owner: SessionTurns, message: Message, folded: Work, version: int | None = None) -> int:
+            added = Work((*files, PutMessage(message)), (NewEvent(MessageAdded(message)),))
+            command = AppendMessage(added + folded + further, owner.open_requests, version)
+            return (await self._ask(owner, principal.tenant, message, command, files)).before_sequence
+
+        if new.type is MessageType.TOOL_RESULT:
+            sequence = await self._tool_results.fold(principal, message, now, store)
+        else:
+            with self._turns.held(principal.tenant, message.session_id) as owner:
+                sequence = await store(owner, message, Work(_first_words(session, message)))
+        return msgspec.structs.replace(receipt, sequence=sequence)
 
     async def _session_for(self, principal: Principal, new: NewMessage, now: datetime) -> tuple[Session, Work]:
         """Returns the message's session; creates one, with the returned work, when the message names none."""

@@ -1,9 +1,9 @@
 """Sessions: creating, listing, changing and deleting conversations."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
-from weakref import WeakValueDictionary
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,16 +12,20 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequest, NamedRequests, Receipt, SessionChange, receipt_record
 from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.schedule import ArchiveSession, Changed, ChangeSettings
+from turnwire.core.turns.session import SessionTurns
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionUpdated, SessionView
+from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionView
 from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import MarkArchived, NewEvent, PutSession, RemoveSession, Work
+from turnwire.ports.commit import NewEvent, PutSession, RemoveSession, Work
 from turnwire.ports.pages import Page
 from turnwire.ports.store import Spent
+
+T = TypeVar("T")
 
 VIEWS_AT_ONCE = 500
 """Sessions of a list that are looked at before the event loop goes on with others."""
@@ -57,8 +61,6 @@ class Sessions(UseCase):
         super().__init__(environment, turns, requests, pending)
         self.before_removal: Callable[[str], Awaitable[None]] = _nothing
         """What ends all else that happens in a session before it is removed."""
-        self._changing = WeakValueDictionary[str, asyncio.Lock]()
-        """By session: held from reading its settings to storing the changed ones, for one commit."""
 
     async def create(self, principal: Principal, new: SessionChange) -> SessionView:
         """Creates an empty session.
@@ -113,7 +115,7 @@ class Sessions(UseCase):
             StaleVersion: the session has another revision than expected.
             QuotaExceeded: the tenant has stored as much as it may.
         """
-        return await self._once(principal, change, lambda: self._update_alone(principal, session_id, change))
+        return await self._once(principal, change, lambda: self._update(principal, session_id, change))
 
     async def mark_archived(
         self, principal: Principal, session_id: str, request: NamedRequest, *, is_archived: bool
@@ -125,27 +127,20 @@ class Sessions(UseCase):
         Raises:
             InvalidRequest: the request's name was used for another one.
         """
-
-        async def carry_out() -> int:
-            async with self._alone(session_id):
-                return await self._mark(principal, session_id, request, is_archived=is_archived)
-
-        made = await self._requests.once(principal, request, carry_out)
+        made = await self._requests.once(
+            principal, request, lambda: self._mark(principal, session_id, request, is_archived=is_archived)
+        )
         sequence = made.sequence if isinstance(made, Receipt) else made
         return Marked(sequence, await self.get(principal, session_id))
 
     async def _mark(self, principal: Principal, session_id: str, request: NamedRequest, *, is_archived: bool) -> int:
         session = await self._of(principal).session(session_id)
-        work = receipt_record(principal, request, Receipt(session_id=session_id))
-        if is_archived != (session.archived_at is not None):
-            view = self._turns.view(session)
-            work += Work((MarkArchived(is_archived, view.active_turn_id, view.queue, view.open_requests),))
-        if not work.changes:
+        record = receipt_record(principal, request, Receipt(session_id=session_id))
+        if is_archived == (session.archived_at is not None) and not record.changes:
             return session.head_sequence
-        committed = await asyncio.shield(
-            self._environment.commit(principal.tenant, session_id, work, self._environment.clock())
-        )
-        return committed.before_sequence
+        with self._turns.held(principal.tenant, session_id) as owner:
+            done = await asyncio.shield(owner.ask(ArchiveSession(is_archived, record, owner.open_requests)))
+        return done.before_sequence
 
     async def _once(
         self, principal: Principal, change: SessionChange, carry_out: Callable[[], Coroutine[Any, Any, SessionView]]
@@ -162,16 +157,46 @@ class Sessions(UseCase):
         session = changed_session(self._environment, session, new)
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))
-        committed = await self._store_value(
-            session, work, tenant=principal.tenant, session_id=session_id, at=now, is_new_session=True
-        )
+        with self._pending.count(principal.tenant, (session,), in_events=(session,), is_new_session=True) as counted:
+            storing = self._environment.commit(principal.tenant, session_id, work, now)
+            counted.until(storing)
+        committed = await asyncio.shield(storing)
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
-    async def _update_alone(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
+    async def _update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         session = await self._of(principal).session(session_id)
         await check_settings(self._environment, change, session.tenant, session.directory)
-        async with self._alone(session_id):
-            return await self._update(principal, session_id, change)
+        record = receipt_record(principal, change, Receipt(session_id=session_id))
+
+        async def attempt(owner: SessionTurns, version: int, session: Session) -> SessionView:
+            if change.expected_revision not in (None, session.revision):
+                revision = str(session.revision)
+                raise StaleVersion(f"the session has revision {revision}", {"currentRevision": revision})
+            changed = changed_session(self._environment, session, change)
+            if changed == session:
+                await asyncio.shield(owner.ask(ChangeSettings(version, None, record)))
+                return self._turns.view(session)
+            changed = self._revised(changed)
+            command = ChangeSettings(version, changed, record, owner.open_requests)
+            done = await self._ask(owner, session.tenant, changed, command)
+            head = done.before_sequence + 1
+            return self._turns.view(msgspec.structs.replace(changed, head_sequence=head))
+
+        return await self._change(principal.tenant, session_id, attempt)
+
+    async def _change(
+        self, tenant: str, session_id: str, attempt: Callable[[SessionTurns, int, Session], Awaitable[T]]
+    ) -> T:
+        """Reads a session and attempts to change its settings; again when others changed them meanwhile."""
+        with self._turns.held(tenant, session_id) as owner:
+            while True:
+                version = owner.schedule.settings_version
+                session = await self._environment.store.of(tenant).session(session_id)
+                with contextlib.suppress(Changed):
+                    return await attempt(owner, version, session)
+
+    def _revised(self, changed: Session) -> Session:
+        return msgspec.structs.replace(changed, revision=changed.revision + 1, updated_at=self._environment.clock())
 
     async def delete(self, principal: Principal, session_id: str) -> None:
         """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
@@ -190,19 +215,12 @@ class Sessions(UseCase):
         return await self._environment.detached.run(self._give_title(turn, title, spent))
 
     async def _give_title(self, turn: Turn, title: str, spent: Work) -> bool:
-        async with self._alone(turn.session_id):
-            session = await self._environment.store.of(turn.tenant).session(turn.session_id)
-            now, work = self._environment.clock(), spent
-            if not session.title:
-                titled = msgspec.structs.replace(session, title=title, revision=session.revision + 1, updated_at=now)
-                work += Work((PutSession(titled),), (NewEvent(SessionUpdated(self._turns.view(titled))),))
-            if work.changes:
-                await self._environment.commit(turn.tenant, turn.session_id, work, now)
-            return not session.title
+        async def attempt(owner: SessionTurns, version: int, session: Session) -> bool:
+            titled = None if session.title else self._revised(msgspec.structs.replace(session, title=title))
+            await asyncio.shield(owner.ask(ChangeSettings(version, titled, spent, owner.open_requests)))
+            return titled is not None
 
-    def _alone(self, session_id: str) -> asyncio.Lock:
-        """Returns what is held by whoever changes the settings of a session. Other sessions do not wait for it."""
-        return self._changing.setdefault(session_id, asyncio.Lock())
+        return await self._change(turn.tenant, turn.session_id, attempt)
 
     async def _delete(self, tenant: str, session_id: str) -> None:
         self._turns.refuse_messages(session_id)
@@ -213,24 +231,6 @@ class Sessions(UseCase):
             await self._environment.commit(tenant, session_id, work, self._environment.clock())
         finally:
             self._turns.accept_messages(session_id)
-
-    async def _update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
-        session = await self._of(principal).session(session_id)
-        if change.expected_revision not in (None, session.revision):
-            raise StaleVersion(
-                f"the session has revision {session.revision}", {"currentRevision": str(session.revision)}
-            )
-        changed = changed_session(self._environment, session, change)
-        now, record = self._environment.clock(), receipt_record(principal, change, Receipt(session_id=session_id))
-        if changed == session:
-            if record.changes:
-                await self._environment.commit(principal.tenant, session_id, record, now)
-            return self._turns.view(session)
-        changed = msgspec.structs.replace(changed, revision=session.revision + 1, updated_at=now)
-        event = NewEvent(SessionUpdated(self._turns.view(changed)))
-        work = Work((PutSession(changed),), (event,)) + record
-        committed = await self._store_value(changed, work, tenant=principal.tenant, session_id=session_id, at=now)
-        return self._turns.view(msgspec.structs.replace(changed, head_sequence=committed.sequence))
 
 
 async def _nothing(_session_id: str) -> None:

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from weakref import WeakValueDictionary
 
 from turnwire.core.ending import settle_calls
 from turnwire.core.environment import Environment
@@ -14,11 +13,17 @@ from turnwire.core.tools.client_calls import client_result
 from turnwire.core.tools.folded_results import fold_results, name_calls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.schedule import AppendMessage, Changed
+from turnwire.core.turns.session import SessionTurns
 from turnwire.domain.conversation.messages import Message, Part, ToolResult
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, LeaseLost
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Work
+
+StoreFolded = Callable[[SessionTurns, Message, Work, int], Awaitable[int]]
+"""Stores a message with results, and the work for the calls that it answers, unless results were stored since a version
+of them; raises `Changed` then. Returns the session's head before it."""
 
 
 class ToolResults:
@@ -28,8 +33,6 @@ class ToolResults:
         """Takes the ports and the turns."""
         self._environment = environment
         self._turns = turns
-        self._folding = WeakValueDictionary[str, asyncio.Lock]()
-        """By session: held from reading calls to storing results."""
 
     async def submit(self, principal: Principal, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn continues when all calls of its step have one.
@@ -54,9 +57,7 @@ class ToolResults:
         readable = readable_files(environment, session, used_uploads_too=True)
         result = await client_result(new, readable, environment.settings.limits, environment.clock())
         if self._turns.waiting_call(session_id, part_id) is None:
-            appended = await self._environment.detached.run(
-                self._settle_appended(session, part_id, result, new.lease_id)
-            )
+            appended = await self._settle_appended(session, part_id, result, new.lease_id)
             if appended is not None:
                 return appended
         part, sequence = await self._turns.deliver_result(session, part_id, result, new.lease_id)
@@ -65,52 +66,47 @@ class ToolResults:
     async def _settle_appended(
         self, session: Session, part_id: str, result: CallResult, lease_id: str
     ) -> tuple[Part, int] | None:
-        """Stores the result of an open call that no turn has; None when it is not such a call.
+        """Stores the result of an open call that no turn has; None when it is not such a call."""
+        environment, session_id = self._environment, session.session_id
+        with self._turns.held(session.tenant, session_id) as owner:
+            while True:
+                version = owner.schedule.results_version
+                message = await environment.store.of(session.tenant).message_of_call(session_id, part_id)
+                part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
+                if message.turn_id or call.status.settled:
+                    return None
+                if lease_id:
+                    raise LeaseLost(part_id, lease_id)
+                now = environment.clock()
+                message, settling = settle_calls(message, {part.index: result.apply_to(call, now)}, now)
+                command = AppendMessage(Work(result.contents) + settling, owner.open_requests, version)
+                with contextlib.suppress(Changed):
+                    done = await asyncio.shield(owner.ask(command))
+                    return message.parts[part.index], done.before_sequence + len(settling.events)
 
-        Not for cancelling: the next result would be folded into a call whose result is on its way.
-        """
-        environment = self._environment
-        async with self._alone(session.session_id):
-            reads = environment.store.of(session.tenant)
-            message = await reads.message_of_call(session.session_id, part_id)
-            part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
-            if message.turn_id or call.status.settled:
-                return None
-            if lease_id:
-                raise LeaseLost(part_id, lease_id)
-            now = environment.clock()
-            message, settling = settle_calls(message, {part.index: result.apply_to(call, now)}, now)
-            work = Work(result.contents) + settling + self._turns.unarchiving(session.session_id)
-            committed = await environment.commit(session.tenant, session.session_id, work, now)
-            return message.parts[part.index], committed.sequence
+    async def fold(self, principal: Principal, message: Message, now: datetime, store: StoreFolded) -> int:
+        """Folds a TOOL_RESULT message into the calls that it answers, and has it stored together with these.
 
-    @contextlib.asynccontextmanager
-    async def folding(
-        self, principal: Principal, message: Message, now: datetime
-    ) -> AsyncIterator[tuple[Message, Work]]:
-        """Yields a TOOL_RESULT message, folded into the calls it answers, and the work that updates these.
-
-        Store both inside the context: until it ends, no other result is folded into the same calls.
+        Again when others stored results meanwhile. Returns what `store` does.
 
         Raises:
             ToolCallNotFound: a result names a call that the conversation does not have.
             InvalidRequest: a result is for a call that the running turn waits for, or two different calls.
         """
-        async with self._alone(message.session_id):
-            changing = self._refuse_awaited(message)
-            results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
-            part_ids = frozenset(result.tool_call_id for result in results if result.tool_call_id)
-            call_ids = frozenset(result.call_id for result in results if result.call_id and not result.tool_call_id)
-            reads = self._environment.store.of(principal.tenant)
-            sizes = await reads.caller_sizes(message.session_id, part_ids, call_ids)
-            async with self._environment.reads.to_read(principal.tenant, sum(sizes.values())):
-                reads = self._environment.store.of(principal.tenant)
-                callers = await reads.callers(message.session_id, sizes) if sizes else ()
-                ended = [stored for stored in callers if stored.turn_id not in changing]
-                yield fold_results(name_calls(message, callers), ended, now)
-
-    def _alone(self, session_id: str) -> asyncio.Lock:
-        return self._folding.setdefault(session_id, asyncio.Lock())
+        results = [part.content for part in message.parts if isinstance(part.content, ToolResult)]
+        part_ids = frozenset(result.tool_call_id for result in results if result.tool_call_id)
+        call_ids = frozenset(result.call_id for result in results if result.call_id and not result.tool_call_id)
+        reads, session_id = self._environment.store.of(principal.tenant), message.session_id
+        with self._turns.held(principal.tenant, session_id) as owner:
+            while True:
+                version, changing = owner.schedule.results_version, self._refuse_awaited(message)
+                sizes = await reads.caller_sizes(session_id, part_ids, call_ids)
+                async with self._environment.reads.to_read(principal.tenant, sum(sizes.values())):
+                    callers = await reads.callers(session_id, sizes) if sizes else ()
+                    ended = [stored for stored in callers if stored.turn_id not in changing]
+                    folded, settling = fold_results(name_calls(message, callers), ended, now)
+                    with contextlib.suppress(Changed):
+                        return await store(owner, folded, settling, version)
 
     def _refuse_awaited(self, message: Message) -> frozenset[str]:
         """Returns the ids of turns whose messages may still change; no result is folded into these messages.

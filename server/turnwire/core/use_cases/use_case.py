@@ -2,20 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
+from turnwire.core.actor import Command, Done
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, Receipt
 from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.schedule import Accepted
+from turnwire.core.turns.schedule import Accepted, Schedule
+from turnwire.core.turns.session import SessionTurns
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, Turn
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import Committed, FileChange, Work
+from turnwire.ports.commit import FileChange, Work
 from turnwire.ports.store import TenantStore
 
 
@@ -32,27 +33,24 @@ class UseCase:
     def _of(self, principal: Principal) -> TenantStore:
         return self._environment.store.of(principal.tenant)
 
-    async def _store_value(
+    async def _ask(
         self,
-        value: Struct,
-        work: Work,
-        *,
+        owner: SessionTurns,
         tenant: str,
-        session_id: str,
-        at: datetime,
+        value: Struct,
+        command: Command[Schedule],
         files: Iterable[FileChange] = (),
-        is_new_session: bool = False,
-    ) -> Committed:
-        """Stores work that has a value, which its event carries too. Safe to cancel: it is stored.
+    ) -> Done[Schedule]:
+        """Has a command carried out that stores a value, which its event carries too. Safe to cancel: it is stored.
 
         Raises:
             QuotaExceeded: there is no quota left for it.
             StorageError: it was not stored.
         """
-        with self._pending.count(tenant, (value,), files, in_events=(value,), is_new_session=is_new_session) as counted:
-            storing = self._environment.commit(tenant, session_id, work, at)
-            counted.until(storing)
-        return await asyncio.shield(storing)
+        with self._pending.count(tenant, (value,), files, in_events=(value,)) as counted:
+            asked = owner.ask(command)
+            counted.until(asked)
+        return await asyncio.shield(asked)
 
     async def _accept(
         self,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tests.support.fakes.domain_values import NOW, make_message, make_turn
+from tests.support.fakes.domain_values import NOW, make_message, make_session, make_turn
 from tests.support.fakes.turns import make_accept
 from turnwire.core.actor import Command, Decision, Now
 from turnwire.core.ending import Ending
@@ -16,10 +16,13 @@ from turnwire.core.turns.schedule import (
     Aborting,
     AbortTurn,
     Accepted,
+    AppendMessage,
+    ArchiveSession,
     BecomeIdle,
     BeginTurn,
     Between,
     Changed,
+    ChangeSettings,
     DropMessage,
     EditWaiting,
     EndTurn,
@@ -395,6 +398,9 @@ def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Sche
             AbortTurn("", keeps_queue=bool(chance.randrange(2))),
             EditWaiting(found, found.turn, make_message(chosen), (), (), chance.choice([None, *BusyPolicy]), Work()),
             WhenIdle(MARK),
+            AppendMessage(MARK, results_version=chance.choice([None, schedule.results_version, -1])),
+            ChangeSettings(schedule.settings_version - chance.randrange(2), make_session(), Work()),
+            ArchiveSession(bool(chance.randrange(2)), Work()),
         )
     )
 

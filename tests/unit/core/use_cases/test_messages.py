@@ -1,7 +1,9 @@
 """Messages that are stored without a turn, and tool results that come at the wrong moment."""
 
 import asyncio
+from collections.abc import Collection
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,10 @@ from tests.support.fakes.domain_values import (
     put,
 )
 from tests.support.fakes.loop import settled
+from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewPart, NewText, Receipt
 from turnwire.core.quotas import PendingUsage
+from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
@@ -25,38 +29,39 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Commit, Committed, PutMessage, RecordRequest, Work
+from turnwire.ports.commit import Commit, Committed, MarkArchived, PutMessage, RecordRequest
 from turnwire.ports.store import StoredRequest
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 RESULT = ToolResult(call_id="c1", output="1")
 
 
-class FakeTurns:
+class WaitingTurns(Turns):
     """One session, whose running turn waits for calls."""
 
-    def __init__(self, *awaited_call_ids: str) -> None:
+    def __init__(self, environment: Environment, *awaited_call_ids: str) -> None:
+        """Takes the ids of the calls; without any, no turn runs."""
+        super().__init__(environment)
         turn = SimpleNamespace(turn_id="trn_running")
         self._live = SimpleNamespace(turn=turn, awaited_call_ids=frozenset(awaited_call_ids))
 
-    def live(self, session_id: str) -> SimpleNamespace | None:
+    def live(self, session_id: str) -> Any:
         """Returns the turn; None when it waits for nothing."""
         return self._live if self._live.awaited_call_ids else None
 
-    def unarchiving(self, session_id: str) -> Work:
-        """Returns nothing: the session is not archived."""
-        return Work()
-
 
 def _conversations(
-    *history: Message, turns: FakeTurns | None = None, limits: Limits | None = None
+    *history: Message, awaited: tuple[str, ...] = (), limits: Limits | None = None
 ) -> tuple[Conversations, FakeStore]:
     store = FakeStore(sessions_by_id={"ses_1": make_session()}, conversation=history)
     environment = make_environment(store, settings={"limits": limits or Limits()})
-    turns = turns or FakeTurns()
-    tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
+    return _over(environment, *awaited), store
+
+
+def _over(environment: Environment, *awaited: str) -> Conversations:
+    turns = WaitingTurns(environment, *awaited)
     requests, pending = NamedRequests(environment.store, environment.detached), PendingUsage(environment)
-    return Conversations(environment, turns, requests, pending, tool_results=tool_results), store  # type: ignore[arg-type]
+    return Conversations(environment, turns, requests, pending, tool_results=ToolResults(environment, turns))
 
 
 def _new(*parts: NewPart, **fields: object) -> NewMessage:
@@ -75,7 +80,11 @@ async def test_a_message_is_stored_and_told_in_one_commit() -> None:
     assert commit == Commit(
         session_id="ses_1",
         at=NOW,
-        changes=(put(message), RecordRequest(BUILT_IN, "req", "f", '{"session_id":"ses_1","message_id":"msg_1"}')),
+        changes=(
+            put(message),
+            RecordRequest(BUILT_IN, "req", "f", '{"session_id":"ses_1","message_id":"msg_1"}'),
+            MarkArchived(False),
+        ),
         events=(added(message),),
     )
 
@@ -116,10 +125,8 @@ async def test_a_request_without_a_name_ends_with_its_caller() -> None:
             raise AssertionError("nobody waits so long")
 
     store = SlowStore()
-    environment, turns = make_environment(store), FakeTurns()
-    tool_results = ToolResults(environment, turns)  # type: ignore[arg-type]
-    requests, pending = NamedRequests(environment.store, environment.detached), PendingUsage(environment)
-    conversations = Conversations(environment, turns, requests, pending, tool_results=tool_results)  # type: ignore[arg-type]
+    environment = make_environment(store)
+    conversations = _over(environment)
     appending = asyncio.create_task(conversations.append(BUILT_IN, _new(NewText("note"))))
     await store.asked.wait()
     appending.cancel()
@@ -141,32 +148,78 @@ async def test_a_result_for_a_finished_turn_is_folded() -> None:
     assert [type(event.kind).__name__ for event in commit.events] == ["MessageAdded", "ToolCallUpdated"]
 
 
-async def test_a_result_whose_caller_is_gone_is_stored_before_the_next_is_folded() -> None:
-    """A call gets one result: the second sees what the first has stored, and is shown by itself."""
+class Gated(FakeStore):
+    """Reads the messages whose calls get results, and answers when it may."""
+
+    def __init__(self, *history: Message) -> None:
+        super().__init__(sessions_by_id={"ses_1": make_session()}, conversation=history)
+        self.reads = list[asyncio.Future[None]]()
+
+    async def callers(self, session_id: str, message_ids: Collection[str]) -> tuple[Message, ...]:
+        """Returns what was stored when the read began."""
+        found = await super().callers(session_id, message_ids)
+        self.reads.append(asyncio.get_running_loop().create_future())
+        await self.reads[-1]
+        return found
+
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
+        """Keeps what is written of the conversation."""
+        written = {
+            change.message.message_id: change.message for change in commit.changes if isinstance(change, PutMessage)
+        }
+        self.conversation = tuple(written.get(message.message_id, message) for message in self.conversation)
+        return super().commit(commit)
+
+
+@pytest.mark.parametrize("second_reads", ["before the first is stored", "while the first is stored"])
+async def test_of_two_results_for_a_call_one_is_folded(second_reads: str) -> None:
+    """The other one sees what the first has stored, whenever it read, and is shown by itself."""
+    store = Gated(make_answer("msg_a", CALL))
+    environment = make_environment(store)
+    conversations, new = _over(environment), _new(RESULT, type=MessageType.TOOL_RESULT)
+    first, second = (asyncio.create_task(conversations.append(BUILT_IN, new)) for _ in range(2))
+    await settled()
+    if second_reads == "while the first is stored":
+        store.automatic = False
+        store.reads[0].set_result(None)
+        await settled()
+        store.reads[1].set_result(None)
+        await settled()
+        assert len(store.commits) == 1
+        store.automatic = True
+        store.futures[0].set_result(Committed(0, 2))
+    else:
+        store.reads[0].set_result(None)
+        await first
+        store.reads[1].set_result(None)
+    await settled()
+    for read in store.reads[2:]:
+        read.set_result(None)
+    await asyncio.gather(first, second)
+    folded = [
+        change.message.answers_message_id
+        for commit in store.commits
+        for change in commit.changes
+        if isinstance(change, PutMessage) and change.message.type is MessageType.TOOL_RESULT
+    ]
+    assert sorted(folded) == ["", "msg_a"]
+
+
+async def test_a_result_whose_caller_is_gone_is_stored() -> None:
+    """As soon as its command is given: nothing takes it back."""
     conversations, store = _conversations(make_answer("msg_a", CALL))
     store.automatic = False
-    new = _new(RESULT, type=MessageType.TOOL_RESULT)
-    first = asyncio.create_task(conversations.append(BUILT_IN, new))
-    while not store.commits:
-        await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.wait((first,))
-    second = asyncio.create_task(conversations.append(BUILT_IN, new))
+    appending = asyncio.create_task(conversations.append(BUILT_IN, _new(RESULT, type=MessageType.TOOL_RESULT)))
     await settled()
-    written = [change.message for change in store.commits[0].changes if isinstance(change, PutMessage)]
-    store.conversation = tuple(message for message in written if message.message_id == "msg_a")
-    store.futures[0].set_result(Committed(0, 2))
-    await settled()
-    store.futures[1].set_result(Committed(2, 3))
-    await second
-    [alone] = [change.message for change in store.commits[1].changes if isinstance(change, PutMessage)]
-    assert (len(store.commits), alone.answers_message_id) == (2, "")
+    appending.cancel()
+    await asyncio.wait((appending,))
+    assert not store.futures[0].cancelled()
 
 
 async def test_a_result_that_the_running_turn_needs_is_refused() -> None:
     """Folded behind the turn's back, the result would be lost."""
     history = make_answer("msg_a", CALL, status=MessageStatus.STREAMING)
-    conversations, store = _conversations(history, turns=FakeTurns("c0", "c1"))
+    conversations, store = _conversations(history, awaited=("c0", "c1"))
     with pytest.raises(InvalidRequest) as caught:
         await conversations.append(BUILT_IN, _new(RESULT, type=MessageType.TOOL_RESULT))
     assert [v.field for v in caught.value.violations] == ["parts[0].tool_result.call_id"]

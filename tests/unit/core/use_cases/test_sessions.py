@@ -1,60 +1,147 @@
-"""Who waits for whom when settings of sessions are changed."""
+"""Changes of settings: of several at the same time, none is lost."""
 
 import asyncio
-from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any
 
+from tests.support.fakes.core import FakeStore, make_environment
+from tests.support.fakes.domain_values import make_session, make_turn
 from tests.support.fakes.loop import settled
-from turnwire.core.detached import DetachedTasks
+from tests.support.fakes.turns import send
+from turnwire.core.intake.requests import NamedRequests, SessionChange
+from turnwire.core.quotas import PendingUsage
+from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.sessions import Sessions
-from turnwire.domain.conversation.events import SessionView
-from turnwire.domain.conversation.sessions import Session
-from turnwire.ports.commit import PutSession, Work
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+from turnwire.domain.conversation.sessions import Session, SessionSettings
+from turnwire.domain.principal import BUILT_IN
+from turnwire.ports.commit import Commit, Committed, PutSession, Work
 
 
-class Stored:
-    """Sessions whose commits end when the test says so."""
+class Stored(FakeStore):
+    """Sessions as they were stored last. A test decides when each read of one, and each commit, ends."""
 
     def __init__(self) -> None:
-        """Has two sessions without titles."""
-        self.sessions = {one: Session(session_id=one, created_at=NOW, updated_at=NOW) for one in "ab"}
-        self.storing = list[asyncio.Future[None]]()
-        store = SimpleNamespace(of=lambda _tenant: SimpleNamespace(session=self._session))
-        environment: Any = SimpleNamespace(
-            store=store, clock=lambda: NOW, commit=self._commit, detached=DetachedTasks()
-        )
-        turns: Any = SimpleNamespace(view=SessionView)
-        unused: Any = None
-        self.use_cases = Sessions(environment, turns, unused, unused)
+        """Has two sessions."""
+        super().__init__(automatic=False, sessions_by_id={one: make_session(one) for one in ("ses_1", "ses_2")})
+        self.reads = list[asyncio.Future[None]]()
+        self.followers.append(self._keep)
 
-    def title(self, session_id: str, title: str) -> "asyncio.Task[bool]":
-        """Begins to give a session a title."""
-        turn: Any = SimpleNamespace(tenant="default", session_id=session_id)
-        return asyncio.create_task(self.use_cases.give_title(turn, title, Work()))
+    async def session(self, session_id: str) -> Session:
+        """Returns what was stored when the read began."""
+        found = await super().session(session_id)
+        self.reads.append(asyncio.get_running_loop().create_future())
+        await self.reads[-1]
+        return found
 
-    async def _session(self, session_id: str) -> Session:
-        return self.sessions[session_id]
+    async def answer_reads(self) -> None:
+        """Ends all reads, those too that begin meanwhile."""
+        while waiting := [read for read in self.reads if not read.done()]:
+            for read in waiting:
+                read.set_result(None)
+            await settled()
 
-    async def _commit(self, _tenant: str, session_id: str, work: Work, _at: datetime) -> None:
-        self.storing.append(asyncio.get_running_loop().create_future())
-        await self.storing[-1]
-        [put] = work.changes
-        assert isinstance(put, PutSession)
-        self.sessions[session_id] = put.session
+    async def end_commits(self) -> None:
+        """Ends all commits, and what follows from them."""
+        while waiting := [storing for storing in self.futures if not storing.done()]:
+            for storing in waiting:
+                storing.set_result(Committed(0, 1))
+            await settled()
+            await self.answer_reads()
+
+    def _keep(self, commit: Commit, _: Committed) -> None:
+        for change in commit.changes:
+            if isinstance(change, PutSession):
+                self.sessions_by_id[commit.session_id] = change.session
+
+
+def _sessions(store: Stored) -> tuple[Sessions, Turns]:
+    environment = make_environment(store)
+    turns = Turns(environment)
+    requests = NamedRequests(environment.store, environment.detached)
+    return Sessions(environment, turns, requests, PendingUsage(environment)), turns
+
+
+def _title(sessions: Sessions, session_id: str, title: str) -> "asyncio.Task[bool]":
+    return asyncio.create_task(sessions.give_title(make_turn(session_id=session_id), title, Work()))
 
 
 async def test_changes_of_a_session_do_not_wait_for_those_of_another() -> None:
-    """One of which somebody changes thousands of times at once holds up nobody else's."""
-    stored = Stored()
-    first, second = stored.title("a", "first"), stored.title("a", "second")
-    other = stored.title("b", "other")
+    """And a title that is made is none when there is one by then."""
+    store = Stored()
+    sessions, _ = _sessions(store)
+    first, second, other = (_title(sessions, f"ses_{one}", title) for one, title in ((1, "a"), (1, "b"), (2, "c")))
     await settled()
-    assert len(stored.storing) == 2
-    stored.storing[1].set_result(None)
+    await store.answer_reads()
+    assert [commit.session_id for commit in store.commits] == ["ses_1", "ses_2"]
+    store.futures[1].set_result(Committed(0, 1))
     assert await other
-    stored.storing[0].set_result(None)
+    await store.end_commits()
     assert (await first, await second) == (True, False)
-    assert [stored.sessions[one].title for one in "ab"] == ["first", "other"]
+    assert [session.title for session in store.sessions_by_id.values()] == ["a", "c"]
+
+
+async def test_of_two_changes_none_is_lost() -> None:
+    """Both read the same settings: the second one reads them again, and the revision counts both."""
+    store = Stored()
+    sessions, _ = _sessions(store)
+    compaction = SessionChange(settings=SessionSettings(compaction=True), paths=frozenset({"compaction"}))
+    labels = SessionChange(settings=SessionSettings(labels={"a": "b"}), paths=frozenset({"labels"}))
+    changing = [asyncio.create_task(sessions.update(BUILT_IN, "ses_1", change)) for change in (compaction, labels)]
+    await settled()
+    await store.answer_reads()
+    await store.end_commits()
+    await asyncio.gather(*changing)
+    changed = store.sessions_by_id["ses_1"]
+    assert (changed.compaction, changed.labels, changed.revision) == (True, {"a": "b"}, 3)
+
+
+async def test_who_read_before_another_change_was_stored_reads_again() -> None:
+    """Also when the read ends only after that: it tells of the time before."""
+    store = Stored()
+    sessions, _ = _sessions(store)
+    first, second = _title(sessions, "ses_1", "a"), _title(sessions, "ses_1", "b")
+    await settled()
+    store.reads[0].set_result(None)
+    await settled()
+    store.futures[0].set_result(Committed(0, 1))
+    assert await first
+    await store.answer_reads()
+    await store.end_commits()
+    assert (await second, store.sessions_by_id["ses_1"].title) == (False, "a")
+
+
+async def test_a_change_beside_a_message_tells_the_turn_that_runs() -> None:
+    """Its event is decided behind the message: the view in it is of that moment."""
+    store = Stored()
+    sessions, turns = _sessions(store)
+    titled = _title(sessions, "ses_1", "a")
+    await settled()
+    sending = send(turns, "a")
+    await store.answer_reads()
+    store.futures[0].set_result(Committed(0, 1))
+    await settled()
+    [event] = [event for commit in store.commits[1:] for event in commit.events if hasattr(event.kind, "view")]
+    assert event.kind.view.active_turn_id == "trn_a"
+    await store.end_commits()
+    assert await titled
+    await sending
+    store.automatic = True
+    await turns.aclose()
+
+
+async def test_whoever_reads_keeps_the_owner() -> None:
+    """Else a change that is read for by one owner, and made by another, would be lost."""
+    store = Stored()
+    sessions, turns = _sessions(store)
+    first = _title(sessions, "ses_1", "a")
+    await settled()
+    other = turns.change_idle("default", "ses_1", Work((PutSession(make_session(title="b")),)))
+    changing = asyncio.create_task(other)
+    await settled()
+    with turns.held("default", "ses_1") as owner:
+        store.futures[0].set_result(Committed(0, 1))
+        await changing
+        with turns.held("default", "ses_1") as again:
+            assert again is owner
+    await store.answer_reads()
+    await store.end_commits()
+    await first
+    assert turns._owners == {}

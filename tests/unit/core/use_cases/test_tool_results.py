@@ -1,6 +1,7 @@
 """Results of tool calls: submitted to a turn, or folded into the calls that they answer."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,6 @@ from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.domain.conversation.messages import MessageType, ToolResult, ToolUse
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Work
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
 APPENDED = make_message("msg_r", ToolResult(call_id="c1", output="1"), type=MessageType.TOOL_RESULT)
@@ -32,41 +32,6 @@ async def test_a_confirmed_result_has_a_sequence_after_it_was_stored() -> None:
     assert (part.content, sequence) == (settled, 17)
 
 
-async def test_results_are_folded_one_after_the_other() -> None:
-    """The second one sees what the first one has stored: a call gets one result."""
-    answer = make_answer("msg_1", CALL)
-    store = FakeStore(conversation=(answer,), sessions_by_id={"ses_1": make_session()})
-    environment = make_environment(store)
-    results = ToolResults(environment, Turns(environment))
-
-    async def fold() -> Work:
-        async with results.folding(BUILT_IN, APPENDED, NOW) as (_, work):
-            return work
-
-    async with results.folding(BUILT_IN, APPENDED, NOW) as (message, work):
-        second = asyncio.create_task(fold())
-        for _ in range(5):
-            await asyncio.sleep(0)
-        [change] = work.changes
-        store.conversation = (change.message,)  # type: ignore[union-attr]
-    assert message.answers_message_id == "msg_1"
-    assert await second == Work()
-
-
-async def test_results_of_one_session_keep_no_other_waiting() -> None:
-    """Nor does a session keep anything when all its results are stored."""
-    store = FakeStore(sessions_by_id={"ses_1": make_session(), "ses_2": make_session("ses_2")})
-    environment = make_environment(store)
-    results = ToolResults(environment, Turns(environment))
-    other = msgspec.structs.replace(APPENDED, session_id="ses_2")
-    async with (
-        results.folding(BUILT_IN, APPENDED, NOW),
-        results.folding(BUILT_IN, other, NOW) as (message, work),
-    ):
-        assert (message, work) == (other, Work())
-    assert results._folding == {}
-
-
 async def test_messages_that_get_results_have_a_place_in_memory() -> None:
     """Hundreds of sessions may get results at once, and each message with the calls may be large."""
     answer = make_answer("msg_1", "x" * 5_000, make_part(1, CALL))
@@ -75,11 +40,10 @@ async def test_messages_that_get_results_have_a_place_in_memory() -> None:
     results, room = ToolResults(environment, Turns(environment)), environment.reads
     await room.acquire("other", room.limit)
 
-    async def fold() -> int:
-        async with results.folding(BUILT_IN, APPENDED, NOW):
-            return room.in_use
+    async def store_folded(*_: Any) -> int:
+        return room.in_use
 
-    folding = asyncio.create_task(fold())
+    folding = asyncio.create_task(results.fold(BUILT_IN, APPENDED, NOW, store_folded))
     await settled()
     assert not folding.done()
     room.release("other", room.limit)

@@ -19,7 +19,7 @@ INSTALL_LOCK := $(PIP) install --require-hashes --no-deps
 UV_VERSION := 0.13.9
 # Empty keeps each pinned version that still fits: make lock UPGRADE=
 UPGRADE ?= --upgrade
-LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes $(UPGRADE) \
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(UPGRADE) \
 	--no-emit-index-url --no-emit-find-links --no-emit-package turnwire-client --custom-compile-command "make lock"
 FIXED := tests/contract/fixed
 ARGS ?=
@@ -59,6 +59,14 @@ $(VENV)/release: $(VENV)/runtime requirements-release.txt
 	@$(PIP) check
 	@touch $@
 
+# Its packages have the versions of those for the checks, so one folder does for both.
+$(VENV)/adapters: $(VENV)/dev requirements-adapters.txt adapters/pyproject.toml
+	@echo "Installing what the adapters need"
+	@$(INSTALL_LOCK) --quiet -r requirements-adapters.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e adapters
+	@$(PIP) check
+	@touch $@
+
 # buf alone, for those who only generate clients: the pinned version, checked by its hash as all packages are.
 $(VENV)/buf: $(VENV)/created requirements-dev.txt
 	@sed -n '/^buf-bin==/,/[^\\]$$/p' requirements-dev.txt >$(VENV)/buf.txt
@@ -67,7 +75,7 @@ $(VENV)/buf: $(VENV)/created requirements-dev.txt
 
 ##  Run
 
-.PHONY: setup buf terminal demo serve bench plots
+.PHONY: setup buf terminal adapters demo serve bench plots
 FIGURES ?= figures.json
 setup: $(VENV)/dev ## Makes .venv with everything that development needs.
 	@echo "Ready: $(VENV) with $$($(BIN)/python --version)"
@@ -80,6 +88,9 @@ terminal: $(VENV)/created ## Builds the terminal program, one file that needs no
 	@cd clients/go/cmd/turnwire && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$(BIN)/turnwire-terminal \
 		-ldflags "-s -w -X main.version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' $(CURDIR)/server/turnwire/__init__.py)" .
 	@echo "Ready: $(BIN)/turnwire-terminal"
+
+adapters: $(VENV)/adapters ## Makes .venv/bin/turnwire-adapters, which serves other systems' clients.
+	@echo "Ready: $(BIN)/turnwire-adapters serve NAME"
 
 demo: $(VENV)/runtime ## Shows a whole conversation, without a key or a network.
 	@$(BIN)/turnwire demo $(ARGS)
@@ -95,13 +106,16 @@ plots: $(VENV)/dev ## Draws kept figures into docs/plots: make plots FIGURES=fig
 
 ##  Check
 
-.PHONY: test test-fault verify lint typecheck proto-lint proto-breaking check-generate check-requirements check-vectors
+.PHONY: test test-adapters test-fault verify lint typecheck proto-lint proto-breaking check-generate check-requirements check-vectors
 test: imports $(VENV)/dev ## Checks the import rules and runs all tests, or some: make test ARGS="-k abort -x"
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-adapters: $(VENV)/adapters ## Runs the tests of the adapters, or some: make test-adapters ARGS="-k cut -x"
+	@$(BIN)/python -m pytest -q adapters/tests $(ARGS)
 
 TURNWIRE_FAULT_SEED ?= 1
 test-fault: imports $(VENV)/dev ## Lets disks, files and processes fail, for minutes: make test-fault TURNWIRE_FAULT_SEED=7
@@ -129,7 +143,8 @@ attacks: $(VENV)/dev ## Attacks servers beside a neighbour, for two minutes, and
 
 verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test ## Runs every check.
 
-lint: imports $(VENV)/dev ## Checks style, formatting and import rules.
+lint: imports $(VENV)/adapters ## Checks style, formatting and import rules.
+	@cd adapters && ../$(BIN)/lint-imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
@@ -137,8 +152,9 @@ lint: imports $(VENV)/dev ## Checks style, formatting and import rules.
 imports: $(VENV)/dev
 	@$(BIN)/lint-imports
 
-typecheck: $(VENV)/dev ## Checks types.
+typecheck: $(VENV)/adapters ## Checks types.
 	@$(BIN)/mypy
+	@cd adapters && ../$(BIN)/mypy
 
 proto-lint: $(VENV)/dev ## Checks the style and the comments of the contract.
 	@$(BIN)/buf lint
@@ -215,11 +231,12 @@ fixed-image: $(VENV)/dev ## Writes the descriptor image of the fixed contract.
 
 lock: $(VENV)/created ## Writes requirements*.txt from pyproject.toml with the newest versions allowed.
 	@$(PIP) install --quiet uv==$(UV_VERSION)
-	@$(LOCK) --group build --extra uvloop --output-file requirements.txt
-	@$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt
-	@$(LOCK) --group release --constraint requirements-dev.txt --output-file requirements-release.txt
-	@$(LOCK) --extra uvloop --constraint requirements-dev.txt --output-file requirements-server.txt
-	@$(LOCK) --all-extras --constraint requirements-dev.txt --output-file requirements-extras.txt
+	@$(LOCK) pyproject.toml --group build --extra uvloop --output-file requirements.txt
+	@$(LOCK) pyproject.toml --group dev --constraint requirements.txt --output-file requirements-dev.txt
+	@$(LOCK) pyproject.toml --group release --constraint requirements-dev.txt --output-file requirements-release.txt
+	@$(LOCK) pyproject.toml --extra uvloop --constraint requirements-dev.txt --output-file requirements-server.txt
+	@$(LOCK) pyproject.toml --all-extras --constraint requirements-dev.txt --output-file requirements-extras.txt
+	@$(LOCK) adapters/pyproject.toml --constraint requirements-dev.txt --output-file requirements-adapters.txt
 	@$(MAKE) --no-print-directory $(VENV)/release
 	@$(BIN)/python -m release.requirements stamp
 

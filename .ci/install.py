@@ -140,7 +140,7 @@ def next_release(release: Path) -> Path:
     for project in (tree, client):
         subprocess.run(build, cwd=project, check=True, capture_output=True)
     for path in release.iterdir():
-        if path.suffix not in {".whl", ".gz"} and path.name != "SHA256SUMS":
+        if path.is_file() and path.suffix not in {".whl", ".gz"} and path.name != "SHA256SUMS":
             shutil.copy(path, newer)
     subprocess.run("sha256sum * >../sums && mv ../sums SHA256SUMS", shell=True, cwd=newer, check=True)
     return newer

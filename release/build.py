@@ -10,6 +10,7 @@
     requirements-extras.txt                    the same with every extra of the server
     Containerfile                              makes a container image of these files
     turnwire.service, envoy.yaml, ...          the files of examples/deploy
+    adapters/                                  wheel and sources of the adapters, and requirements-adapters.txt
     SHA256SUMS                                 for `sha256sum --check`
 
 The same commit gives the same bytes: times are those of the commit, or of SOURCE_DATE_EPOCH. The bill of materials is
@@ -28,9 +29,11 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from release.requirements import CLIENT, ROOT, pinned_here
+from release.requirements import ADAPTERS, ADAPTERS_FILE, CLIENT, ROOT, pinned_here
 
 DIST = ROOT / "dist"
+ADAPTERS_DIST = DIST / "adapters"
+"""A folder of its own: whoever installs all wheels of a release for a server gets none of the adapters."""
 REQUIREMENTS = ("requirements-server.txt", "requirements-extras.txt")
 DEPLOYED = ("turnwire.service", "envoy.yaml", "certificate.yaml", "Caddyfile")
 COPIED = (*REQUIREMENTS, "Containerfile", *(f"examples/deploy/{name}" for name in DEPLOYED))
@@ -44,12 +47,15 @@ def main() -> None:
         work = Path(folder)
         _packages(ROOT, DIST)
         [sources] = DIST.glob("turnwire-*.tar.gz")
+        _hatchling(ADAPTERS, ADAPTERS_DIST, "sdist", "wheel")
         _build_again(sources, work)
         _pack_typescript(work / "typescript")
         _write_bill(DIST / sources.name.replace(".tar.gz", ".cdx.json"), work)
     for name in COPIED:
         shutil.copy(ROOT / name, DIST)
-    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
+    shutil.copy(ROOT / ADAPTERS_FILE, ADAPTERS_DIST)
+    files = sorted(path for path in DIST.rglob("*") if path.is_file())
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(DIST)}" for file in files]
     (DIST / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
@@ -101,7 +107,7 @@ def _build_again(sources: Path, work: Path) -> None:
         _packages(unpacked, work / "again")
     finally:
         os.umask(before)
-    for built in sorted(DIST.iterdir()):
+    for built in sorted(path for path in DIST.iterdir() if path.is_file()):
         if built.read_bytes() != (work / "again" / built.name).read_bytes():
             raise SystemExit(f"{built.name} differs when it is built again from the packed sources")
 

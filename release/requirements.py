@@ -21,6 +21,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "clients/python"
 """The client, which the server needs and no index has: its own requirements are those of the server too."""
+ADAPTERS = ROOT / "adapters"
+"""What serves other systems' clients: it needs the client too, and nothing of the server."""
 FILES = (
     "requirements.txt",
     "requirements-dev.txt",
@@ -29,25 +31,29 @@ FILES = (
     "requirements-extras.txt",
 )
 """In the order in which `make lock` writes them; a later one takes its versions from an earlier one."""
+ADAPTERS_FILE = "requirements-adapters.txt"
+"""What the adapters need, in the versions of the others."""
 
 _STAMP = "# pyproject.toml: "
 
 
 def main() -> int:
     """Runs `stamp` or `check` on the files of the checkout; returns the exit code."""
-    pyproject = together(*(tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (ROOT, CLIENT)))
-    texts = {name: (ROOT / name).read_text() for name in FILES}
-    if sys.argv[1:] == ["stamp"]:
-        for name, text in texts.items():
-            (ROOT / name).write_text(stamped(text, pyproject))
-        return 0
-    found = list(problems(texts, pyproject))
+    found: list[str] = []
+    for folder, names in ((ROOT, FILES), (ADAPTERS, (ADAPTERS_FILE,))):
+        pyproject = together(*(tomllib.loads((one / "pyproject.toml").read_text()) for one in (folder, CLIENT)))
+        texts = {name: (ROOT / name).read_text() for name in names}
+        if sys.argv[1:] == ["stamp"]:
+            for name, text in texts.items():
+                (ROOT / name).write_text(stamped(text, pyproject))
+        else:
+            found += problems(texts, pyproject)
     print("\n".join(found), end="\n" if found else "", file=sys.stderr)
     return 1 if found else 0
 
 
 def together(server: dict[str, Any], client: dict[str, Any]) -> dict[str, Any]:
-    """Returns the server's pyproject.toml with what the client needs in place of the client."""
+    """Returns a pyproject.toml, of the server or the adapters, with what the client needs in place of the client."""
     project, name = server["project"], client["project"]["name"]
     own = [line for line in project["dependencies"] if canonicalize_name(Requirement(line).name) != name]
     return {**server, "project": {**project, "dependencies": [*own, *client["project"]["dependencies"]]}}

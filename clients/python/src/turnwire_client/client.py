@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
@@ -57,7 +57,7 @@ from turnwire_client.errors import ClientClosedError, UnavailableError
 from turnwire_client.requests import OnPermission, OnQuestion, Requests
 from turnwire_client.tools.functions import Tool, tool_of
 from turnwire_client.tools.running import ToolRunner
-from turnwire_client.watching import Observer, Update, Watch
+from turnwire_client.watching import SILENCE_SECONDS, Observer, Update, Watch
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 CONNECT_SECONDS = 3.0
@@ -250,6 +250,23 @@ class Client:
             retry_seconds: How long it is tried again; None as the client was told.
         """
         return await self._caller.call(method, request, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds)
+
+    def stream(
+        self, method: Callable[..., Any], request: Message, *, silence_seconds: float = SILENCE_SECONDS
+    ) -> AsyncGenerator[Any, None]:
+        """Yields the answers of any method with a stream of answers, once: it does not go on after a break.
+
+            turns = client.stub(TurnServiceStub)
+            async for batch in client.stream(turns.WatchTurn, WatchTurnRequest(session_id=..., turn_id=...)):
+                ...
+
+        Args:
+            method: Of a stub.
+            request: What it takes.
+            silence_seconds: The stream counts as broken when nothing comes for so long; watches of the server say
+                something every 15 seconds.
+        """
+        return self._caller.stream(method, request, silence_seconds=silence_seconds)
 
     async def send(self, content: Content, session_id: str = "", **settings: Unpack[Settings]) -> SendMessageResponse:
         """Stores a message, once, and lets a model answer it.

@@ -1,0 +1,40 @@
+"""The adapters by name. An application is imported when it is switched on: no adapter costs those who use another.
+
+An HTTP application is a package with `app(upstream) -> Starlette`. An importer or a migration is a module with
+`add_arguments(parser)` and `run(arguments) -> int`, which returns the exit code of the command. The module of each
+command is imported for `--help`: what is large or an extra it imports in `run`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAdapter:
+    """One HTTP application."""
+
+    package: str
+    """Has `app(upstream: Upstream) -> Starlette`."""
+    prefix: str
+    """Where it is mounted unless `--mount` says otherwise: a path without a slash at its end; "" is the root."""
+    summary: str
+    """What it is, for `--help`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One importer or migration."""
+
+    module: str
+    """Has `add_arguments(parser: ArgumentParser) -> None` and `run(arguments: Namespace) -> int`."""
+    summary: str
+    """What it does, for `--help`."""
+
+
+HTTP_ADAPTERS: dict[str, HttpAdapter] = {}
+"""What `turnwire-adapters serve` takes."""
+
+IMPORTERS: dict[str, Command] = {}
+"""What `turnwire-adapters import` takes: foreign files become sessions of a server."""
+
+MIGRATIONS: dict[str, Command] = {}
+"""What `turnwire-adapters migrate` takes: foreign files are changed in place."""

@@ -32,7 +32,7 @@ from turnwire.config.reload import reloaded
 from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests
-from turnwire.core.quotas import PendingUsage, RequestRates
+from turnwire.core.quotas import RequestRates
 from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.asking import Permissions, Questions
@@ -361,31 +361,31 @@ def _use_cases(
 ) -> UseCases:
     heartbeat = timedelta(seconds=config.server.heartbeat_seconds)
     tool_results, requests = ToolResults(environment, turns), NamedRequests(environment.store, environment.detached)
-    pending, formats = PendingUsage(environment), _formats(config)
-    sessions = Sessions(environment, turns, requests, pending)
+    formats = _formats(config)
+    sessions = Sessions(environment, turns, requests)
     titles = Titles(environment, sessions.give_title)
     sessions.before_removal = titles.cancel
     turns.when_ended(titles.note_ended)
     return UseCases(
-        conversations=Conversations(environment, turns, requests, pending, tool_results=tool_results),
+        conversations=Conversations(environment, turns, requests, tool_results=tool_results),
         tool_results=tool_results,
-        tool_leases=ToolLeases(environment, turns, requests, pending),
+        tool_leases=ToolLeases(environment, turns, requests),
         sessions=sessions,
         titles=titles,
-        forks=SessionForks(environment, turns, requests, pending),
-        paths=Paths(environment, turns, requests, pending),
-        late_turns=LateTurns(environment, turns, requests, pending),
-        waiting_messages=WaitingMessages(environment, turns, requests, pending),
+        forks=SessionForks(environment, turns, requests),
+        paths=Paths(environment, turns, requests),
+        late_turns=LateTurns(environment, turns, requests),
+        waiting_messages=WaitingMessages(environment, turns, requests),
         turns=TurnRecords(environment, turns),
         permissions=Permissions(environment, turns),
-        questions=Questions(environment, turns, requests, pending),
+        questions=Questions(environment, turns, requests),
         explainer=ContextExplainer(environment),
         catalog=Catalog(environment, config.shown_limits()),
         files=Files(environment),
-        uploads=Uploads(environment, requests, pending),
+        uploads=Uploads(environment, requests),
         usage=UsageReports(environment, turns, rates),
         exports=Exports(environment, formats),
-        imports=Imports(environment, formats, pending),
+        imports=Imports(environment, formats),
         searches=MessageSearches(environment),
         watches=Watches(environment, turns, codec, heartbeat),
         conflated=ConflatedWatches(environment, turns, codec),

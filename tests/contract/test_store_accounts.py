@@ -31,12 +31,13 @@ from turnwire.domain.accounts import Account, Spending, UsageDimension, UsagePag
 from turnwire.domain.conversation.events import SessionUpdated, SessionView
 from turnwire.domain.conversation.messages import Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.errors import InvalidRequest, StorageError
+from turnwire.domain.errors import InvalidRequest, QuotaExceeded, StorageError
 from turnwire.domain.money import Consumption, Usage
 from turnwire.ports.commit import (
     AddSpending,
     Change,
     Commit,
+    Committed,
     NewEvent,
     PutFile,
     PutMessage,
@@ -44,6 +45,7 @@ from turnwire.ports.commit import (
     PutSession,
     PutTurn,
     RemoveMessage,
+    RequireQuota,
 )
 from turnwire.ports.pages import Page
 from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
@@ -235,6 +237,39 @@ async def test_only_what_is_stored_counts(opened: OpenedStore) -> None:
     assert after.day.cost_pico_usd == before.day.cost_pico_usd + 5
     assert [row.cost_pico_usd for row in await _used(opened)] == [5]
     _stored(opened)
+
+
+async def test_commits_of_one_transaction_do_not_share_what_is_left(opened: OpenedStore) -> None:
+    """The first has it, the others fail alone, with what the tenant has by then."""
+    room = _stored(opened) + 3_000
+
+    def append(number: int, session_id: str = "ses_1", tenant: str = "default") -> "asyncio.Future[Committed]":
+        message = make_message(f"msg_{number}", "x" * 1_000, session_id=session_id)
+        changes = (PutMessage(message), RequireQuota(0, room))
+        return opened.store.commit(Commit(tenant=tenant, session_id=session_id, at=NOW, changes=changes))
+
+    outcomes = await asyncio.gather(*map(append, range(4)), append(4, "ses_3", "other"), return_exceptions=True)
+    assert [isinstance(one, QuotaExceeded) for one in outcomes] == [False, False, True, True, False]
+    refused = outcomes[2]
+    assert isinstance(refused, QuotaExceeded)
+    assert refused.metadata == {"quota": "stored_bytes", "limit": str(room), "used": str(_stored(opened))}
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_0"),)))
+    await append(5)
+
+
+async def test_sessions_are_counted_where_they_are_created(opened: OpenedStore) -> None:
+    """Two at once do not share the last place; a tenant with more than it may have changes what it has."""
+
+    def create(session_id: str) -> "asyncio.Future[Committed]":
+        changes = (PutSession(make_session(session_id)), RequireQuota(3, 0))
+        return opened.store.commit(Commit(session_id=session_id, at=NOW, changes=changes))
+
+    outcomes = await asyncio.gather(create("ses_4"), create("ses_5"), return_exceptions=True)
+    assert [isinstance(one, QuotaExceeded) for one in outcomes] == [False, True]
+    renamed = PutSession(make_session("ses_1", revision=2))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(renamed, RequireQuota(1, 1 << 30))))
+    less = (RemoveMessage("msg_1"), RequireQuota(1, 1))
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=less))
 
 
 async def test_usage_is_summed_exactly(opened: OpenedStore) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW, adding, creating, make_message
 from tests.support.fakes.opened_store import OpenedStore, opened_store
-from turnwire.domain.errors import InvalidRequest, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
+from turnwire.domain.errors import InvalidRequest, QuotaExceeded, TooManyUploads, UploadNotFound, UploadOffsetOutOfRange
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
@@ -342,3 +342,19 @@ async def test_large_chunks_do_not_share_one_transaction(opened: OpenedStore) ->
     chunk = Chunk(offset=0, data=bytes(MAX_BATCH_BYTES // 4))
     await asyncio.gather(*(opened.store.uploads.write("default", f"upl_{n}", chunk, LATER) for n in range(9)))
     assert ended == [4, 4, 1]
+
+
+async def test_bytes_that_are_there_need_no_quota(opened: OpenedStore) -> None:
+    """A client that sends again what it was not told gets an answer. What is announced is checked, and not counted."""
+    uploads = opened.store.uploads
+    most = UploadLimits(max_uploads=9, max_removed_bytes=2**40, max_stored_bytes=10)
+    with pytest.raises(QuotaExceeded):
+        await uploads.create(_new("upl_1", size_bytes=11), most, None)
+    for number in (1, 2):
+        await uploads.create(_new(f"upl_{number}", size_bytes=10), most, None)
+    first = Chunk(offset=0, data=b"1234567")
+    await uploads.write("default", "upl_1", first, LATER, 10)
+    with pytest.raises(QuotaExceeded) as refused:
+        await uploads.write("default", "upl_2", Chunk(offset=0, data=b"1234"), LATER, 10)
+    assert refused.value.metadata == {"quota": "stored_bytes", "limit": "10", "used": "7"}
+    assert (await uploads.write("default", "upl_1", first, LATER, 7)).received_bytes == 7

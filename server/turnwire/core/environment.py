@@ -17,7 +17,7 @@ from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.principal import Principal
 from turnwire.ports.clock import Clock
-from turnwire.ports.commit import Commit, Committed, Work
+from turnwire.ports.commit import Commit, Committed, RequireQuota, Work
 from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store
@@ -83,6 +83,12 @@ class Environment:
         return self.store.commit(
             Commit(tenant=tenant, session_id=session_id, at=at, changes=work.changes, events=work.events)
         )
+
+    def within_quotas(self, tenant: str) -> Work:
+        """Returns what lets a commit fail that stores more than a tenant may have; nothing where it has no quota."""
+        limits = self.settings.quotas_of(tenant)
+        required = RequireQuota(limits.max_sessions or 0, limits.max_stored_bytes or 0)
+        return Work((required,)) if required != RequireQuota(0, 0) else Work()
 
     def publish(self, turn: Turn, kind: EphemeralKind) -> None:
         """Publishes an event of a turn that is not stored to the watchers of its session, and of all of its tenant."""

@@ -1,11 +1,12 @@
 """Accounts: what each tenant has stored and what its model calls have used."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
-from turnwire.domain.money import Consumption, Usage
+from turnwire.domain.errors import QuotaExceeded
+from turnwire.domain.money import Consumption, Usage, usd
 
 QUARTER_SECONDS = 900
 """Usage is kept by quarter of an hour: the days of every time zone in use begin with one."""
@@ -62,6 +63,44 @@ class QuotaName(StrEnum):
     TOKENS_PER_MONTH = "tokens_per_month"
     COST_PER_DAY = "cost_pico_usd_per_day"
     COST_PER_MONTH = "cost_pico_usd_per_month"
+
+
+_MONEY = frozenset({QuotaName.COST_PER_DAY, QuotaName.COST_PER_MONTH})
+
+
+def check_count(
+    tenant: str,
+    quota: QuotaName,
+    limit: int | None,
+    used: int,
+    adding: int = 1,
+    *,
+    retry_after: timedelta | None = None,
+) -> None:
+    """Refuses what would go over a quota.
+
+    Args:
+        tenant: Whose quota it is.
+        quota: Its name.
+        limit: The most that the tenant may have; None and 0 set no limit.
+        used: What it has.
+        adding: What would be added.
+        retry_after: When to try again; None when waiting alone does not help.
+
+    Raises:
+        QuotaExceeded: it would.
+    """
+    if limit and used + adding > limit:
+        raise exceeded(tenant, quota, limit, used, retry_after)
+
+
+def exceeded(
+    tenant: str, quota: QuotaName, limit: int, used: int, retry_after: timedelta | None = None
+) -> QuotaExceeded:
+    """Returns the error of a quota that is used up."""
+    words = f"{usd(used)} of {usd(limit)} USD" if quota in _MONEY else f"{used} of {limit}"
+    text = f"the tenant's quota {quota} is used up: {words}"
+    return QuotaExceeded(text, tenant, quota=quota, limit=limit, used=used, retry_after=retry_after)
 
 
 class UsageDimension(StrEnum):

@@ -202,6 +202,16 @@ class RequireHead(Struct, frozen=True):
     sequence: int
 
 
+class RequireQuota(Struct, frozen=True):
+    """Lets the commit fail with QuotaExceeded if it adds to what its tenant has and that is more than it may have then.
+
+    An importing session counts for this as if it was live. 0 sets no limit.
+    """
+
+    max_sessions: int
+    max_stored_bytes: int
+
+
 class PutFile(Struct, frozen=True):
     """Stores bytes under their hash. Does nothing when they are stored already."""
 
@@ -277,6 +287,7 @@ Change = (
     | SelectPath
     | RequireHead
     | RequireQueueRevision
+    | RequireQuota
     | OrderQueue
     | RemoveMessage
     | PutFile

@@ -56,7 +56,9 @@ class FakeUploads:
         self.uploads[upload.upload_id], self.contents[upload.upload_id] = upload, b""
         return self._end(upload)
 
-    def write(self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime) -> "Future[Upload]":
+    def write(
+        self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime, max_stored_bytes: int = 0
+    ) -> "Future[Upload]":
         """Appends bytes."""
         self.contents[upload_id] += chunk.data
         return self._changed(

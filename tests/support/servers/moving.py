@@ -16,7 +16,6 @@ import pytest
 from tests.support.fakes.core import FakeProviders, ManualClock, PlainCodec
 from tests.support.fakes.opened_store import opened_store
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.settings import CoreSettings
 from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
@@ -110,7 +109,7 @@ async def moving(folder: Path, settings: CoreSettings | None = None, **formats: 
         )
         own = ArchiveFormat(LinesReader(2**22), lambda include_files: LinesWriter(include_files=include_files))
         all_formats = Formats({OWN: own, **formats})
-        imports = Imports(environment, all_formats, PendingUsage(environment))
+        imports = Imports(environment, all_formats)
         try:
             exports = Exports(environment, all_formats)
             yield Moving(opened.store, environment, exports, imports, opened.path)

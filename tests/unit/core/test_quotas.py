@@ -1,29 +1,24 @@
 """Quotas of counts, tokens and money."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
-from tests.support.fakes.core import FakeStore, make_environment
-from tests.support.fakes.domain_values import NOW, make_message, make_turn
+from tests.support.fakes.domain_values import NOW
 from turnwire.core import quotas
 from turnwire.core.quotas import (
-    PendingUsage,
     RequestRates,
     TokenBucket,
-    check_count,
     day_reset,
     month_reset,
     spending_exceeded,
 )
 from turnwire.core.settings import NO_QUOTAS, CoreSettings, QuotaLimits, TenantSettings
-from turnwire.domain.accounts import Account, QuotaName
+from turnwire.domain.accounts import Account, QuotaName, check_count
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.errors import QuotaExceeded
 from turnwire.domain.money import Consumption, PicoUsd
-from turnwire.ports.commit import PutFile
 
 
 @pytest.mark.parametrize(("limit", "used", "adding"), [(None, 99, 1), (0, 99, 1), (2, 1, 1), (10, 4, 6)])
@@ -157,90 +152,3 @@ def test_buckets_that_are_full_again_are_dropped(monkeypatch: pytest.MonkeyPatch
     admitted.admit("b")
     admitted.admit("c")
     assert set(admitted._buckets) == {"b", "c"}
-
-
-MESSAGE = make_message("msg_1", "hello")
-SIZE = len(msgspec.json.encode(MESSAGE))
-
-
-def _pending(account: Account, **limits: int) -> tuple[PendingUsage, FakeStore]:
-    store = FakeStore(accounted=account)
-    return PendingUsage(make_environment(store, settings={"quotas": QuotaLimits(**limits)})), store
-
-
-async def test_two_requests_do_not_share_the_last_place() -> None:
-    """It is taken until its commit is done, whether or not that succeeds."""
-    pending, store = _pending(Account(sessions=1), max_sessions=2)
-    storing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    with pending.count("acme", is_new_session=True) as first:
-        first.until(storing)
-    with pytest.raises(QuotaExceeded) as refused, pending.count("acme", is_new_session=True):
-        pass
-    assert refused.value.metadata == {"quota": "sessions", "limit": "2", "used": "2"}
-    storing.set_exception(OSError())
-    await asyncio.wait((storing,))
-    with pending.count("acme", is_new_session=True):
-        store.accounted = Account(sessions=2)
-    with pytest.raises(QuotaExceeded), pending.count("acme", is_new_session=True):
-        pass
-
-
-async def test_what_is_stored_is_not_counted_twice() -> None:
-    """From the moment in which the account has it, also when other requests come before the loop runs anything else."""
-    pending, store = _pending(Account(), max_sessions=3)
-    storing: list[asyncio.Future[None]] = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    for future in storing:
-        with pending.count("acme", is_new_session=True) as counted:
-            counted.until(future)
-    store.accounted = Account(sessions=2)
-    for future in storing:
-        future.set_result(None)
-    with pending.count("acme", is_new_session=True):
-        pass
-    assert not pending.counts
-    await asyncio.sleep(0)
-    assert not pending.counts
-
-
-def test_a_request_that_fails_before_its_commit_gives_its_place_back() -> None:
-    """And so does one that ends before it."""
-    pending, _ = _pending(Account(), max_sessions=1)
-    with pytest.raises(OSError), pending.count("acme", is_new_session=True):
-        raise OSError
-    for _ in range(2):
-        with pending.count("acme", is_new_session=True):
-            pass
-    assert not pending.counts
-
-
-def test_a_message_counts_with_its_files() -> None:
-    """As they will be stored, together with what is on its way."""
-    file = PutFile("0" * 64, b"12345")
-    pending, _ = _pending(Account(stored_bytes=10), max_stored_bytes=10 + 2 * SIZE + 5)
-    with pending.count("acme", (MESSAGE,), (file,)), pending.count("acme", (MESSAGE,)):
-        with pytest.raises(QuotaExceeded) as refused, pending.count("acme", (MESSAGE,)):
-            pass
-        with pending.count("other", (MESSAGE,)):
-            pass
-    assert refused.value.metadata == {
-        "quota": "stored_bytes",
-        "limit": str(15 + 2 * SIZE),
-        "used": str(15 + 2 * SIZE),
-    }
-
-
-def test_what_events_carry_counts_too() -> None:
-    """They are stored as well."""
-    pending, _ = _pending(Account(), max_stored_bytes=2 * SIZE)
-    with pending.count("acme", (MESSAGE,), in_events=(MESSAGE,)):
-        assert pending.counts.total() == 2 * SIZE
-    turn = make_turn(system="x" * SIZE)
-    with pytest.raises(QuotaExceeded), pending.count("acme", (turn, MESSAGE), in_events=(MESSAGE,)):
-        pass
-
-
-def test_nothing_is_counted_without_a_limit() -> None:
-    """A message is not measured for nobody."""
-    pending, _ = _pending(Account(sessions=10**6, stored_bytes=10**12))
-    with pending.count("acme", (MESSAGE,), is_new_session=True):
-        assert not pending.counts

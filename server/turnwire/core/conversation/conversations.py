@@ -35,6 +35,7 @@ from turnwire.ports.commit import (
     RemoveMessage,
     RequireHead,
     RequireQueueRevision,
+    RequireQuota,
     UseUpload,
 )
 from turnwire.ports.provider import Provider, RequestWriter
@@ -69,6 +70,7 @@ NO_MESSAGE = (
     | AddSpending
     | RequireHead
     | RequireQueueRevision
+    | RequireQuota
 )
 """Changes that leave the messages of a conversation as they are, or as they are for requests, which have none that
 streams. What is not listed may change any of them."""

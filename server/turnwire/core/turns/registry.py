@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from turnwire.core.actor import Done
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import SOON, check_count
+from turnwire.core.quotas import SOON
 from turnwire.core.spans import note_accepted
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
@@ -33,7 +33,7 @@ from turnwire.core.turns.schedule import (
 )
 from turnwire.core.turns.session import Aborted, SessionTurns
 from turnwire.core.turns.wholes import held_bytes
-from turnwire.domain.accounts import QuotaName
+from turnwire.domain.accounts import QuotaName, check_count
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
 from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionRequest

@@ -5,7 +5,6 @@ import contextlib
 import itertools
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TypeVar
 
@@ -16,7 +15,6 @@ from msgspec import Struct
 from turnwire.core.actor import Actor, Command, Done
 from turnwire.core.ending import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import CountedUsage
 from turnwire.core.spans import note_turn_end, turn_span
 from turnwire.core.turns.recovery import ResumePoint, end_stored_turn
 from turnwire.core.turns.run import TurnRun
@@ -227,18 +225,12 @@ class SessionTurns:
                 lost.add(waiting.message_id)
         return lost
 
-    async def edit(
-        self,
-        message_id: str,
-        change: Callable[[Whole], EditWaiting],
-        count: Callable[[EditWaiting], AbstractContextManager[CountedUsage]],
-    ) -> tuple[Message, int]:
+    async def edit(self, message_id: str, change: Callable[[Whole], EditWaiting]) -> tuple[Message, int]:
         """Changes a waiting message; returns it and the revision of the queue, when that is durable.
 
         Args:
             message_id: The message.
             change: Returns what to change of it; raises to refuse.
-            count: Counts what the change takes for the quota.
 
         Raises MessageNotWaiting, StorageError, TooManyTurns: there was no memory to read it in time, and what `change`
         and the commit raise.
@@ -248,11 +240,7 @@ class SessionTurns:
             acquire = self._environment.reads.acquire_soon
             try:
                 async with read_whole(self._environment, (waiting,), acquire=acquire) as [whole]:
-                    command = change(whole)
-                    with count(command) as counted:
-                        editing = self.ask(command, alone=True)
-                        counted.until(editing)
-                    done = await asyncio.shield(editing)
+                    done = await asyncio.shield(self.ask(change(whole), alone=True))
             except Changed:
                 continue
             except MessageNotFound:

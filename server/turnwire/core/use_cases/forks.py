@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, Receipt, SessionChange, receipt_record
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.moving.parts import PART_CHANGES, SessionInParts, parts_of
@@ -43,8 +42,6 @@ class CopiedConversation(Struct, frozen=True):
     """Ended, without what they used: nothing was used in the copy."""
     message_ids: dict[str, str]
     """Ids of the copies by the ids of what they are copies of, in order."""
-    stored_bytes: int
-    """Bytes of the messages and turns, as they are stored."""
 
     @property
     def last_id(self) -> str:
@@ -79,13 +76,10 @@ def copy_conversation(
         **{turn.turn_id: new_id("trn") for turn in turns},
         **{part.part_id: new_id("prt") for message in messages for part in message.parts},
     }
-    copies = tuple(_copy_of_message(message, session_id, ids) for message in messages)
-    copied_turns = tuple(_copy_of_turn(turn, session_id, ids, now) for turn in turns)
     return CopiedConversation(
-        messages=copies,
-        turns=copied_turns,
+        messages=tuple(_copy_of_message(message, session_id, ids) for message in messages),
+        turns=tuple(_copy_of_turn(turn, session_id, ids, now) for turn in turns),
         message_ids=message_ids,
-        stored_bytes=sum(len(msgspec.json.encode(value)) for value in (*copies, *copied_turns)),
     )
 
 
@@ -171,9 +165,9 @@ class Fork(Struct, frozen=True):
 class SessionForks(UseCase):
     """The use case that copies sessions."""
 
-    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests, pending: PendingUsage) -> None:
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
         """Takes what it shares with other use cases."""
-        super().__init__(environment, turns, requests, pending)
+        super().__init__(environment, turns, requests)
         self._one_at_a_time = asyncio.Lock()
         """A copy is in memory whole while it is made, so only one is at a time."""
 
@@ -231,11 +225,7 @@ class SessionForks(UseCase):
             origin=Origin(session_id=session_id, message_id=copied.last_id),
         )
         record = receipt_record(principal, change, Receipt(session_id=copy_id))
-        with self._pending.count(
-            principal.tenant, (copy,), in_events=(copy,), is_new_session=True, copied_bytes=copied.stored_bytes
-        ) as counted:
-            storing = await self._storing(copy, copied, record, session_id)
-            counted.until(storing)
+        storing = await self._storing(copy, copied, record + environment.within_quotas(principal.tenant), session_id)
         committed = await asyncio.shield(storing)
         view = SessionView(msgspec.structs.replace(copy, head_sequence=committed.sequence))
         return Fork(view, _named(copied.message_ids))

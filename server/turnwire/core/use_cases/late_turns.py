@@ -124,10 +124,7 @@ class LateTurns(UseCase):
             work = Work((RequireHead(question.sequence),)) + receipt_record(principal, request, accepted.receipt)
             return work + (_moving(question, accepted) if turn.is_late else Work((PutTurn(accepted.turn),)))
 
-        in_events = (message,) if turn.is_late else ()
-        accepted, receipt = await self._accept(
-            turn, message, when_busy, store, stored=(turn,), in_events=in_events, alone=True
-        )
+        accepted, receipt = await self._accept(turn, message, when_busy, store, alone=True)
         return LateTurn(accepted.turn, receipt)
 
     async def _regenerate(self, principal: Principal, asked: Regeneration, answer: NewTurn) -> LateTurn:
@@ -157,16 +154,7 @@ class LateTurns(UseCase):
                 work = Work(files) + receipt_record(principal, asked, accepted.receipt)
                 return work + _beginning(question, head, accepted)
 
-            accepted, receipt = await self._accept(
-                turn,
-                message,
-                answer.when_busy,
-                store,
-                stored=(turn, message),
-                in_events=(message,),
-                files=files,
-                alone=True,
-            )
+            accepted, receipt = await self._accept(turn, message, answer.when_busy, store, alone=True)
             return LateTurn(accepted.turn, receipt)
 
         return await self._attempts(principal, asked.session_id, asked.message_id, attempt)

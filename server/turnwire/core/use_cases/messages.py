@@ -1,5 +1,6 @@
 """Messages of sessions: sends, appends, reads and aborts. Every message enters a conversation here."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from functools import partial
@@ -11,7 +12,6 @@ from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewTurn, Receipt, receipt_record
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted, AppendMessage
 from turnwire.core.turns.session import Aborted, SessionTurns
@@ -35,12 +35,11 @@ class Conversations(UseCase):
         environment: Environment,
         turns: Turns,
         requests: NamedRequests,
-        pending: PendingUsage,
         *,
         tool_results: ToolResults,
     ) -> None:
         """Takes what it shares with other use cases; `tool_results` folds appended results into calls."""
-        super().__init__(environment, turns, requests, pending)
+        super().__init__(environment, turns, requests)
         self._tool_results = tool_results
 
     async def send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:
@@ -131,10 +130,6 @@ class Conversations(UseCase):
             message,
             answer.when_busy,
             store,
-            stored=(turn, message),
-            in_events=(message,),
-            files=files,
-            is_new_session=not new.session_id,
             expected_turn_id=answer.expected_turn_id,
         )
         return receipt
@@ -147,12 +142,12 @@ class Conversations(UseCase):
         files = contents.changes(now)
         message = self._new_message(new, environment.new_id("msg"), session, contents, now)
         receipt = Receipt(session_id=message.session_id, message_id=message.message_id)
-        further = receipt_record(principal, new, receipt)
+        further = receipt_record(principal, new, receipt) + environment.within_quotas(principal.tenant)
 
         async def store(owner: SessionTurns, message: Message, folded: Work, version: int | None = None) -> int:
             added = Work((*files, PutMessage(message)), (NewEvent(MessageAdded(message)),))
             command = AppendMessage(added + folded + further, owner.open_requests, version)
-            return (await self._ask(owner, principal.tenant, message, command, files)).before_sequence
+            return (await asyncio.shield(owner.ask(command))).before_sequence
 
         if new.type is MessageType.TOOL_RESULT:
             sequence = await self._tool_results.fold(principal, message, now, store)

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequest, NamedRequests, Receipt, SessionChange, receipt_record
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import ArchiveSession, Changed, ChangeSettings
 from turnwire.core.turns.session import SessionTurns
@@ -56,9 +55,9 @@ class Marked(Struct, frozen=True):
 class Sessions(UseCase):
     """The use cases about sessions. Every method may raise StorageError, and about one session SessionNotFound."""
 
-    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests, pending: PendingUsage) -> None:
+    def __init__(self, environment: Environment, turns: Turns, requests: NamedRequests) -> None:
         """Takes what it shares with other use cases."""
-        super().__init__(environment, turns, requests, pending)
+        super().__init__(environment, turns, requests)
         self.before_removal: Callable[[str], Awaitable[None]] = _nothing
         """What ends all else that happens in a session before it is removed."""
 
@@ -157,10 +156,8 @@ class Sessions(UseCase):
         session = changed_session(self._environment, session, new)
         work = Work((PutSession(session),), (NewEvent(SessionCreated(SessionView(session))),))
         work += receipt_record(principal, new, Receipt(session_id=session.session_id))
-        with self._pending.count(principal.tenant, (session,), in_events=(session,), is_new_session=True) as counted:
-            storing = self._environment.commit(principal.tenant, session_id, work, now)
-            counted.until(storing)
-        committed = await asyncio.shield(storing)
+        work += self._environment.within_quotas(principal.tenant)
+        committed = await asyncio.shield(self._environment.commit(principal.tenant, session_id, work, now))
         return SessionView(msgspec.structs.replace(session, head_sequence=committed.sequence))
 
     async def _update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
@@ -177,8 +174,8 @@ class Sessions(UseCase):
                 await asyncio.shield(owner.ask(ChangeSettings(version, None, record)))
                 return self._turns.view(session)
             changed = self._revised(changed)
-            command = ChangeSettings(version, changed, record, owner.open_requests)
-            done = await self._ask(owner, session.tenant, changed, command)
+            further = record + self._environment.within_quotas(session.tenant)
+            done = await asyncio.shield(owner.ask(ChangeSettings(version, changed, further, owner.open_requests)))
             head = done.before_sequence + 1
             return self._turns.view(msgspec.structs.replace(changed, head_sequence=head))
 

@@ -104,14 +104,9 @@ class ToolLeases(UseCase):
     async def _carry_out(self, principal: Principal, change: LeaseChange, lease_id: str, store: _Change) -> Part:
         calls, index = await self._waiting_call(principal, change)
         further = receipt_record(principal, change, Receipt(session_id=change.session_id, lease_id=lease_id))
-        if not lease_id:  # nothing is left to be stored but what was there
-            changing = store(calls, index, further)
-        else:
-            in_events = calls.message.parts[index], change
-            with self._pending.count(principal.tenant, in_events=in_events) as counted:
-                changing = store(calls, index, further)
-                counted.until(changing)
-        return (await asyncio.shield(changing)).state.message.parts[index]
+        if lease_id:  # else nothing is left to be stored but what was there
+            further += self._environment.within_quotas(principal.tenant)
+        return (await asyncio.shield(store(calls, index, further))).state.message.parts[index]
 
     async def _waiting_call(self, principal: Principal, change: LeaseChange) -> tuple[ToolCalls, int]:
         """Returns the calls among which a turn waits for the one of a change, and its part."""

@@ -2,13 +2,11 @@
 
 import asyncio
 import hashlib
-from asyncio import Future
 from pathlib import PurePosixPath
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import is_media_type
 from turnwire.core.intake.requests import NamedRequests, NewUpload, Receipt, receipt_record
-from turnwire.core.quotas import PendingUsage
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, ShuttingDown, StorageError, StoredFileNotFound
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.principal import Principal
@@ -30,13 +28,12 @@ class Uploads:
     again and again causes one reading. It is bounded by the uploads of all tenants; each task ends itself.
     """
 
-    def __init__(self, environment: Environment, requests: NamedRequests, pending: PendingUsage) -> None:
+    def __init__(self, environment: Environment, requests: NamedRequests) -> None:
         """Takes the ports, and what it shares with other use cases."""
         self._environment = environment
         self._store = environment.store.uploads
         self._settings = environment.settings.files
         self._requests = requests
-        self._pending = pending
         self._completing: dict[tuple[str, str], asyncio.Task[Upload]] = {}
         self._digests = FairSemaphore(MAX_DIGESTS, tenant_limit=MAX_DIGESTS)
         """Of uploads, each of which counts as one. Tenants have turns."""
@@ -73,7 +70,9 @@ class Uploads:
         """
         upload = await self._store.upload(principal.tenant, upload_id)
         self._check_size(upload, chunk)
-        written = await asyncio.shield(self._storing(upload, chunk))
+        expires_at = self._environment.clock() + self._settings.upload_expiry
+        most = self._max_stored_bytes(principal.tenant)
+        written = await asyncio.shield(self._store.write(principal.tenant, upload_id, chunk, expires_at, most))
         if written.is_sealed and not written.is_complete:
             written = await self._completed(written)
         return written
@@ -93,8 +92,6 @@ class Uploads:
         if new.mime and not is_media_type(new.mime):
             raise InvalidRequest.of("mime", "is not a media type such as application/zip")
         self._check_total("size_bytes", new.size_bytes)
-        with self._pending.count(principal.tenant, copied_bytes=new.size_bytes):
-            pass  # checked only: the bytes may never come, and count when they do
         now = self._environment.clock()
         upload = Upload(
             upload_id=self._environment.new_id("upl"),
@@ -108,7 +105,11 @@ class Uploads:
         )
         work = receipt_record(principal, new, Receipt(session_id="", upload_id=upload.upload_id))
         record = next((change for change in work.changes if isinstance(change, RecordRequest)), None)
-        limits = UploadLimits(max_uploads=self._settings.max_uploads, max_removed_bytes=self._settings.max_upload_bytes)
+        limits = UploadLimits(
+            max_uploads=self._settings.max_uploads,
+            max_removed_bytes=self._settings.max_upload_bytes,
+            max_stored_bytes=self._max_stored_bytes(principal.tenant),
+        )
         return await asyncio.shield(self._store.create(upload, limits, record))
 
     def _check_size(self, upload: Upload, chunk: Chunk) -> None:
@@ -127,16 +128,8 @@ class Uploads:
         if size_bytes > limit:
             raise MessageTooLarge.over("files.max_upload_bytes", limit, field, size_bytes)
 
-    def _storing(self, upload: Upload, chunk: Chunk) -> "Future[Upload]":
-        """Starts to store a chunk. Bytes that are stored already count already."""
-        expires_at = self._environment.clock() + self._settings.upload_expiry
-        growth = chunk.end - max(chunk.offset, upload.received_bytes)
-        if growth <= 0:
-            return self._store.write(upload.tenant, upload.upload_id, chunk, expires_at)
-        with self._pending.count(upload.tenant, copied_bytes=growth) as counted:
-            storing = self._store.write(upload.tenant, upload.upload_id, chunk, expires_at)
-            counted.until(storing)
-        return storing
+    def _max_stored_bytes(self, tenant: str) -> int:
+        return self._environment.settings.quotas_of(tenant).max_stored_bytes or 0
 
     async def _completed(self, upload: Upload) -> Upload:
         """Returns a sealed upload with its digest. Several callers share one reading, which goes on without them."""

@@ -1,17 +1,15 @@
 """Waiting messages: the queue of a session as callers read and change it."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from turnwire.core.intake.contents import load_contents
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import QueueEdit, Receipt, receipt_record
-from turnwire.core.quotas import CountedUsage
 from turnwire.core.turns.schedule import EditWaiting
 from turnwire.core.turns.wholes import Whole
 from turnwire.core.use_cases.use_case import UseCase
@@ -90,7 +88,7 @@ class WaitingMessages(UseCase):
             )
         files = contents.changes(environment.clock()) if contents is not None else ()
 
-        further = _further(principal, edit)
+        further = _further(principal, edit) + environment.within_quotas(principal.tenant)
 
         def change(whole: Whole) -> EditWaiting:
             others = utf8_bytes(whole.message.metadata_json)
@@ -99,15 +97,9 @@ class WaitingMessages(UseCase):
             parts = None if contents is None else contents.parts(environment.new_id)
             return EditWaiting(whole.waiting, whole.turn, whole.message, parts, files, edit.policy, further)
 
-        def count(change: EditWaiting) -> AbstractContextManager[CountedUsage]:
-            changed = change.message
-            if change.parts is not None:
-                changed = msgspec.structs.replace(changed, parts=change.parts)
-            return self._pending.count(principal.tenant, (changed,), files, in_events=(changed,))
-
         async with self._waiting(principal, edit, edit.message_id):
             turns = self._turns.waiting_in(edit.session_id, edit.message_id)
-            return EditedMessage(*await turns.edit(edit.message_id, change, count))
+            return EditedMessage(*await turns.edit(edit.message_id, change))
 
     async def _move(self, principal: Principal, edit: QueueEdit) -> OrderedQueue:
         async with self._waiting(principal, edit, edit.message_id, edit.before_message_id):

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import SOON, check_count
-from turnwire.domain.accounts import QuotaName
+from turnwire.core.quotas import SOON
+from turnwire.domain.accounts import QuotaName, check_count
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession

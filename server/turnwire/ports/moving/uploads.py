@@ -66,6 +66,8 @@ class UploadLimits(Struct, frozen=True, kw_only=True):
     max_removed_bytes: int
     """Bytes of removed uploads that still take space. Without this bound, who uploads and removes faster than space is
     freed would have more than its quota."""
+    max_stored_bytes: int = 0
+    """All that it stores, with the announced bytes of the new one; 0 sets no limit."""
 
 
 class UploadStore(Protocol):
@@ -86,11 +88,21 @@ class UploadStore(Protocol):
 
         Raises:
             TooManyUploads: the tenant would have more, or has more that is being removed.
+            QuotaExceeded: it would store more.
         """
         ...
 
-    def write(self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime) -> "Future[Upload]":
+    def write(
+        self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime, max_stored_bytes: int = 0
+    ) -> "Future[Upload]":
         """Stores bytes at the end, and when the upload expires. Idempotent: stored bytes are compared and stay.
+
+        Args:
+            tenant: Whose upload it is.
+            upload_id: Its id.
+            chunk: The bytes.
+            expires_at: When it expires.
+            max_stored_bytes: What the tenant may store in all; 0 sets no limit.
 
         Returns:
             The upload as it is then.
@@ -98,6 +110,7 @@ class UploadStore(Protocol):
         Raises:
             UploadNotFound: the tenant has no such upload.
             UploadOffsetOutOfRange: bytes would be missing before these ones, or the upload is sealed before their end.
+            QuotaExceeded: the tenant would store more than it may.
             InvalidRequest: `data` differs from what is stored at its place, or bytes follow those of the last chunk.
         """
         ...

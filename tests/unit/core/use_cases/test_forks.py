@@ -19,7 +19,6 @@ from tests.support.fakes.domain_values import (
 )
 from tests.support.fakes.loop import settled
 from turnwire.core.intake.requests import NamedRequests, SessionChange
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.forks import CopiedConversation, SessionForks, copy_conversation
 from turnwire.domain.conversation.messages import (
@@ -59,8 +58,8 @@ async def test_the_end_waits_for_a_copy_whose_caller_is_gone() -> None:
     """Else the store would close under it."""
     store = _SlowStore()
     environment = make_environment(store)
-    requests, pending = NamedRequests(environment.store, environment.detached), PendingUsage(environment)
-    forks = SessionForks(environment, Turns(environment), requests, pending)
+    requests = NamedRequests(environment.store, environment.detached)
+    forks = SessionForks(environment, Turns(environment), requests)
     copying = asyncio.create_task(forks.fork(BUILT_IN, "ses_1", "", SessionChange()))
     await settled()
     copying.cancel()
@@ -131,12 +130,6 @@ def test_everything_else_is_equal() -> None:
     assert [part.content for part in answer.parts] == [part.content for part in MESSAGES[1].parts]
 
 
-def test_bytes_are_those_of_what_is_stored() -> None:
-    """As the quota of stored bytes counts them."""
-    copy = copied()
-    assert copy.stored_bytes == sum(len(msgspec.json.encode(value)) for value in (*copy.messages, *copy.turns))
-
-
 def test_a_copied_turn_has_used_nothing() -> None:
     """It is over, as its original is or will be."""
     used = msgspec.structs.replace(TURN, cost_pico_usd=7, tools=(), system="be brief", traceparent="00-1")
@@ -175,4 +168,4 @@ def test_what_is_not_complete_ends_a_copy() -> None:
 def test_nothing_can_be_copied() -> None:
     """An empty conversation."""
     copy = copy_conversation(Conversation(make_session(), (), ()), "", "ses_2", numbered_ids(), NOW)
-    assert (copy.messages, copy.turns, copy.last_id, copy.stored_bytes) == ((), (), "", 0)
+    assert (copy.messages, copy.turns, copy.last_id) == ((), (), "")

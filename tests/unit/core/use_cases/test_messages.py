@@ -20,7 +20,6 @@ from tests.support.fakes.domain_values import (
 from tests.support.fakes.loop import settled
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewPart, NewText, Receipt
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
@@ -60,8 +59,8 @@ def _conversations(
 
 def _over(environment: Environment, *awaited: str) -> Conversations:
     turns = WaitingTurns(environment, *awaited)
-    requests, pending = NamedRequests(environment.store, environment.detached), PendingUsage(environment)
-    return Conversations(environment, turns, requests, pending, tool_results=ToolResults(environment, turns))
+    requests = NamedRequests(environment.store, environment.detached)
+    return Conversations(environment, turns, requests, tool_results=ToolResults(environment, turns))
 
 
 def _new(*parts: NewPart, **fields: object) -> NewMessage:

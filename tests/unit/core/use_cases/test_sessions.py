@@ -7,7 +7,6 @@ from tests.support.fakes.domain_values import make_session, make_turn
 from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import send
 from turnwire.core.intake.requests import NamedRequests, SessionChange
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.domain.conversation.sessions import Session, SessionSettings
@@ -56,7 +55,7 @@ def _sessions(store: Stored) -> tuple[Sessions, Turns]:
     environment = make_environment(store)
     turns = Turns(environment)
     requests = NamedRequests(environment.store, environment.detached)
-    return Sessions(environment, turns, requests, PendingUsage(environment)), turns
+    return Sessions(environment, turns, requests), turns
 
 
 def _title(sessions: Sessions, session_id: str, title: str) -> "asyncio.Task[bool]":

@@ -12,14 +12,11 @@ from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.uploads import FakeUploads
 from turnwire.core.intake.requests import NamedRequests, NewUpload
-from turnwire.core.quotas import PendingUsage
-from turnwire.core.settings import FileSettings, QuotaLimits
+from turnwire.core.settings import FileSettings
 from turnwire.core.use_cases.uploads import INTERVAL_SECONDS, MAX_DIGESTS, UploadExpiry, Uploads
-from turnwire.domain.accounts import Account
 from turnwire.domain.errors import (
     InvalidRequest,
     MessageTooLarge,
-    QuotaExceeded,
     ShuttingDown,
     StorageError,
     StorageFull,
@@ -33,14 +30,11 @@ MINUTE = timedelta(seconds=INTERVAL_SECONDS)
 class World:
     """The use cases on a store in memory."""
 
-    def __init__(self, *, automatic: bool = True, stored: int = 0, quota: int = 0, **files: int) -> None:
+    def __init__(self, *, automatic: bool = True, **files: int) -> None:
         self.fake = FakeUploads(automatic)
-        self.store = FakeStore(accounted=Account(stored_bytes=stored), uploads=self.fake)
-        settings = {"quotas": QuotaLimits(max_stored_bytes=quota), "files": FileSettings(**files)}
-        environment = make_environment(self.store, settings=settings)
-        self.uploads = Uploads(
-            environment, NamedRequests(environment.store, environment.detached), PendingUsage(environment)
-        )
+        self.store = FakeStore(uploads=self.fake)
+        environment = make_environment(self.store, settings={"files": FileSettings(**files)})
+        self.uploads = Uploads(environment, NamedRequests(environment.store, environment.detached))
 
     async def begun(self, size: int = 0) -> str:
         """Returns the id of a new upload."""
@@ -65,44 +59,15 @@ async def test_a_name_loses_its_folders() -> None:
 
 
 async def test_a_cancelled_write_is_stored() -> None:
-    """And its bytes are counted until then."""
-    world = World(automatic=False, quota=10)
+    """Its future is the store's own."""
+    world = World(automatic=False)
     upload_id = await world.begun()
     writing = world.writing(upload_id, 0, b"123456")
     await settled()
     writing.cancel()
     await settled()
     assert not world.fake.waiting[0][0].cancelled()
-    with pytest.raises(QuotaExceeded) as refused:
-        await world.writing(upload_id, 6, b"78901")
-    assert refused.value.metadata == {"quota": "stored_bytes", "limit": "10", "used": "6"}
     world.fake.release()
-    await settled()
-    more = world.writing(upload_id, 6, b"78901")
-    await settled()
-    world.fake.release()
-    assert (await more).received_bytes == 11
-
-
-async def test_what_was_announced_is_checked_and_not_counted() -> None:
-    """It counts when it comes."""
-    world = World(stored=3, quota=10)
-    with pytest.raises(QuotaExceeded):
-        await world.begun(8)
-    first, second = await world.begun(7), await world.begun(7)
-    await world.writing(first, 0, b"1234567")
-    await world.writing(second, 0, b"1")
-
-
-async def test_bytes_that_are_there_need_no_room() -> None:
-    """A client that sends again what it was not told gets an answer, however full the quota is."""
-    world = World(quota=4)
-    upload_id = await world.begun()
-    await world.writing(upload_id, 0, b"1234")
-    world.store.accounted = Account(stored_bytes=9)
-    await world.writing(upload_id, 4, b"")
-    with pytest.raises(QuotaExceeded):
-        await world.writing(upload_id, 4, b"5")
 
 
 async def test_sizes_are_checked_before_anything_is_stored() -> None:

@@ -13,11 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.use_cases.moving.identities import Identities
 from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
 from turnwire.core.use_cases.moving.progress import ImportOutcome
-from turnwire.core.use_cases.moving.validation import size_of
 from turnwire.domain.archive.records import (
     ArchivedFile,
     ArchivedMessage,
@@ -187,7 +185,6 @@ class Continuing:
     def __init__(
         self,
         environment: Environment,
-        pending: PendingUsage,
         identities: Identities,
         tenant: str,
         *,
@@ -196,14 +193,10 @@ class Continuing:
         """Takes the ids that the session has here, whose it is, and whether to tell alone what would be stored."""
         self._environment = environment
         self._store = environment.store.of(tenant)
-        self._pending = pending
         self._identities = identities
-        self._tenant = tenant
         self._stores_nothing = stores_nothing
-        self._measures = bool(environment.settings.quotas_of(tenant).max_stored_bytes)
         self._parts: SessionInParts | None = None
         self._available = set[str]()
-        self._added_bytes = 0
         self._gone_on: tuple[PutTurn, ...] = ()  # the newest turn that is here, as the archive has it
         self._first_words: tuple[NoteFirstWords, ...] = ()  # of what is new: a session without words takes them
 
@@ -267,8 +260,6 @@ class Continuing:
             return
         if await self._store.is_taken(await asyncio.to_thread(self._identities.names, wanted)):
             raise IdTaken.of("session", self._identities.session_id)
-        if self._measures:
-            self._added_bytes += sum(size_of(one) for one in wanted if not isinstance(one, ImportProblem))
         if self._parts is None:
             self._parts = SessionInParts(self._environment, comparison.session, joins=True)
         changes = await asyncio.to_thread(changes_of, wanted, self._identities, self._available)
@@ -288,10 +279,7 @@ class Continuing:
         await self._parts.stored()
         changed = ConversationChanged(ConversationChange.IMPORTED, comparison.last_shown_id, reread=True)
         work = Work((RequireHead(session.head_sequence), *self._gone_on, *self._first_words), (NewEvent(changed),))
-        with self._pending.count(self._tenant, copied_bytes=self._added_bytes) as counted:
-            updated_at = max(begun.updated_at, session.updated_at)
-            joining = self._parts.join(comparison.new_messages, work, updated_at)
-            counted.until(joining)
+        joining = self._parts.join(comparison.new_messages, work, max(begun.updated_at, session.updated_at))
         try:
             await asyncio.shield(joining)
         except StaleVersion:

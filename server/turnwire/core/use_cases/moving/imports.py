@@ -11,7 +11,6 @@ from msgspec import Struct
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequest
 from turnwire.core.intake.uploads import complete_upload, spooled
-from turnwire.core.quotas import PendingUsage
 from turnwire.core.use_cases.moving.formats import OWN, Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
 from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun
@@ -57,16 +56,10 @@ class Imports:
     later.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        formats: Formats,
-        pending: PendingUsage,
-    ) -> None:
-        """Takes the ports, the formats, and what it shares with other use cases."""
+    def __init__(self, environment: Environment, formats: Formats) -> None:
+        """Takes the ports and the formats."""
         self._environment = environment
         self._formats = formats
-        self._pending = pending
         self._imports: OrderedDict[_Key, _Import] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -120,7 +113,7 @@ class Imports:
         )
         progress = ImportProgress()
         progress.total_bytes = upload.received_bytes
-        run = ImportRun(self._environment, self._pending, plan, reader=reader, progress=progress)
+        run = ImportRun(self._environment, plan, reader=reader, progress=progress)
         self._imports[key] = _Import(request.fingerprint, principal.tenant, progress)
         self._imports.move_to_end(key)
         task = asyncio.create_task(self._carry_out(run, plan, request.upload_id, progress), name="import")

@@ -58,6 +58,7 @@ class SessionInParts:
         self._session = session
         self._id = environment.new_id("ses") if joins else session.session_id
         self._joins = session.session_id if joins else ""
+        self._quotas = environment.within_quotas(session.tenant)
         self._is_begun = False
         self._storing: Future[Committed] | None = None  # the last part; the one before it is durable
 
@@ -65,6 +66,7 @@ class SessionInParts:
         """Stores changes in one commit. Returns when those before are durable: the next ones can be made meanwhile.
 
         Raises:
+            QuotaExceeded: the tenant may not store this or an earlier part.
             IdTaken: something else has an id of this or an earlier part, or of the session.
             StorageError: this or an earlier part could not be stored.
         """
@@ -72,7 +74,7 @@ class SessionInParts:
         own = msgspec.structs.replace(self._session, session_id=self._id, revision=1)
         first = () if self._is_begun else (PutSession(own, self._joins),)
         self._is_begun = True
-        self._storing = self._commit(Work((*first, *changes)))
+        self._storing = self._commit(Work((*first, *changes)) + self._quotas)
         self._storing.add_done_callback(_retrieve)
 
     async def stored(self) -> None:
@@ -90,7 +92,7 @@ class SessionInParts:
         Returns:
             The store's own future, which nobody may cancel.
         """
-        publishing = self._commit(Work((PublishSession(messages, self._session.updated_at),)) + work)
+        publishing = self._commit(Work((PublishSession(messages, self._session.updated_at),)) + work + self._quotas)
         publishing.add_done_callback(self._give_up_unless_published)
         return publishing
 
@@ -108,7 +110,7 @@ class SessionInParts:
         joining = self._environment.commit(
             self._session.tenant,
             self._session.session_id,
-            work + Work((JoinSession(self._id, messages, updated_at),)),
+            work + Work((JoinSession(self._id, messages, updated_at),)) + self._quotas,
             self._environment.clock(),
         )
         joining.add_done_callback(self._give_up_unless_published)

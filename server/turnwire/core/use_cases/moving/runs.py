@@ -1,12 +1,11 @@
 """One import: reads an archive twice, because nothing may be stored of a wrong one.
 
-The first reading checks everything, and finds out how large each session is where a quota wants to know. The second one
-stores session after session, each in parts that nobody sees until the last one. Memory is that of one batch, however
-large a session is.
+The first reading checks everything. The second one stores session after session, each in parts that nobody sees until
+the last one. Memory is that of one batch, however large a session is.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import BinaryIO
 
 import msgspec
@@ -14,7 +13,6 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory
-from turnwire.core.quotas import CountedUsage, PendingUsage
 from turnwire.core.use_cases.moving.continuing import Continued, Continuing
 from turnwire.core.use_cases.moving.identities import Identities, Source
 from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
@@ -58,7 +56,6 @@ class ImportRun:
     def __init__(
         self,
         environment: Environment,
-        pending: PendingUsage,
         plan: ImportPlan,
         *,
         reader: ArchiveReader,
@@ -67,7 +64,6 @@ class ImportRun:
         """Takes what it shares with other imports, what to do, and where to tell of it."""
         self._environment = environment
         self._store = environment.store.of(plan.principal.tenant)
-        self._pending = pending
         self._plan = plan
         self._reader = reader
         self._progress = progress
@@ -84,36 +80,30 @@ class ImportRun:
             InvalidRequest: an option is wrong.
             StorageError: nothing more can be stored; what was imported stays.
         """
-        sizes = await self._validate(archive)
+        await self._validate(archive)
         reading = Reading(self._reader, archive, self._plan.options)
         while batch := await reading.next():
             if not any(isinstance(one, ArchivedSession) for one in batch):  # problems before a session, or after all
                 continue
             number = reading.sessions - isinstance(batch[-1], SessionEnd)
-            await self._bring(reading, number, batch, sizes[number])
+            await self._bring(reading, number, batch)
         self._progress.done_bytes = self._progress.total_bytes
 
-    async def _validate(self, archive: BinaryIO) -> Sequence[int]:
-        """Checks the whole archive. Returns the bytes that its sessions take; zeros where no quota wants to know."""
+    async def _validate(self, archive: BinaryIO) -> None:
         reading = Reading(self._reader, archive, self._plan.options)
-        quotas = self._environment.settings.quotas_of(self._plan.principal.tenant)
-        validation = Validation(
-            self._is_allowed, checks_values=not self._reader.keeps_ids, measures=bool(quotas.max_stored_bytes)
-        )
+        validation = Validation(self._is_allowed, checks_values=not self._reader.keeps_ids)
         while batch := await reading.next():
             for problem in await asyncio.to_thread(validation.check, batch):
                 self._progress.add_problem(problem)
             self._progress.done_bytes = reading.position // 2
-        return validation.sizes
 
-    async def _bring(self, reading: Reading, number: int, first: list[Item], stored_bytes: int) -> None:
+    async def _bring(self, reading: Reading, number: int, first: list[Item]) -> None:
         """Imports the session that begins in a batch, or what came since it was imported.
 
         Args:
             reading: Is behind the batch.
             number: How many sessions come before.
             first: The batch.
-            stored_bytes: What the session takes.
         """
         await self._environment.store.removals()  # else ids of an attempt that failed would seem to be taken
         self._show(reading)
@@ -126,7 +116,7 @@ class ImportRun:
             if known is not None:
                 done = await self._go_on(known, reading, first)
             elif not plan.stores_nothing:
-                session_id = await self._store_new(source, reading, number, first, stored_bytes)
+                session_id = await self._store_new(source, reading, number, first)
         except QuotaExceeded as error:
             self._leave_out(session, error.reason, error.message)
         except (IdTaken, SessionNotFound) as error:  # of what came since, or it is deleted again
@@ -174,37 +164,30 @@ class ImportRun:
         """Adds what came since to a session that is here. Raises what `Continuing.carry_out` raises."""
         continuing = Continuing(
             self._environment,
-            self._pending,
             known,
             self._plan.principal.tenant,
             stores_nothing=self._plan.stores_nothing,
         )
         return await continuing.carry_out(reading, first)
 
-    async def _store_new(
-        self, source: Source, reading: Reading, number: int, first: list[Item], stored_bytes: int
-    ) -> str:
+    async def _store_new(self, source: Source, reading: Reading, number: int, first: list[Item]) -> str:
         """Stores a session whole. Returns its id.
 
         Raises:
-            QuotaExceeded: nothing more of it was read.
+            QuotaExceeded: the tenant may not store it; nothing of it stays.
             SessionNotFound: it was deleted at once.
         """
-        tenant = self._plan.principal.tenant
-        with self._pending.count(tenant, copied_bytes=stored_bytes, is_new_session=True) as counted:
-            for identities in source.candidates(self._key, self._environment.new_id):
-                try:
-                    await self._store_as(identities, reading, first, counted)
-                except IdTaken:
-                    if reading.last is not first:
-                        first = await reading.again(number)
-                    continue
-                break
+        for identities in source.candidates(self._key, self._environment.new_id):
+            try:
+                await self._store_as(identities, reading, first)
+            except IdTaken:
+                if reading.last is not first:
+                    first = await reading.again(number)
+                continue
+            break
         return (await self._store.session(identities.session_id)).session_id
 
-    async def _store_as(
-        self, identities: Identities, reading: Reading, batch: list[Item], counted: CountedUsage
-    ) -> None:
+    async def _store_as(self, identities: Identities, reading: Reading, batch: list[Item]) -> None:
         """Stores a session under some ids.
 
         Raises:
@@ -229,9 +212,7 @@ class ImportRun:
             await in_parts.stored()
             changed = ConversationChanged(ConversationChange.IMPORTED, None, reread=True)
             events = (NewEvent(SessionCreated(SessionView(begun(session, words)))), NewEvent(changed))
-            storing = in_parts.publish(await end_of(reading), Work((), events))
-            counted.until(storing)
-            await asyncio.shield(storing)
+            await asyncio.shield(in_parts.publish(await end_of(reading), Work((), events)))
         except BaseException:
             await in_parts.give_up()
             raise

@@ -1,10 +1,7 @@
 """Checks a whole archive before anything of it is stored. Runs on threads, a batch at a time."""
 
 import hashlib
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-
-import msgspec
 
 from turnwire.core.use_cases.moving.identities import missing_in
 from turnwire.domain.archive.checks import WrongValue, check_record
@@ -30,17 +27,13 @@ MAX_IDS = 2_000_000
 class Validation:
     """What is known of an archive so far: the ids of one session, and those of all sessions, as numbers."""
 
-    def __init__(self, is_allowed: Callable[[str], bool], *, checks_values: bool, measures: bool) -> None:
+    def __init__(self, is_allowed: Callable[[str], bool], *, checks_values: bool) -> None:
         """Args:
         is_allowed: Whether a session may have a directory.
         checks_values: Whether values are still to be checked; the reader of Turnwire's own format has done it.
-        measures: Whether to find out how many bytes each session takes.
         """
-        self.sizes = array("Q")
-        """The bytes of each session, if they are measured, else zeros."""
         self._is_allowed = is_allowed
         self._checks_values = checks_values
-        self._measures = measures
         self._session_ids = set[int]()
         self._session_id = ""
         self._ids = set[int]()  # of messages, parts and turns of the session
@@ -66,8 +59,6 @@ class Validation:
                 raise self._wrong("", "something stands outside a session")
             self._add_ids(record)
             problems += self._check(record)
-            if self._measures:
-                self.sizes[-1] += size_of(record)
         return problems
 
     def _check(self, record: Record) -> Iterator[ImportProblem]:
@@ -118,9 +109,8 @@ class Validation:
         number = hash(session_id)
         if number in self._session_ids:
             text = f"an earlier session has this id too, so it is there twice: {session_id[:200]}"
-            raise ArchiveInvalid.at(text, place=f"sessions[{len(self.sizes)}]")
+            raise ArchiveInvalid.at(text, place=f"sessions[{len(self._session_ids)}]")
         self._session_ids.add(number)
-        self.sizes.append(0)
         self._session_id = session_id
         self._messages, self._files, self._ids = 0, set(), set()
 
@@ -149,10 +139,3 @@ class Validation:
 
     def _wrong(self, place: str, description: str) -> ArchiveInvalid:
         return ArchiveInvalid.at(description, place=": ".join(filter(None, (self._session_id[:200], place))))
-
-
-def size_of(record: Record) -> int:
-    """Returns about how many bytes a record takes when it is stored."""
-    if isinstance(record, ArchivedFile):
-        return len(record.content)
-    return len(msgspec.json.encode(record))

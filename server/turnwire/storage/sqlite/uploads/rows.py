@@ -18,6 +18,7 @@ from turnwire.domain.errors import (
 from turnwire.ports.commit import RecordRequest, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
+from turnwire.storage.sqlite.quotas import check_totals
 
 BLOCK_BYTES = 256 * 1024
 """Of each block but the last one. An append writes the last block again, so that of a single byte costs this much at
@@ -67,8 +68,9 @@ def create(
     db: sqlite3.Connection, deltas: list[Delta], upload: Upload, limits: UploadLimits, record: RecordRequest | None
 ) -> Upload:
     """See `UploadStore.create`. Nothing counts yet."""
-    del deltas
     _check_limits(db, upload.tenant, limits)
+    announced = Delta(upload.tenant, stored_bytes=upload.size_bytes)
+    check_totals(db, deltas, announced, max_stored_bytes=limits.max_stored_bytes)
     named = ("", "", "") if record is None else (record.request_id, record.fingerprint, record.receipt_json)
     db.execute(
         "INSERT INTO uploads (upload_id, tenant, subject, mime, filename, size_bytes, created_at_us, expires_at_us,"
@@ -98,7 +100,14 @@ def _check_limits(db: sqlite3.Connection, tenant: str, limits: UploadLimits) -> 
 
 
 def write(
-    db: sqlite3.Connection, deltas: list[Delta], *, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime
+    db: sqlite3.Connection,
+    deltas: list[Delta],
+    *,
+    tenant: str,
+    upload_id: str,
+    chunk: Chunk,
+    expires_at: datetime,
+    max_stored_bytes: int = 0,
 ) -> Upload:
     """See `UploadStore.write`."""
     row, upload = find(db, tenant, upload_id)
@@ -111,8 +120,10 @@ def write(
     if read_bytes(db, row, chunk.offset, chunk.offset + known) != chunk.data[:known]:
         raise InvalidRequest.of("data", "differs from the bytes that were sent before", receivedBytes=str(received))
     if chunk.end > received:
+        added = Delta(tenant, stored_bytes=chunk.end - received)
+        check_totals(db, deltas, added, max_stored_bytes=max_stored_bytes)
         append_bytes(db, row, received, memoryview(chunk.data)[known:])
-        deltas.append(Delta(tenant, stored_bytes=chunk.end - received))
+        deltas.append(added)
     db.execute(
         "UPDATE uploads SET received_bytes = ?, sealed = ?, expires_at_us = ? WHERE id = ?",
         (max(received, chunk.end), upload.is_sealed or chunk.is_last, _microseconds(expires_at), row),

@@ -36,9 +36,18 @@ class SqliteUploads:
         create = partial(rows.create, upload=upload, limits=limits, record=record)
         return self._writer.carry_out(Other(create))
 
-    def write(self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime) -> Future[Upload]:
+    def write(
+        self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime, max_stored_bytes: int = 0
+    ) -> Future[Upload]:
         """Stores bytes."""
-        write = partial(rows.write, tenant=tenant, upload_id=upload_id, chunk=chunk, expires_at=expires_at)
+        write = partial(
+            rows.write,
+            tenant=tenant,
+            upload_id=upload_id,
+            chunk=chunk,
+            expires_at=expires_at,
+            max_stored_bytes=max_stored_bytes,
+        )
         return self._writer.carry_out(Other(write, len(chunk.data)))
 
     def complete(self, tenant: str, upload_id: str, sha256: str) -> Future[Upload]:

@@ -32,6 +32,7 @@ from turnwire.ports.commit import (
     RemoveSession,
     RequireHead,
     RequireQueueRevision,
+    RequireQuota,
     SelectPath,
     SessionState,
     ShowMessages,
@@ -43,6 +44,7 @@ from turnwire.storage.sqlite import states
 from turnwire.storage.sqlite.accounts import usage_row
 from turnwire.storage.sqlite.listing.entries import list_session, note_first_words
 from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
+from turnwire.storage.sqlite.quotas import check_totals
 from turnwire.storage.sqlite.reading.alternatives import alternatives
 from turnwire.storage.sqlite.reading.rows import read_messages
 from turnwire.storage.sqlite.tree import restore, select_path, take_back
@@ -81,6 +83,7 @@ class CommitWriter:
         Raises:
             SessionNotFound: the tenant has no such session and the commit does not create it.
             IdTaken: something that the commit creates has an id of something else.
+            QuotaExceeded: the tenant may not have as much.
             StaleVersion: the session's settings, or what a Require… names, were changed since they were read.
             sqlite3.Error: the database failed.
         """
@@ -131,8 +134,23 @@ class CommitWriter:
             stored_bytes=counted_bytes - bytes_before + unit.file_bytes,
             spent=tuple(unit.spent),
         )
+        if unit.quota is not None:
+            self._check_quota(unit, unit.quota, delta, stored_bytes)
         if any(delta[1:]):
             self.deltas.append(delta)
+
+    def _check_quota(self, unit: Unit, quota: RequireQuota, delta: Delta, stored_bytes: int) -> None:
+        """Raises QuotaExceeded. What is imported counts once it is there as a whole, and is refused before that."""
+        if unit.state is SessionState.IMPORTING:
+            sessions = 0 if unit.session.joins else 1
+            delta = delta._replace(sessions=sessions, stored_bytes=delta.stored_bytes + stored_bytes)
+        check_totals(
+            unit.db,
+            self.deltas,
+            delta,
+            max_sessions=quota.max_sessions,
+            max_stored_bytes=quota.max_stored_bytes,
+        )
 
     def _carry_out(self, unit: Unit, change: Change) -> None:
         match change:
@@ -154,7 +172,7 @@ class CommitWriter:
                 _store_file(unit, change)
             case RecordRequest():
                 _record_request(unit, change)
-            case RequireHead() | RequireQueueRevision():
+            case RequireHead() | RequireQueueRevision() | RequireQuota():
                 _require(unit, change)
             case OrderQueue(message_ids):
                 order_queue(unit, message_ids)
@@ -228,10 +246,12 @@ def _begun(db: sqlite3.Connection, commit: Commit, new: Change | None) -> Sessio
     return states.begin(db, new_row, commit.session_id, new.joins)
 
 
-def _require(unit: Unit, change: RequireHead | RequireQueueRevision) -> None:
-    """Raises StaleVersion unless the session, or its queue, is as it was when it was read."""
+def _require(unit: Unit, change: RequireHead | RequireQueueRevision | RequireQuota) -> None:
+    """Raises StaleVersion unless the session, or its queue, is as it was read. Notes a quota."""
     head = unit.session.head_sequence
-    if isinstance(change, RequireQueueRevision):
+    if isinstance(change, RequireQuota):
+        unit.quota = change
+    elif isinstance(change, RequireQueueRevision):
         require_revision(unit, change.revision)
     elif change.sequence != head:
         raise StaleVersion("the session has changed meanwhile", {"headSequence": str(head)})

@@ -9,7 +9,7 @@ import msgspec
 
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.money import Consumption
-from turnwire.ports.commit import MarkArchived, Rewound, SessionState
+from turnwire.ports.commit import MarkArchived, RequireQuota, Rewound, SessionState
 from turnwire.storage.sqlite.writing.rows import Rows
 
 _encode_json = msgspec.json.Encoder().encode
@@ -68,6 +68,8 @@ class Unit:
     """The sequence at which each turn that was written has started, by its id; 0 while it has not."""
     turns: dict[str, TurnWrite] = field(default_factory=dict)
     """The turns that are to be written with the numbers of their events, by their ids."""
+    quota: RequireQuota | None = None
+    """What the tenant may have, if that is to be checked."""
     file_bytes: int = 0
     """Of the files that were added, less those that were removed."""
     spent: list[tuple[date, Consumption]] = field(default_factory=list)

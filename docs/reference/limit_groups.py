@@ -343,8 +343,8 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "storage.sqlite.reading.displays": {"MAX_KEPT_BYTES": FORGOTTEN},
         "feed.memory": {
             "SESSION_RING_BYTES": "slow watchers read the store",
-            "SESSION_RINGS_BYTES": "slow watchers read the store",
-            "ALL_RINGS_BYTES": "slow watchers read the store",
+            "TENANT_RING_BYTES": "slow watchers read the store",
+            "RINGS_BYTES": "slow watchers read the store",
             "PER_SECOND": PIECES,
             "AT_ONCE": PIECES,
         },

@@ -25,7 +25,7 @@ from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.feed import memory
-from turnwire.feed.memory import ENTRY_BYTES, LiveFeed, Ring, RingMemory, Waking
+from turnwire.feed.memory import ENTRY_BYTES, TRIM_EVERY, LiveFeed, Ring, Waking
 from turnwire.ports.feed import Entry, Subscription, Taken
 from turnwire.ports.store import StoredEvent
 
@@ -256,8 +256,8 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         encode_event = encode_display = None
 
     class CountedRing(Ring):
-        def __init__(self, max_bytes: int, memory: RingMemory | None = None, waking: Waking | None = None) -> None:
-            super().__init__(max_bytes, memory=memory, waking=waking)
+        def __init__(self, max_bytes: int, waking: Waking) -> None:
+            super().__init__(max_bytes, waking)
             rings.add(self)
 
     rings: weakref.WeakSet[Ring] = weakref.WeakSet()
@@ -286,10 +286,26 @@ def test_each_tenant_has_its_own_events() -> None:
     assert [len(watch.take_entries()) for watch in (mine, others, one, stolen)] == [2, 2, 2, 0]
 
 
-def test_sessions_share_a_bound(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_all_have_read_is_dropped(feed: LiveFeed) -> None:
+    """A ring whose readers keep up does not grow to its bound; one that is behind holds what it has not read."""
+    fast, slow = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, "ses_1")
+
+    def publish() -> None:
+        for _ in range(TRIM_EVERY):
+            feed.publish(DEFAULT_TENANT, _delta("a"))
+            fast.take(1)
+
+    publish()
+    publish()
+    assert feed.held_bytes > 2 * TRIM_EVERY * ENTRY_BYTES
+    slow.close()
+    publish()
+    assert feed.held_bytes < 2 * ENTRY_BYTES
+
+
+def test_rings_share_a_bound(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """What everybody has read goes first, then the largest rings, whose watchers are behind; small ones are not."""
-    memory = feed._memory
-    monkeypatch.setattr(memory, "max_bytes", 10_000)
+    monkeypatch.setattr(memory, "RINGS_BYTES", 10_000)
     reading, large, small = (feed.subscribe(DEFAULT_TENANT, f"ses_{number}") for number in (1, 2, 3))
 
     def publish(number: int, size: int) -> None:
@@ -301,31 +317,23 @@ def test_sessions_share_a_bound(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch)
     publish(3, 100)
     publish(2, 6000)
     assert (reading.lagging, large.lagging, small.lagging) == (False, False, False)
-    assert memory.bytes == 6100 + 2 * ENTRY_BYTES
+    assert feed.held_bytes == 6100 + 2 * ENTRY_BYTES
     publish(1, 6000)
     assert [reading.lagging, large.lagging, small.lagging].count(True) == 1
     assert not small.lagging
-    assert memory.bytes <= memory.max_bytes
+    assert feed.held_bytes <= 10_000
     for one in (reading, large, small):
         one.close()
-    assert memory.bytes == 0
+    assert feed.held_bytes == 0
 
 
-def test_tenants_share_the_memory_of_all_sessions(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In equal parts: a slow watcher falls out of the part of its own tenant, and others lose nothing."""
-    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 40 * ENTRY_BYTES)
-    slow = feed.subscribe(DEFAULT_TENANT, None)
-    feed.publish_stored([_stored(i, i) for i in range(1, 30)])
-    assert not slow.lagging
-    other = feed.subscribe("other", None)
-    assert slow.lagging
-    feed.publish_stored([msgspec.structs.replace(_stored(i, 30 + i, "ses_2"), tenant="other") for i in range(1, 10)])
-    feed.publish_stored([_stored(i, 40 + i) for i in range(30, 60)])
-    assert (other.lagging, len(other.take_entries())) == (False, 9)
-    slow.skip()
-    other.close()
-    feed.publish_stored([_stored(i, 70 + i) for i in range(60, 85)])
-    assert not slow.lagging
+def test_a_slow_watcher_takes_nothing_from_another_tenant(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ring is the largest, so it is the one that is dropped."""
+    monkeypatch.setattr(memory, "RINGS_BYTES", 100 * ENTRY_BYTES)
+    slow, other = feed.subscribe(DEFAULT_TENANT, None), feed.subscribe("other", None)
+    feed.publish_stored([msgspec.structs.replace(_stored(i, i, "ses_2"), tenant="other") for i in range(1, 10)])
+    feed.publish_stored([_stored(i, 10 + i) for i in range(1, 100)])
+    assert (slow.lagging, other.lagging, len(other.take_entries())) == (True, False, 9)
 
 
 def test_a_ring_that_was_left_starts_anew(feed: LiveFeed) -> None:

@@ -360,7 +360,7 @@ async def test_watcher_behind_the_ring_loses_nothing(
 ) -> None:
     """With a tiny ring every watcher falls behind; each still folds to the stored messages."""
     monkeypatch.setattr(memory, "SESSION_RING_BYTES", 300)
-    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 300)
+    monkeypatch.setattr(memory, "TENANT_RING_BYTES", 300)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
         all_fold = Fold()

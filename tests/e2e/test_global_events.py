@@ -195,7 +195,7 @@ async def test_subscription_behind_the_ring_ends_with_the_whole_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that is too slow for the feed gets fewer updates, and every end."""
-    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 400)
+    monkeypatch.setattr(memory, "TENANT_RING_BYTES", 400)
     async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = await new_session(client)
         async with subscribed(client) as stream:
@@ -213,7 +213,7 @@ async def test_subscription_behind_the_ring_ends_with_the_whole_text(
 
 async def test_subscription_far_behind_is_told_every_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight models at full speed overrun the ring again and again, also while the log is read; no end is missed."""
-    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 400)
+    monkeypatch.setattr(memory, "TENANT_RING_BYTES", 400)
     async with running_server(tmp_path) as server, connect(server.address) as client, subscribed(client) as stream:
         accepted = [await client.messages.SendMessage(ask("/words 4000\n/sleep 0.01\n/words 10")) for _ in range(8)]
         left = {a.session_id for a in accepted}

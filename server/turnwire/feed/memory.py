@@ -7,7 +7,7 @@ would leave it no time for anything else. Who is woken later has more to write i
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from operator import attrgetter
 
@@ -67,125 +67,60 @@ ENTRY_BYTES = 500
 """Memory of an entry besides its frame: its objects are larger than the frame of a one-word delta."""
 
 TRIM_EVERY = 1024
-"""Appends between two trims, which drop entries that every cursor has passed: a trim looks at every cursor."""
+"""Appends between two trims, which drop entries that all readers have passed: a trim looks at every reader."""
 
 _SMALL_BYTES = 1024
 """Of the frame of an event that says that a session is deleted."""
-
-_COMPACT_AT = 1024
-"""Dropped entries at which the list is cut: a cut costs the list's length, too much for every append."""
-
-
-class RingMemory:
-    """Counts what many rings hold together. Beyond the bound `make_room` is called, which drops entries of some."""
-
-    __slots__ = ("bytes", "make_room", "max_bytes")
-
-    def __init__(self, max_bytes: int, make_room: Callable[[], None]) -> None:
-        """Takes the bound, and what is called beyond it."""
-        self.max_bytes, self.make_room = max_bytes, make_room
-        self.bytes = 0
-        """Of the entries of all rings."""
-
-
-class Cursor:
-    """A reader's place in a ring."""
-
-    __slots__ = ("position",)
-
-    def __init__(self, position: int) -> None:
-        """Called by `Ring.open_cursor`."""
-        self.position = position
 
 
 class Ring:
     """Keeps the newest entries.
 
-    A position counts all entries ever appended, so it stays valid when old ones are dropped. Entries that every cursor
-    has passed are dropped now and then, so the ring stays small while its readers keep up. Used on the event loop only.
+    A position counts all entries ever appended, so it stays valid when old ones are dropped. Entries that all readers
+    have passed are dropped now and then, so the ring stays small while they keep up. Used on the event loop only.
     `_waiting` holds the futures of sleeping watchers; `wake` hands them on.
     """
 
-    def __init__(
-        self,
-        max_bytes: int,
-        entry_bytes: int = ENTRY_BYTES,
-        memory: RingMemory | None = None,
-        waking: Waking | None = None,
-    ) -> None:
+    def __init__(self, max_bytes: int, waking: Waking, entry_bytes: int = ENTRY_BYTES) -> None:
         """Args:
         max_bytes: Approximate memory limit of the entries; the newest entry is always kept by it.
+        waking: Wakes the watchers of all rings.
         entry_bytes: Memory of an entry besides its frame.
-        memory: What this ring shares a bound with; None if there is none.
-        waking: Wakes the watchers of all rings; None if this is alone.
         """
         self._max_bytes = max_bytes
-        self._memory = memory
-        self._waking = waking or Waking()
+        self._waking = waking
         self._entry_bytes = entry_bytes
-        self._entries: list[Entry | None] = []  # None: dropped
+        self._entries: deque[Entry] = deque()
         self.bytes = 0
         """Of the entries that are kept."""
-        self._dropped = 0  # dropped entries that are still at the front of the list
-        self._base = 0  # position of the list's first entry
+        self.start = 0
+        """Position of the oldest entry that is kept."""
+        self.head = 0
+        """Order of the newest durable event."""
+        self.readers: set[LiveSubscription] = set()
+        """Those whose positions are in this ring; changed by the feed."""
+        self.closed = False
         self._waiting: list[asyncio.Future[None]] = []
         self._last_read: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
-        self.head = 0
-        self._cursors: set[Cursor] = set()
-        self._untrimmed = 0  # entries appended since the cursors were last looked at
-        self.closed = False
-
-    @property
-    def start(self) -> int:
-        """Position of the oldest entry that is kept."""
-        return self._base + self._dropped
+        self._untrimmed = 0  # entries appended since the readers were last looked at
 
     @property
     def end(self) -> int:
         """Position after the newest entry."""
-        return self._base + len(self._entries)
-
-    @property
-    def is_watched(self) -> bool:
-        """True when anybody reads the ring."""
-        return bool(self._cursors)
-
-    def open_cursor(self) -> Cursor:
-        """Returns a new cursor at the end."""
-        cursor = Cursor(self.end)
-        self._cursors.add(cursor)
-        return cursor
-
-    def close_cursor(self, cursor: Cursor) -> None:
-        """Ends a cursor. Idempotent."""
-        self._cursors.discard(cursor)
+        return self.start + len(self._entries)
 
     def append(self, entry: Entry) -> None:
         """Appends an entry and wakes the waiting watchers."""
         self._entries.append(entry)
-        size = len(entry.frame) + self._entry_bytes
-        self.bytes += size
-        if self._memory is not None:
-            self._memory.bytes += size
+        self.bytes += len(entry.frame) + self._entry_bytes
         if entry.order:
             self.head = entry.order
-        if self.bytes > self._max_bytes:
-            self._drop_beyond()
+        while self.bytes > self._max_bytes and len(self._entries) > 1:
+            self._drop_oldest()
         self._untrimmed += 1
         if self._untrimmed >= TRIM_EVERY:
             self.trim()
-        if self._memory is not None and self._memory.bytes > self._memory.max_bytes:
-            self._memory.make_room()
-        if self._dropped > _COMPACT_AT and self._dropped * 2 > len(self._entries):
-            del self._entries[: self._dropped]
-            self._base += self._dropped
-            self._dropped = 0
         self.wake()
-
-    def limit(self, max_bytes: int) -> None:
-        """Sets another memory limit, and drops entries beyond it at once."""
-        self._max_bytes = max_bytes
-        self._drop_beyond()
 
     def read(self, position: int, max_bytes: int) -> tuple[Taken, int]:
         """Returns the frames from a position on, about max_bytes at most, and the position after them.
@@ -195,12 +130,12 @@ class Ring:
         key = (position, self.end, max_bytes)
         if self._last_read is not None and self._last_read[0] == key:
             return self._last_read[1]
+        if position < self.start:
+            raise ValueError(f"position {position} is no longer kept")
         frames: list[bytes] = []
         size, order = 0, 0
-        for index in range(position - self._base, len(self._entries)):
+        for index in range(position - self.start, len(self._entries)):
             entry = self._entries[index]
-            if entry is None:
-                raise ValueError(f"position {position} is no longer kept")
             if frames and len(entry.frame) > max_bytes:  # alone it is no copy
                 break
             frames.append(entry.frame)
@@ -214,9 +149,9 @@ class Ring:
 
     def entries(self, position: int, max_entries: int | None = None) -> tuple[list[Entry], int]:
         """Returns the entries from a position on, so many at most, and the position after them."""
-        first = position - self._base
+        first = max(position - self.start, 0)
         last = len(self._entries) if max_entries is None else min(first + max_entries, len(self._entries))
-        return [entry for entry in self._entries[first:last] if entry is not None], self._base + last
+        return [self._entries[index] for index in range(first, last)], self.start + last
 
     async def wait(self) -> None:
         """Returns at the next `wake`. Safe to cancel."""
@@ -237,44 +172,26 @@ class Ring:
             self._waking.wake(id(self), waiting)
 
     def trim(self) -> None:
-        """Drops what every cursor has passed."""
+        """Drops what all readers have passed."""
         self._untrimmed = 0
-        if self._cursors:
-            passed = min(cursor.position for cursor in self._cursors)
-            while self.start < passed:
-                self._drop_oldest()
-
-    def drop(self) -> None:
-        """Drops every entry but a small newest one, which may be the last of all. Cursors before it are behind then."""
-        newest = self._entries[-1] if self._entries else None
-        kept = newest is not None and len(newest.frame) <= _SMALL_BYTES
-        while self.start < self.end - kept:
+        passed = min((reader.position for reader in self.readers), default=self.start)
+        while self.start < passed:
             self._drop_oldest()
 
-    def leave(self) -> None:
-        """Takes the ring out of what it shares a bound with: nobody reads it any more."""
-        if self._memory is not None:
-            self._memory.bytes -= self.bytes
-            self._memory = None
+    def drop(self) -> None:
+        """Drops every entry but a small newest one, which may be the last of all. Readers before it are behind then."""
+        is_kept = bool(self._entries) and len(self._entries[-1].frame) <= _SMALL_BYTES
+        while len(self._entries) > is_kept:
+            self._drop_oldest()
 
     def close(self) -> None:
         """Closes the ring and wakes its watchers. Nothing may be appended afterwards."""
         self.closed = True
         self.wake()
 
-    def _drop_beyond(self) -> None:
-        while self.bytes > self._max_bytes and self.end - self.start > 1:
-            self._drop_oldest()
-
     def _drop_oldest(self) -> None:
-        oldest = self._entries[self._dropped]
-        if oldest is not None:
-            size = len(oldest.frame) + self._entry_bytes
-            self.bytes -= size
-            if self._memory is not None:
-                self._memory.bytes -= size
-        self._entries[self._dropped] = None
-        self._dropped += 1
+        self.bytes -= len(self._entries.popleft().frame) + self._entry_bytes
+        self.start += 1
         self._last_read = None  # which may be a large frame
 
 
@@ -282,13 +199,12 @@ SESSION_RING_BYTES = 8 << 20
 """How far the slowest watcher of a session may fall behind before it reads the store: about 13,000 deltas, minutes of a
 fast model. A ring grows this large only while a watcher is behind."""
 
-SESSION_RINGS_BYTES = 64 << 20
-"""What the rings of all sessions hold together: each may have an event of many megabytes. Beyond it what everybody has
-read goes, and then the largest rings, whose watchers read the store."""
+TENANT_RING_BYTES = 32 << 20
+"""The same for the watchers of all sessions of a tenant."""
 
-ALL_RINGS_BYTES = 32 << 20
-"""The same for the watchers of all sessions of a tenant. All rings of tenants share it in equal parts, so that a slow
-watcher of one tenant takes nothing from another tenant."""
+RINGS_BYTES = 96 << 20
+"""What all rings hold together: each may have an event of many megabytes. Beyond it what everybody has read goes, and
+then the largest rings, whose watchers read the store: a slow watcher loses its place, those that keep up do not."""
 
 
 class LiveSubscription:
@@ -300,13 +216,14 @@ class LiveSubscription:
         self._tenant = tenant
         self._session_id = session_id
         self._ring = ring
-        self._cursor = ring.open_cursor()
-        self._ended = False
+        self.position = ring.end
+        """Of the next entry to take."""
+        ring.readers.add(self)
 
     @property
     def closed(self) -> bool:
         """True when no event will follow."""
-        return self._ring.closed and self._cursor.position >= self._ring.end
+        return self._ring.closed and not self.behind
 
     @property
     def shutting_down(self) -> bool:
@@ -316,12 +233,12 @@ class LiveSubscription:
     @property
     def lagging(self) -> bool:
         """True when events at the cursor are gone."""
-        return self._cursor.position < self._ring.start
+        return self.position < self._ring.start
 
     @property
     def behind(self) -> bool:
         """True when an event waits."""
-        return self._cursor.position < self._ring.end
+        return self.position < self._ring.end
 
     @property
     def head(self) -> int:
@@ -330,19 +247,19 @@ class LiveSubscription:
 
     def take(self, max_bytes: int) -> Taken:
         """Takes waiting events."""
-        taken, self._cursor.position = self._ring.read(self._cursor.position, max_bytes)
+        taken, self.position = self._ring.read(self.position, max_bytes)
         return taken
 
     def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:
         """Takes waiting events, as entries."""
-        entries, self._cursor.position = self._ring.entries(self._cursor.position, max_entries)
+        entries, self.position = self._ring.entries(self.position, max_entries)
         return entries
 
     def skip(self) -> None:
         """Moves the cursor to the end."""
         if self.lagging:
             self._feed.observer.watcher_fell_behind()
-        self._cursor.position = self._ring.end
+        self.position = self._ring.end
 
     async def wait(self) -> None:
         """Waits for the next event, the end or a tick."""
@@ -356,9 +273,8 @@ class LiveSubscription:
 
     def close(self) -> None:
         """Ends the subscription."""
-        if not self._ended:
-            self._ended = True
-            self._ring.close_cursor(self._cursor)
+        if self in self._ring.readers:
+            self._ring.readers.remove(self)
             self._feed.unsubscribe(self._tenant, self._session_id, self._ring)
 
 
@@ -384,13 +300,14 @@ class LiveFeed:
         self._tenants: dict[str, Ring] = {}  # of all sessions of a tenant; only while watched
         self._sessions: dict[tuple[str, str], Ring] = {}  # by tenant and session; only while watched
         self._waking = Waking()
-        self._memory = RingMemory(SESSION_RINGS_BYTES, self._make_room)  # of these
         self.observer = observer
         self.open_watchers = 0
         """Subscriptions that are open."""
         self._watchers_of: Counter[str] = Counter()  # the same by tenant
         self.closed = False
         """True once `close` was called."""
+        self.held_bytes = 0
+        """What the rings hold together."""
 
     def is_watched(self, tenant: str, session_id: str) -> bool:
         """Returns whether the session, or its tenant, has a ring. One look-up in each dict, so any thread may ask."""
@@ -406,9 +323,9 @@ class LiveFeed:
                 continue
             frame = self._codec.encode_event(event) if stored.frame is None else stored.frame
             if of_tenant is not None:
-                of_tenant.append(Entry(event, frame, event.position))
+                self._append(of_tenant, Entry(event, frame, event.position))
             if ring is not None:
-                ring.append(Entry(event, frame, event.sequence))
+                self._append(ring, Entry(event, frame, event.sequence))
                 if isinstance(event.kind, SessionDeleted):
                     ring.close()
 
@@ -419,9 +336,9 @@ class LiveFeed:
             return
         entry = Entry(event, self._codec.encode_event(event), 0)
         if ring is not None:
-            ring.append(entry)
+            self._append(ring, entry)
         if of_tenant is not None:
-            of_tenant.append(entry)
+            self._append(of_tenant, entry)
 
     def subscribe(self, tenant: str, session_id: str | None) -> LiveSubscription:
         """Watches one session of a tenant, or all."""
@@ -444,15 +361,13 @@ class LiveFeed:
         self._watchers_of[tenant] -= 1
         if not self._watchers_of[tenant]:
             del self._watchers_of[tenant]
-        if ring.is_watched:
+        if ring.readers:
             return
+        self.held_bytes -= ring.bytes
         if session_id is None:
             del self._tenants[tenant]
-            self._share()
         else:
-            ring.leave()
-            if self._sessions.get((tenant, session_id)) is ring:
-                del self._sessions[tenant, session_id]
+            del self._sessions[tenant, session_id]
 
     async def run(self) -> None:
         """Wakes idle watchers once per tick, so that heartbeats need no timer per watcher. Runs until cancelled."""
@@ -469,28 +384,26 @@ class LiveFeed:
 
     def _ring(self, tenant: str, session_id: str | None) -> Ring:
         """Returns the ring to watch; makes it for the first watcher."""
-        if session_id is not None:
-            return self._sessions.setdefault((tenant, session_id), self._new_ring(SESSION_RING_BYTES, self._memory))
-        if tenant not in self._tenants:
-            self._tenants[tenant] = self._new_ring(ALL_RINGS_BYTES)
-            self._share()
-        return self._tenants[tenant]
+        if session_id is None:
+            return self._tenants.setdefault(tenant, Ring(TENANT_RING_BYTES, self._waking))
+        return self._sessions.setdefault((tenant, session_id), Ring(SESSION_RING_BYTES, self._waking))
 
-    def _new_ring(self, max_bytes: int, memory: RingMemory | None = None) -> Ring:
-        return Ring(max_bytes, memory=memory, waking=self._waking)
+    def _append(self, ring: Ring, entry: Entry) -> None:
+        before = ring.bytes
+        ring.append(entry)
+        self.held_bytes += ring.bytes - before
+        if self.held_bytes > RINGS_BYTES:
+            self._make_room()
 
     def _make_room(self) -> None:
-        """Drops a quarter of what the rings of sessions hold, so that it is not done for each event."""
-        rings, wanted = self._sessions.values(), self._memory.max_bytes * 3 // 4
+        """Drops a quarter of what the rings hold, so that it is not done for each event."""
+        rings = (*self._tenants.values(), *self._sessions.values())
         for ring in rings:
             ring.trim()
-        if self._memory.bytes > wanted:
-            for ring in sorted(rings, key=attrgetter("bytes"), reverse=True):
-                ring.drop()
-                if self._memory.bytes <= wanted:
-                    return
-
-    def _share(self) -> None:
-        """Gives each ring of a tenant its part of the memory."""
-        for ring in self._tenants.values():
-            ring.limit(ALL_RINGS_BYTES // len(self._tenants))
+        self.held_bytes = sum(ring.bytes for ring in rings)
+        for ring in sorted(rings, key=attrgetter("bytes"), reverse=True):
+            if self.held_bytes <= RINGS_BYTES * 3 // 4:
+                return
+            before = ring.bytes
+            ring.drop()
+            self.held_bytes += ring.bytes - before

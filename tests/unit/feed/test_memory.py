@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import tracemalloc
 from datetime import timedelta
 
 import pytest
@@ -13,7 +12,7 @@ from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import Event, Heartbeat, PartDelta
-from turnwire.feed.memory import AT_ONCE, PER_SECOND, TRIM_EVERY, LiveFeed, Ring, RingMemory, Waking
+from turnwire.feed.memory import AT_ONCE, PER_SECOND, LiveFeed, Ring, Waking
 from turnwire.ports.feed import Entry, Taken
 
 EVENT = Event(session_id="ses_1", kind=Heartbeat(0), at=NOW)
@@ -24,7 +23,7 @@ def _entry(frame: bytes, order: int = 0) -> Entry:
 
 
 def _ring(*frames: bytes, max_bytes: int = 100) -> Ring:
-    ring = Ring(max_bytes, entry_bytes=0)
+    ring = Ring(max_bytes, Waking(), entry_bytes=0)
     for order, frame in enumerate(frames, 1):
         ring.append(_entry(frame, order))
     return ring
@@ -83,18 +82,9 @@ def test_a_shared_read_is_not_given_to_others() -> None:
     assert ring.read(0, 1000) == (Taken(b"aaaabbbbcccc", 3), 3)
 
 
-def test_a_lower_limit_drops_at_once() -> None:
-    """The oldest entries; the newest one stays however low it is."""
-    ring = _ring(b"aaaa", b"bbbb", b"cccc")
-    ring.limit(9)
-    assert (ring.start, ring.end) == (1, 3)
-    ring.limit(0)
-    assert (ring.start, ring.read(2, 1000)) == (2, (Taken(b"cccc", 3), 3))
-
-
 async def test_waking_ends_every_wait() -> None:
     """All who wait go on together, at an entry, a tick or the end."""
-    ring = Ring(100, entry_bytes=0)
+    ring = Ring(100, Waking(), entry_bytes=0)
     for wake in (lambda: ring.append(_entry(b"a")), ring.wake, ring.close):
         tasks = [asyncio.create_task(ring.wait()) for _ in range(3)]
         await settled()
@@ -105,7 +95,7 @@ async def test_waking_ends_every_wait() -> None:
 
 async def test_a_cancelled_wait_disturbs_nobody() -> None:
     """The others wake as before."""
-    ring = Ring(100, entry_bytes=0)
+    ring = Ring(100, Waking(), entry_bytes=0)
     gone, staying = asyncio.create_task(ring.wait()), asyncio.create_task(ring.wait())
     await settled()
     gone.cancel()
@@ -119,7 +109,7 @@ async def test_a_cancelled_wait_disturbs_nobody() -> None:
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
 def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, read_bytes: int) -> None:
     """Whatever the sizes, what a cursor takes is what was appended, unless it lags, and then it knows."""
-    ring, written, read, cursor = Ring(max_bytes, entry_bytes=0), [], b"", 0
+    ring, written, read, cursor = Ring(max_bytes, Waking(), entry_bytes=0), [], b"", 0
     for index, size in enumerate(sizes):
         frame = bytes([index]) * size
         written.append(frame)
@@ -137,64 +127,22 @@ def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes
 
 def test_positions_stay_valid_when_the_list_is_cut() -> None:
     """Thousands of dropped entries later a cursor still reads at its place."""
-    ring = Ring(10, entry_bytes=0)
+    ring = Ring(10, Waking(), entry_bytes=0)
     for order in range(1, 5001):
         ring.append(_entry(b"x", order))
     assert (ring.start, ring.end, ring.head) == (4990, 5000, 5000)
     assert ring.read(4995, 1000) == (Taken(b"xxxxx", 5000), 5000)
 
 
-def test_the_list_does_not_grow_with_what_was_dropped() -> None:
-    """Nor does a place in it stay for each entry that ever was: that would be eight bytes for each."""
-    ring, entry = Ring(10, entry_bytes=0), _entry(b"x")
-    tracemalloc.start()
-    for _ in range(50_000):
-        ring.append(entry)
-    grown, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert grown < 50_000
-
-
 def test_dropped_entries_are_let_go_of_at_once() -> None:
     """The bound is one of memory, not of what can be read."""
-    ring, entries = Ring(100, entry_bytes=0), [_entry(b"x" * 60) for _ in range(500)]
+    ring, entries = Ring(100, Waking(), entry_bytes=0), [_entry(b"x" * 60) for _ in range(500)]
     counts = [sys.getrefcount(entry) for entry in entries]
     for entry in entries:
         ring.append(entry)
     assert ring.end - ring.start == 1
     del entry
     assert [sys.getrefcount(entry) for entry in entries] == [*counts[:-1], counts[-1] + 1]
-
-
-def test_what_all_have_read_is_dropped() -> None:
-    """A ring whose readers keep up does not grow to its bound; one that is behind holds what it has not read."""
-    ring = Ring(10**9, entry_bytes=0)
-    fast, slow = ring.open_cursor(), ring.open_cursor()
-    for _ in range(2 * TRIM_EVERY):
-        ring.append(_entry(b"x"))
-        fast.position = ring.end
-    assert (ring.start, ring.end) == (0, 2 * TRIM_EVERY)
-    ring.close_cursor(slow)
-    for _ in range(TRIM_EVERY):
-        ring.append(_entry(b"x"))
-    assert ring.start == 2 * TRIM_EVERY
-
-
-def test_rings_count_together() -> None:
-    """Beyond the bound room is made; what is dropped in any way is no longer counted."""
-    asked = list[int]()
-    memory = RingMemory(10, lambda: asked.append(memory.bytes))
-    first, second = (Ring(100, entry_bytes=0, memory=memory) for _ in range(2))
-    first.append(_entry(b"x" * 6))
-    second.append(_entry(b"x" * 4))
-    assert (memory.bytes, asked) == (10, [])
-    second.append(_entry(b"x"))
-    assert (memory.bytes, asked) == (11, [11])
-    first.limit(0)
-    first.append(_entry(b"yy"))
-    assert (memory.bytes, first.bytes, second.bytes) == (7, 2, 5)
-    second.leave()
-    assert memory.bytes == 2
 
 
 def test_a_dropped_ring_keeps_its_last_word() -> None:

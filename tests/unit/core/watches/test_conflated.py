@@ -159,7 +159,7 @@ async def test_only_the_sessions_that_were_named_are_told_of() -> None:
 
 async def test_a_stream_that_fell_behind_is_told_each_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was told is not told again; what was asked meanwhile is, even when its event is no longer kept."""
-    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 2_000)
+    monkeypatch.setattr(memory, "TENANT_RING_BYTES", 2_000)
     world = World()
     world.ask("per_a")
     async with world.subscribed() as reader:
@@ -197,7 +197,7 @@ async def test_requests_of_a_session_that_lost_events_are_told() -> None:
 
 async def test_a_stream_that_falls_behind_while_it_joins_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Telling the open requests takes as long as the reader likes; what the feed drops meanwhile comes from the log."""
-    monkeypatch.setattr(memory, "ALL_RINGS_BYTES", 2_000)
+    monkeypatch.setattr(memory, "TENANT_RING_BYTES", 2_000)
     world = World()
     world.ask("per_a")
 

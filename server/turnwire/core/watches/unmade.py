@@ -17,17 +17,12 @@ class Unmade(Struct, frozen=True):
     make: Callable[[], bytes]
     """Returns the answer. Callable on any thread, once."""
     shared: object = None
-    """What of that memory others have too: those with the same object keep it once. None: they have nothing of it."""
+    """What others may have of that memory: those with the same object keep it once. None: they have nothing of it."""
 
 
-def joined(pieces: Sequence[bytes], *, are_shared: bool) -> bytes | Unmade:
-    """Returns pieces as one answer.
-
-    Args:
-        pieces: In their order.
-        are_shared: Whether other answers have the same large ones.
-    """
+def joined(pieces: Sequence[bytes]) -> bytes | Unmade:
+    """Returns pieces, in their order, as one answer."""
     size = sum(map(len, pieces))
     if size <= LARGE_BYTES:
         return b"".join(pieces)
-    return Unmade(size, partial(b"".join, tuple(pieces)), max(pieces, key=len) if are_shared else None)
+    return Unmade(size, partial(b"".join, tuple(pieces)), max(pieces, key=len))

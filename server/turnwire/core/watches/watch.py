@@ -46,7 +46,7 @@ Batch = bytes | Unmade
 """Joined frames; large ones are joined when they are sent."""
 
 _Framed = tuple[bytes, int | None]
-"""A frame, and its sequence or position if the event is durable."""
+"""A frame, and the place after it: its sequence or position if the event is durable."""
 
 _LOST_PLACES = {Standing.REPLACED: ResyncReason.HISTORY_REPLACED, Standing.UNKNOWN: ResyncReason.NOT_KNOWN}
 
@@ -181,14 +181,14 @@ class _Watch:
         """Returns a resync for each pruned session, or fails if the caller asked for that."""
         self._fail_if_asked(ResyncReason.PRUNED)
         resyncs = [(Resync(ResyncReason.PRUNED, session.earliest), session.session_id) for session in sessions]
-        return self._batches((self._frame(resync, session_id), None) for resync, session_id in resyncs)
+        return list(self._batched((self._frame(resync, session_id), None) for resync, session_id in resyncs))
 
     def replay(self, page: EventPage) -> Sequence[Batch]:
         """Returns the page as one batch."""
         if not page.frames:
             return ()
         self._note_write()
-        return [joined((*page.frames, self._token(page.last)), are_shared=False)]
+        return [joined((*page.frames, self._token(page.last)))]
 
     async def prepare(self) -> None:
         """Reads the session."""
@@ -207,22 +207,15 @@ class _Watch:
         if self._subscription.closed:
             yield from self._batched(stored)
             return
-        caught_up = self._frame(CaughtUp(self._head())) + self._token(self._join.position)
-        opening: list[_Framed] = [(self._session_snapshot(), None), *stored]
+        caught_up: _Framed = self._frame(CaughtUp(self._head())), self._join.position
         snapshots = self._snapshots()
-        small = [one for one in snapshots if not _is_long(one[0])]
-        large = (self._unmade(*one) for one in snapshots if _is_long(one[0]))
-        frames = itertools.chain(opening, ((self._frame(*one), None) for one in small))
-        last: Batch = b""
-        for batch in itertools.chain(self._batched(frames, are_shared=not small), large):
-            if last:
-                yield last
-            last = batch
-        if isinstance(last, bytes):
-            yield last + caught_up
-        else:
-            yield last
-            yield caught_up
+        small = ((self._frame(*one), None) for one in snapshots if not _is_long(one[0]))
+        large = [one for one in snapshots if _is_long(one[0])]
+        end = [caught_up] if not large else []
+        yield from self._batched(itertools.chain([(self._session_snapshot(), None)], stored, small, end))
+        if large:
+            yield from itertools.starmap(self._unmade, large)
+            yield from self._batched([caught_up])
 
     def _snapshots(self) -> Sequence[tuple[EphemeralKind, str]]:
         """Returns open messages, permission requests, questions and pending notices, with their sessions."""
@@ -238,7 +231,7 @@ class _Watch:
         """Returns the pending frames, in batches."""
         if self._is_filtered:
             entries = self._subscription.take_entries(ENTRIES_AT_ONCE)
-            return self._batches(self._select(self._join.skip_seen(entries)))
+            return list(self._batched(self._select(self._join.skip_seen(entries))))
         taken = self._subscription.take(BATCH_BYTES)
         if not taken.frames:
             return ()
@@ -247,9 +240,7 @@ class _Watch:
         if taken.order:
             self._join.position = taken.order
             token = self._token(taken.order)
-        if len(taken.frames) <= LARGE_BYTES:
-            return [taken.frames + token]
-        return [joined((taken.frames, token), are_shared=len(taken.frames) > 2 * BATCH_BYTES)]  # one frame of the ring
+        return [joined((taken.frames, token))]
 
     async def wait(self) -> Sequence[Batch]:
         """Waits for the feed, or returns a heartbeat when one is due."""
@@ -308,29 +299,21 @@ class _Watch:
     def _note_write(self) -> None:
         self._last_write = self._seconds()
 
-    def _batches(self, frames: Iterable[_Framed]) -> list[Batch]:
-        """Returns frames joined into batches; see `_batched`."""
-        return list(self._batched(frames))
-
-    def _batched(self, frames: Iterable[_Framed], *, are_shared: bool = True) -> Iterator[Batch]:
+    def _batched(self, frames: Iterable[_Framed]) -> Iterator[Batch]:
         """Joins frames into batches of about BATCH_BYTES: clients by default refuse answers over 4 MiB.
 
-        A batch with durable events ends with the token of its last durable event.
-
-        Args:
-            frames: In their order.
-            are_shared: Whether other watches have the same frames.
+        A batch ends with the token of the last place in it.
         """
         batch, size, last = list[bytes](), 0, None
-        for frame, order in frames:
+        for frame, place in frames:
             batch.append(frame)
             size += len(frame)
-            last = order or last
+            last = last if place is None else place
             if size >= BATCH_BYTES:
-                yield joined([*batch, self._token(last)] if last else batch, are_shared=are_shared)
+                yield joined(batch if last is None else [*batch, self._token(last)])
                 batch, size, last = [], 0, None
         if size:
-            yield joined([*batch, self._token(last)] if last else batch, are_shared=are_shared)
+            yield joined(batch if last is None else [*batch, self._token(last)])
 
 
 def _texts(message: Message) -> list[str]:

@@ -29,9 +29,9 @@ class Fault(NamedTuple):
 FAULTS = {
     "an event in twenty is not told": Fault(
         "feed/memory.py",
-        "            if ring is not None:\n                ring.append(Entry(event, frame, event.sequence))",
+        "            if ring is not None:\n                self._append(ring, Entry(event, frame, event.sequence))",
         "            if ring is not None and event.sequence % 20:\n"
-        "                ring.append(Entry(event, frame, event.sequence))",
+        "                self._append(ring, Entry(event, frame, event.sequence))",
     ),
     "a request counts twice": Fault(
         "core/intake/requests.py",

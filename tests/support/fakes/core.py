@@ -35,7 +35,6 @@ from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, St
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.ports.tools import (
     Ask,
-    NoServerTools,
     ServerTool,
     ServerTools,
     SourceState,
@@ -521,6 +520,6 @@ def make_environment(
         ),
         clock=clock or ManualClock(),
         new_id=numbered_ids(),
-        tools=tools or NoServerTools(),
+        tools=tools or FakeServerTools(),
         observer=observer or Observer(),
     )

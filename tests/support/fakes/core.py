@@ -279,8 +279,10 @@ class FakeStore:
         waiting = [s for s in self.log if s.event.sequence > max(after, self.earliest)][:2]
         self.on_read()
         last = waiting[-1].event.sequence if waiting else after
+        wanted = [s for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds]
         return EventPage(
-            tuple(s.frame for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds),
+            tuple(s.event for s in wanted),
+            tuple(s.frame for s in wanted),
             last,
             self.earliest,
         )

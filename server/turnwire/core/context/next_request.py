@@ -2,34 +2,18 @@
 
 import sys
 
-from msgspec import Struct
-
 from turnwire.core.context.compaction import Compactor, Plan, plan_after_refusal, plan_before_step
 from turnwire.core.context.draft import Draft, draft_request
 from turnwire.core.environment import Environment
 from turnwire.core.memory import PromptPlace
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
 from turnwire.domain.conversation.events import CompactionStarted
-from turnwire.domain.conversation.messages import Message, SentContext
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
-from turnwire.ports.provider import ProviderRequest
 
 MAX_FAILED_SUMMARIES = 2
 """Of one turn: a model that never writes a usable one would be paid at each step. Then requests go out as they are, and
 the provider refuses those that are too long."""
-
-
-class StepRequest(Struct, frozen=True):
-    """The request that a step sends, and what it was made from."""
-
-    request: ProviderRequest
-    """Without the bytes of its files."""
-    toolbox: Toolbox
-    sent: SentContext
-    """What the step's message records about it."""
-    draft: Draft
-    is_compacted: bool
-    """True when the conversation was summarised for it."""
 
 
 KEPT_SETTINGS_BYTES = 32 * 1024
@@ -55,7 +39,8 @@ class StepRequests:
         self._compactor = Compactor(environment, turn)
         self._summaries = summaries
         self._failed = 0
-        self._is_compacted = False
+        self.is_compacted = False
+        """Whether the conversation was summarised for the request that was made last."""
         self.place = PromptPlace(environment.prompts, turn.tenant)
         """Of the request that was made last; held until somebody leaves it. While a request is made, it is as large as
         the conversation that was read for it."""
@@ -77,7 +62,7 @@ class StepRequests:
         """The event that announced the summary that is being written now; None when none is."""
         return self._compactor.pending_notice
 
-    async def next(self) -> StepRequest:
+    async def next(self) -> Draft:
         """Returns the request for the next step; compacts the conversation first when it would not fit.
 
         Waits for its place. Safe to cancel.
@@ -89,29 +74,29 @@ class StepRequests:
         """
         draft = await self._draft()
         plan = await plan_before_step(self._environment, draft)
-        self._is_compacted = plan is not None and await self._compact(draft, plan)
-        if self._is_compacted:
+        self.is_compacted = plan is not None and await self._compact(draft, plan)
+        if self.is_compacted:
             del draft, plan  # before the conversation is read again
             return await self.again()
-        return self._step_request(draft)
+        return self._placed(draft)
 
-    async def again(self) -> StepRequest:
+    async def again(self) -> Draft:
         """Returns the request for the same step anew, for another attempt; otherwise like `next`."""
-        return self._step_request(await self._draft())
+        return self._placed(await self._draft())
 
-    async def shorter(self) -> StepRequest | None:
+    async def shorter(self) -> Draft | None:
         """Returns a shorter request for the last one, which its provider found too long.
 
         None when the conversation was already compacted for it, or when compaction is off or would not help. Otherwise
         like `next`.
         """
-        if self._is_compacted:
+        if self.is_compacted:
             return None
         draft = await self._draft()
         plan = await plan_after_refusal(self._environment, draft)
         if plan is None or not await self._compact(draft, plan):
             return None
-        self._is_compacted = True
+        self.is_compacted = True
         del draft, plan  # before the conversation is read again
         return await self.again()
 
@@ -149,10 +134,10 @@ class StepRequests:
         settings = environment.settings
         return turn, await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
 
-    def _step_request(self, draft: Draft) -> StepRequest:
-        """Returns the request for a step; its place is as large as its prompt from now on."""
+    def _placed(self, draft: Draft) -> Draft:
+        """Returns the draft; its place is as large as its prompt from now on."""
         self.place.shrink(draft.size_bytes)
-        return StepRequest(draft.request, draft.toolbox, draft.sent, draft, self._is_compacted)
+        return draft
 
 
 def settings_bytes(turn: Turn) -> int:

@@ -24,7 +24,8 @@ from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
 from turnwire.core.computing import compute
-from turnwire.core.context.next_request import StepRequest, StepRequests
+from turnwire.core.context.draft import Draft
+from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending import (
     Ending,
     Repetitions,
@@ -99,11 +100,11 @@ class _Asked:
     Another attempt has it made anew.
     """
 
-    def __init__(self, request: StepRequest) -> None:
-        self.request: StepRequest | None = request
+    def __init__(self, request: Draft) -> None:
+        self.request: Draft | None = request
         self._toolbox: Callable[[], Awaitable[Toolbox]] = partial(_known, request.toolbox)
 
-    async def take(self, requests: StepRequests) -> StepRequest:
+    async def take(self, requests: StepRequests) -> Draft:
         """Returns the request, which is not kept any longer."""
         request, self.request = self.request, None
         if request is None:
@@ -131,7 +132,7 @@ class Step:
         self,
         environment: Environment,
         turn: Turn,
-        request: StepRequest,
+        request: Draft,
         reopened: Message | None,
         *,
         on_output: Callable[[], None],
@@ -192,7 +193,7 @@ class Step:
 
         async def request_to(model: ModelRef) -> ProviderRequest:
             made = await asked.take(requests)
-            stream.note_sent(made.draft.sent_to(model))
+            stream.note_sent(made.sent_to(model))
             return made.request
 
         failure = await call.run(request_to, requests.place.leave, models, self._added)

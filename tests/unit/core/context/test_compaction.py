@@ -42,7 +42,7 @@ async def test_older_messages_are_summarised_before_a_request_that_would_not_fit
     first, last = step.request.messages
     assert "what was" in words_in(first)
     assert (first.type, last.message_id) == (MessageType.USER, "msg_user")
-    assert step.is_compacted
+    assert world.requests.is_compacted
     [commit] = world.store.commits
     [summary] = world.store.summaries()
     assert commit.changes == (

@@ -67,12 +67,12 @@ async def test_what_was_summarised_stays_so(seed: int) -> None:
             left_out |= {m.message_id for m in talk.store.conversation if m.parts} - sent
             summaries = talk.store.summaries()
             left_out -= {summary.message_id for summary in summaries}
-            if step.is_compacted:
+            if requests.is_compacted:
                 told = summaries[-1].compaction
                 assert told is not None
                 assert told.tokens_after < told.tokens_before
             again = await requests.next()
-            assert (again.request.messages, again.is_compacted) == (step.request.messages, False)
+            assert (again.request.messages, requests.is_compacted) == (step.request.messages, False)
             talk.add(talk.step(f"a{number}.{at}", turn_id))
             if not talk.store.conversation[-1].parts:
                 break

@@ -27,7 +27,7 @@ async def test_a_request_that_fits_is_not_compacted() -> None:
     world = World(window=100_000)
     step = await world.requests.next()
     assert [message.message_id for message in step.request.messages] == ["u1", "a1", "u2", "a2", "msg_user"]
-    assert (step.sent.message_count, step.sent.break_reason, step.is_compacted) == (5, "", False)
+    assert (step.sent.message_count, step.sent.break_reason, world.requests.is_compacted) == (5, "", False)
     assert step.sent.estimated_tokens > 4 * 400
     assert (world.provider.requests, world.store.commits) == ([], [])
 
@@ -35,10 +35,12 @@ async def test_a_request_that_fits_is_not_compacted() -> None:
 async def test_what_was_not_compacted_may_be() -> None:
     """Also before a first request was made, as for a step that goes on after a restart; after that it is."""
     world = World(says("what was"), window=100_000)
-    assert not (await world.requests.again()).is_compacted
-    shorter = await world.requests.shorter()
-    assert shorter is not None and shorter.is_compacted
-    assert (await world.requests.again()).is_compacted
+    await world.requests.again()
+    assert not world.requests.is_compacted
+    assert await world.requests.shorter() is not None
+    assert world.requests.is_compacted
+    await world.requests.again()
+    assert world.requests.is_compacted
     assert await world.requests.shorter() is None
 
 
@@ -46,8 +48,8 @@ async def test_summaries_that_do_not_help_are_not_tried_for_ever() -> None:
     """Two of a turn fail; then its requests go out as they are."""
     world = World(*((ProviderUnavailable("down"),) for _ in range(9)))
     for _ in range(4):
-        step = await world.requests.next()
-        assert not step.is_compacted
+        await world.requests.next()
+        assert not world.requests.is_compacted
     assert len(world.provider.requests) == 2
     assert await world.requests.shorter() is None
     assert len(world.provider.requests) == 2
@@ -161,7 +163,9 @@ async def test_windows_are_asked_for_when_the_provider_is_there() -> None:
         providers=Providers(world.provider),
         settings=msgspec.structs.replace(world.environment.settings, compaction=settings),
     )
-    assert (await StepRequests(environment, world.turn).next()).is_compacted
+    requests = StepRequests(environment, world.turn)
+    await requests.next()
+    assert requests.is_compacted
 
 
 async def test_a_turn_whose_model_is_gone_says_so() -> None:

@@ -44,7 +44,7 @@ async def test_a_summary_that_is_longer_than_what_it_stands_for_is_left_out(monk
     world = World(says(WORDS * 8, USAGE))
     step = await world.requests.next()
     assert [message.message_id for message in step.request.messages] == ["u1", "a1", "u2", "a2", "msg_user"]
-    assert (step.is_compacted, changes_of(world)) == (False, [AddSpending])
+    assert (world.requests.is_compacted, changes_of(world)) == (False, [AddSpending])
     assert [summary.usage for summary in world.requests.paid_summaries()] == [USAGE]
 
 
@@ -72,7 +72,7 @@ async def test_a_summary_that_fails_lets_the_step_go_on(answer: Sequence[StreamI
     """With all that there is; what the failed call used is the turn's all the same."""
     world = World((UsageReported(USAGE), *answer))
     step = await world.requests.next()
-    assert (len(step.request.messages), step.is_compacted, changes_of(world)) == (5, False, [AddSpending])
+    assert (len(step.request.messages), world.requests.is_compacted, changes_of(world)) == (5, False, [AddSpending])
     assert [message.usage for message in world.requests.paid_summaries()] == [USAGE]
     assert [(message.usage, is_summary) for message, is_summary in world.observer.answers] == [(USAGE, True)]
     failed = isinstance(answer[-1], Exception) or len(answer) == 1
@@ -162,7 +162,8 @@ async def test_a_summary_that_became_too_long_is_shortened() -> None:
 async def test_a_model_that_reasons_past_its_limit_gets_more_room() -> None:
     """Its reasoning counts among the tokens of the answer, and may leave none for the summary."""
     world = World((StepFinished(FinishReason.LENGTH, "length"),), says("what was", USAGE))
-    assert (await world.requests.next()).is_compacted
+    await world.requests.next()
+    assert world.requests.is_compacted
     assert [request.options.max_output_tokens for request in world.provider.requests] == [500, 1500]
 
 

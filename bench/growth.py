@@ -1,6 +1,7 @@
 """What grows with the size of a file: the cost of a message, of a start, and of a page of a list."""
 
 import asyncio
+import itertools
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -22,7 +23,8 @@ from turnwire.storage.sqlite.accounts import add_to_totals
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.index import adopt_words
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
-from turnwire.storage.sqlite.writing.changes import CommitWriter
+from turnwire.storage.sqlite.writing.engine import SqliteEngine
+from turnwire.storage.units import CommitWriter, Transaction
 
 FEW = 10
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,18 +61,22 @@ def fill(path: Path, sessions: int, messages: int) -> None:
         migrate(db)
         adopt_words(db)
         writer, pending = CommitWriter(ProtoCodec(), 10_000), 0
-        writer.next_position = 1
+        next_number = itertools.count(1).__next__
+        transaction = Transaction(SqliteEngine(db), next_number, 1)
         db.execute("BEGIN")
         for number in range(sessions):
             for commit in _commits(number, messages):
-                writer.apply(db, commit)
+                writer.apply(transaction, commit)
+                transaction.keep()
                 pending += 1
                 if pending % PER_TRANSACTION == 0:
-                    writer.rows.finish(db)
+                    add_to_totals(db, transaction.deltas)
+                    transaction.finish()
                     db.execute("COMMIT")
                     db.execute("BEGIN")
-        add_to_totals(db, writer.deltas)
-        writer.rows.finish(db)
+                    transaction = Transaction(SqliteEngine(db), next_number, transaction.next_position)
+        add_to_totals(db, transaction.deltas)
+        transaction.finish()
         db.execute("COMMIT")
 
 

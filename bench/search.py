@@ -19,11 +19,10 @@ from turnwire.domain.searching.queries import parse_query
 from turnwire.domain.searching.words import tokens
 from turnwire.ports.commit import Commit, PutMessage, PutSession
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching import index as searching
 from turnwire.storage.sqlite.searching.finding import find, match
 from turnwire.storage.sqlite.searching.index import adopt_words
-from turnwire.storage.sqlite.writing import messages as writing
-from turnwire.storage.sqlite.writing.changes import CommitWriter
+from turnwire.storage.sqlite.writing.engine import SqliteEngine, last_number, last_position
+from turnwire.storage.units import CommitWriter, Transaction
 
 MESSAGES = 100_000
 PER_SESSION = 500
@@ -113,15 +112,17 @@ def _database(path: Path) -> sqlite3.Connection:
 def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) -> float:
     """Stores messages. Returns the seconds of CPU for each."""
     writer = CommitWriter(ProtoCodec(), 10_000)
-    writer.next_position = 1 + db.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0]
-    writing.add_message = searching.add_message if index else (lambda *_, **__: [])  # type: ignore[attr-defined]
+    next_number = itertools.count(1 + last_number(db)).__next__
     started = _cpu()
     for begin in range(0, len(made), PER_TRANSACTION):
         session_id = f"ses_{name}_{begin // PER_SESSION}"
         db.execute("BEGIN IMMEDIATE")
+        transaction = Transaction(SqliteEngine(db), next_number, 1 + last_position(db))
+        if not index:
+            transaction.engine.index = lambda *_, **__: False  # type: ignore[method-assign]
         if begin % PER_SESSION == 0:
             session = Session(session_id=session_id, created_at=START, updated_at=START)
-            writer.apply(db, Commit(session_id=session_id, at=START, changes=(PutSession(session),)))
+            writer.apply(transaction, Commit(session_id=session_id, at=START, changes=(PutSession(session),)))
         for number, text in enumerate(made[begin : begin + PER_TRANSACTION], begin):
             at = START + timedelta(seconds=30 * number)
             message = Message(
@@ -133,10 +134,10 @@ def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) 
                 updated_at=at,
                 parts=(Part(part_id=f"prt_{name}_{number}", index=0, content=Text(text)),),
             )
-            writer.apply(db, Commit(session_id=session_id, at=at, changes=(PutMessage(message),)))
-        writer.rows.finish(db)
+            writer.apply(transaction, Commit(session_id=session_id, at=at, changes=(PutMessage(message),)))
+            transaction.keep()
+        transaction.finish()
         db.execute("COMMIT")
-    writing.add_message = searching.add_message  # type: ignore[attr-defined]
     return (_cpu() - started) / len(made)
 
 

@@ -139,7 +139,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.request_values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
         "api.admission.overload": {
             "REFUSE_AFTER_SECONDS": BUSY,
-            "READ_AT_ONCE": BUSY,
+            "SPARED_REQUESTS": BUSY,
             "SMALL_METADATA_BYTES": "it does not count",
         },
         "api.admission.requests": {
@@ -371,7 +371,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_CALLERS_BYTES": "older ones are left out",
         },
         "domain.pages": {"MAX_PAGE_BYTES": "the page is short, and has a next one"},
-        "storage.sqlite.log.pruning": {"MAX_PRUNED": PIECES},
+        "storage.units": {"MAX_PRUNED": PIECES},
     },
     "Uploads and files": {
         "api.wire.requests.files.uploads": {"MAX_CHUNK_BYTES": INVALID},

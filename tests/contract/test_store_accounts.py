@@ -48,9 +48,9 @@ from turnwire.ports.commit import (
     RequireQuota,
 )
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.message_rows import STORED_BYTES
 from turnwire.storage.sqlite.reading import usage as reading
+from turnwire.storage.units import PRUNE_SLACK
 
 PLOT = make_file(b"plot", "plot.png")
 STORED_PLOT = PutFile(PLOT.sha256, b"plot")
@@ -77,6 +77,7 @@ def _stored(opened: OpenedStore, tenant: str = "default") -> int:
         queries = (
             "SELECT sum(length(CAST(body AS BLOB))) FROM sessions WHERE tenant = ?",
             *(f"SELECT sum(length(CAST({t}.body AS BLOB))) FROM {t} {owned}" for t in _WITH_BODY),
+            f"SELECT sum(length(CAST(settings AS BLOB))) FROM turns {owned}",
             f"SELECT sum({STORED_BYTES}) FROM messages {owned}",
             "SELECT sum(length(facts)) FROM events JOIN sessions USING (session_id) WHERE sessions.tenant = ?",
             "SELECT sum(length(content)) FROM files WHERE tenant = ?",

@@ -26,7 +26,7 @@ from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.commit import Commit, Committed, NewEvent, PutTurn, RecordRequest
 from turnwire.ports.pages import Bounds, Page
 from turnwire.storage.sqlite import schema
-from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
+from turnwire.storage.units import PRUNE_SLACK
 
 
 def _schema(path: Path) -> list[tuple[str, str]]:

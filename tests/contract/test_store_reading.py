@@ -31,8 +31,8 @@ from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, Pu
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sqlite.answering import callers
-from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries
+from turnwire.storage.units import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
 """The messages of the conversation below, in its order: the last two wait."""
@@ -406,7 +406,7 @@ async def test_events_are_read_after_a_sequence(opened: OpenedStore) -> None:
     page = await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 6, None)
     assert [event.sequence for event in events_in(page.frames)] == [7, 8]
     assert page.last == 8
-    assert await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None) == EventPage((), (), 8)
+    assert await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None) == EventPage((), 8)
 
 
 async def test_events_are_filtered_by_kind(opened: OpenedStore) -> None:

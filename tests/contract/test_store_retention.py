@@ -19,9 +19,9 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, NewEvent, PutTurn
 from turnwire.ports.pages import Bounds
 from turnwire.storage.sqlite.log import retention
-from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.log.retention import Retention
 from turnwire.storage.sqlite.writing.writer import Other
+from turnwire.storage.units import PRUNE_SLACK
 
 DAY = timedelta(days=1)
 START = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)

@@ -32,8 +32,8 @@ from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import TenantStore
 from turnwire.storage.sqlite.listing.queries import Budget, step
 from turnwire.storage.sqlite.log import replay
-from turnwire.storage.sqlite.log.pruning import PRUNE_SLACK
 from turnwire.storage.sqlite.reading import queries, waiting
+from turnwire.storage.units import PRUNE_SLACK
 
 BYTES = b"the same bytes"
 FILE = make_file(BYTES)

@@ -30,9 +30,7 @@ class Command:
     """What it does, for `--help`."""
 
 
-HTTP_ADAPTERS: dict[str, HttpAdapter] = {
-    "responses": HttpAdapter("turnwire_adapters.responses", "/v1", "the OpenAI Responses and Conversations API"),
-}
+HTTP_ADAPTERS: dict[str, HttpAdapter] = {}
 """What `turnwire-adapters serve` takes."""
 
 IMPORTERS: dict[str, Command] = {}

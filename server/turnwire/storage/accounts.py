@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
-from turnwire.domain.accounts import Account
+from turnwire.domain.accounts import Account, QuotaName, check_count
 from turnwire.domain.money import Consumption
 
 KEPT_DAYS = 62
@@ -65,3 +65,28 @@ class Accounts:
             oldest = max(days) - timedelta(days=KEPT_DAYS)
             for day in [day for day in days if day <= oldest]:
                 del days[day]
+
+
+def check_totals(
+    totals: tuple[int, int], deltas: Iterable[Delta], added: Delta, *, max_sessions: int = 0, max_stored_bytes: int = 0
+) -> None:
+    """Refuses an addition to a tenant's totals, of which its transaction has made others already.
+
+    Args:
+        totals: The sessions and bytes that the tenant had before the transaction.
+        deltas: What the transaction has changed so far.
+        added: What is to be added.
+        max_sessions: What the tenant may have; 0 sets no limit.
+        max_stored_bytes: The same for bytes.
+
+    Raises:
+        QuotaExceeded: it would have more.
+    """
+    sessions, stored_bytes = totals
+    for delta in deltas:
+        if delta.tenant == added.tenant:
+            sessions, stored_bytes = sessions + delta.sessions, stored_bytes + delta.stored_bytes
+    if added.sessions > 0:
+        check_count(added.tenant, QuotaName.SESSIONS, max_sessions, sessions, added.sessions)
+    if added.stored_bytes > 0:
+        check_count(added.tenant, QuotaName.STORED_BYTES, max_stored_bytes, stored_bytes, added.stored_bytes)

@@ -35,6 +35,7 @@ from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, St
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.ports.tools import (
     Ask,
+    NoServerTools,
     ServerTool,
     ServerTools,
     SourceState,
@@ -279,10 +280,8 @@ class FakeStore:
         waiting = [s for s in self.log if s.event.sequence > max(after, self.earliest)][:2]
         self.on_read()
         last = waiting[-1].event.sequence if waiting else after
-        wanted = [s for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds]
         return EventPage(
-            tuple(s.event for s in wanted),
-            tuple(s.frame for s in wanted),
+            tuple(s.frame for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds),
             last,
             self.earliest,
         )
@@ -522,6 +521,6 @@ def make_environment(
         ),
         clock=clock or ManualClock(),
         new_id=numbered_ids(),
-        tools=tools or FakeServerTools(),
+        tools=tools or NoServerTools(),
         observer=observer or Observer(),
     )

@@ -1,5 +1,6 @@
 """A whole database, and what can go wrong with it, each as SQL."""
 
+import itertools
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ from turnwire.storage.sqlite.accounts import count_anew
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.searching.index import adopt_words
 from turnwire.storage.sqlite.uploads import rows as uploads
-from turnwire.storage.sqlite.writing.changes import CommitWriter
+from turnwire.storage.sqlite.writing.engine import SqliteEngine
+from turnwire.storage.units import CommitWriter, Transaction
 
 NOTES = make_file(b"notes", "notes.txt")
 _ENDED = make_end("trn_1")
@@ -69,10 +71,11 @@ def fill(db: sqlite3.Connection) -> None:
     adopt_words(db)
     db.execute("PRAGMA foreign_keys=ON")
     writer = CommitWriter(ProtoCodec(), 10_000)
-    writer.next_position = 1
+    transaction = Transaction(SqliteEngine(db), itertools.count(1).__next__, 1)
     for commit in COMMITS:
-        writer.apply(db, commit)
-    writer.rows.finish(db)
+        writer.apply(transaction, commit)
+        transaction.keep()
+    transaction.finish()
     _add_uploads(db)
     db.execute("UPDATE sessions SET pruned_through = 2, pruned_position = 12 WHERE session_id = 'ses_2'")
     db.execute("DELETE FROM events WHERE session_id = 'ses_2' AND sequence <= 2")

@@ -9,10 +9,9 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.actor import Command, Decision, Now
+from turnwire.core.actor import Decision, Now
 from turnwire.core.ending import Ending, end_turn
 from turnwire.core.intake.requests import Receipt
-from turnwire.core.tools.open_calls import CallsClosed, OpenCalls
 from turnwire.domain.conversation.events import (
     ConversationChange,
     ConversationChanged,
@@ -44,7 +43,7 @@ from turnwire.ports.commit import (
     Work,
 )
 
-ARCHIVING, UNARCHIVING = Work((MarkArchived(True),)), Work((MarkArchived(False),))
+UNARCHIVING = Work((MarkArchived(False),))
 """Of a session in which nothing runs."""
 
 
@@ -59,10 +58,6 @@ class Running(Struct, frozen=True):
     """As it began; may be a header."""
     stop: Ending | None = None
     """How it is to end before it has finished; None when it goes on."""
-    ended_message_id: str = ""
-    """The message of the newest step, once its end is stored; "" while a model is asked."""
-    calls: OpenCalls | None = None
-    """The calls of that step, while they wait for their results."""
 
 
 class Between(Struct, frozen=True):
@@ -127,26 +122,6 @@ class Schedule(Struct, frozen=True):
             case Idle():
                 return ""
 
-    def running(self, turn_id: str) -> Running | None:
-        """Returns the phase in which a turn runs; None when it does not."""
-        running = self.phase
-        return running if isinstance(running, Running) and running.turn.turn_id == turn_id else None
-
-    @property
-    def calls(self) -> OpenCalls | None:
-        """The calls for which the running turn waits."""
-        return self.phase.calls if isinstance(self.phase, Running) else None
-
-    def calls_of(self, message_id: str) -> OpenCalls | None:
-        """Returns the calls of a message; None when no turn waits for them."""
-        calls = self.calls
-        return calls if calls is not None and calls.message.message_id == message_id else None
-
-    @property
-    def open_requests(self) -> int:
-        """How much the running turn waits for."""
-        return 0 if self.calls is None else self.calls.open_requests
-
     @property
     def entries(self) -> tuple[QueueEntry, ...]:
         """The messages that wait, as clients see them: without the one whose turn is being begun."""
@@ -203,8 +178,8 @@ class Schedule(Struct, frozen=True):
     def stopped(self, ending: Ending) -> "Schedule":
         """Returns the schedule in which the active turn is to end; only the first ending counts."""
         match self.phase:
-            case Running(_, None):
-                return msgspec.structs.replace(self, phase=msgspec.structs.replace(self.phase, stop=ending))
+            case Running(turn, None):
+                return msgspec.structs.replace(self, phase=Running(turn, ending))
             case Between(turn_id) if self.waiting and self.phase.stopped_turn_id != self.active_turn_id:
                 return msgspec.structs.replace(self, phase=Between(turn_id, self.active_turn_id, ending))
         return self
@@ -237,11 +212,11 @@ class Schedule(Struct, frozen=True):
         """The work that stores the order of the queue."""
         return Work((OrderQueue(tuple(one.message_id for one in self.waiting)),))
 
-    def marked(self, *, is_archived: bool) -> Work:
-        """Returns the work that archives the session, or takes it out of the archive, unless it is so already."""
+    def unarchiving(self, open_requests: int) -> Work:
+        """Returns the work that takes the session out of the archive, if it is there."""
         if isinstance(self.phase, Idle):
-            return ARCHIVING if is_archived else UNARCHIVING
-        return Work((MarkArchived(is_archived, self.active_turn_id, self.entries, self.open_requests),))
+            return UNARCHIVING
+        return Work((MarkArchived(False, self.active_turn_id, self.entries, open_requests),))
 
 
 class Accepted(Struct, frozen=True):
@@ -282,6 +257,8 @@ class AcceptMessage(Struct, frozen=True):
     """See `Waiting`."""
     expected_turn_id: str = ""
     """The turn that must run; "" for none."""
+    open_requests: int = 0
+    """How much the running turn waits for."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule with the message; replies with `Accepted`.
@@ -300,7 +277,7 @@ class AcceptMessage(Struct, frozen=True):
             message = msgspec.structs.replace(self.message, status=MessageStatus.COMPLETE)
             accepted = Accepted(turn, message, 0)
             changed, events = schedule.started(turn)
-            work = changed.marked(is_archived=False) + self.store(accepted) + Work((), events)
+            work = changed.unarchiving(self.open_requests) + self.store(accepted) + Work((), events)
             return Decision(changed, work, accepted)
         if self.when_busy is BusyPolicy.REJECT:
             raise TurnInProgress(f"turn {active!r} runs in the session", active)
@@ -315,7 +292,7 @@ class AcceptMessage(Struct, frozen=True):
         changed, position = schedule.placed(Waiting(message.message_id, turn.header(), self.size_bytes))
         accepted = Accepted(turn, message, position)
         order = Work() if position == len(changed.waiting) else changed.queue_ordered
-        work = schedule.marked(is_archived=False) + self.store(accepted) + order + changed.queue_changed
+        work = schedule.unarchiving(self.open_requests) + self.store(accepted) + order + changed.queue_changed
         return Decision(changed, work, accepted)
 
 
@@ -384,91 +361,21 @@ class LeaveOut(Struct, frozen=True):
         return Decision(schedule.without((self.message_id,)))
 
 
-class AddAnswer(Struct, frozen=True):
-    """The message of a step, whose model is being asked."""
-
-    work: Work
-    """Stores and tells it."""
-
-    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the same schedule, and the work."""
-        return Decision(schedule, self.work)
-
-
-class EndStep(Struct, frozen=True):
-    """The end of a step that another one follows: its calls wait for results from then on."""
-
-    turn_id: str
-    message_id: str
-    calls: OpenCalls | None
-    """None when it has no calls."""
-    work: Work
-    """Stores the end; empty when an earlier process did."""
-
-    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule with the calls."""
-        return Decision(_with_step(schedule, self.turn_id, self.message_id, self.calls), self.work)
-
-
-class BeginStep(Struct, frozen=True):
-    """The next step of a turn: nothing waits for the one before."""
-
-    turn_id: str
-
-    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule without calls."""
-        return Decision(_with_step(schedule, self.turn_id, "", None))
-
-
-def _with_step(schedule: Schedule, turn_id: str, message_id: str, calls: OpenCalls | None) -> Schedule:
-    running = schedule.running(turn_id)
-    if running is None:
-        raise Changed
-    phase = msgspec.structs.replace(running, ended_message_id=message_id, calls=calls)
-    return msgspec.structs.replace(schedule, phase=phase)
-
-
-class ChangeCalls(Struct, frozen=True):
-    """A command on the calls that wait for their results."""
-
-    message_id: str
-    """That of the calls."""
-    command: Command[OpenCalls]
-
-    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule with the calls as the command leaves them, and its reply.
-
-        Raises CallsClosed, and what the command does.
-        """
-        calls = schedule.calls_of(self.message_id)
-        if calls is None:
-            raise CallsClosed
-        decided = self.command.decide(calls, now)
-        phase = msgspec.structs.replace(schedule.phase, calls=decided.state)
-        return Decision(msgspec.structs.replace(schedule, phase=phase), decided.work, decided.reply)
-
-
 class EndTurn(Struct, frozen=True):
     """The end of the running turn."""
 
     turn_id: str
-    close: Callable[[Running, datetime], Work | None]
-    """Returns the work that ends the turn as it is stored; None leaves it to the next start. A pure function."""
+    work: Work
+    """Stores it."""
     is_stopping: bool
     """Whether the server stops, so that no turn follows."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule without the turn: nothing runs, or the next turn is to begin. Replies with the work."""
-        running = schedule.running(self.turn_id)
-        if running is None:
-            raise Changed
-        work = self.close(running, now.at)
-        if work is None:
-            return Decision(schedule)
+        """Returns the schedule without the turn: nothing runs, or the next turn is to begin."""
         if schedule.waiting and not self.is_stopping:
-            return Decision(msgspec.structs.replace(schedule, phase=Between(self.turn_id)), work, work)
+            return Decision(msgspec.structs.replace(schedule, phase=Between(self.turn_id)), self.work)
         idle = msgspec.structs.replace(schedule, phase=Idle(), is_announced=False)
-        return Decision(idle, work + Work((), (NewEvent(SessionStatusChanged(False)),)), work)
+        return Decision(idle, self.work + Work((), (NewEvent(SessionStatusChanged(False)),)))
 
 
 class GiveUpTurn(Struct, frozen=True):
@@ -639,12 +546,14 @@ class AppendMessage(Struct, frozen=True):
     """A message that starts no turn, or the results of calls that no turn waits for."""
 
     work: Work
+    open_requests: int = 0
+    """How much the running turn waits for."""
     results_version: int | None = None
     """That of the schedule before the calls were read that get results; None when none does."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule, and the work, which takes the session out of the archive. Raises Changed."""
-        work = self.work + schedule.marked(is_archived=False)
+        work = self.work + schedule.unarchiving(self.open_requests)
         if self.results_version is None:
             return Decision(schedule, work)
         if self.results_version != schedule.results_version:
@@ -661,6 +570,8 @@ class ChangeSettings(Struct, frozen=True):
     """The session with them; None leaves them as they are."""
     further: Work
     """More work for the same commit."""
+    open_requests: int = 0
+    """How much the running turn waits for."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule, and the work that stores and tells the settings. Raises Changed."""
@@ -668,7 +579,7 @@ class ChangeSettings(Struct, frozen=True):
             raise Changed
         if self.changed is None:
             return Decision(schedule, self.further)
-        view = SessionView(self.changed, schedule.active_turn_id, schedule.entries, schedule.open_requests)
+        view = SessionView(self.changed, schedule.active_turn_id, schedule.entries, self.open_requests)
         work = Work((PutSession(self.changed),), (NewEvent(SessionUpdated(view)),)) + self.further
         later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
         return Decision(later, work)
@@ -680,11 +591,14 @@ class ArchiveSession(Struct, frozen=True):
     is_archived: bool
     further: Work
     """More work for the same commit."""
+    open_requests: int = 0
+    """How much the running turn waits for."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule, and the work, of which nothing happens when it is so already."""
+        mark = MarkArchived(self.is_archived, schedule.active_turn_id, schedule.entries, self.open_requests)
         later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
-        return Decision(later, self.further + schedule.marked(is_archived=self.is_archived))
+        return Decision(later, self.further + Work((mark,)))
 
 
 TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozenset[type]]] = {
@@ -707,10 +621,6 @@ TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozens
         RemoveWaiting: frozenset({Running}),
         ReturnMessage: frozenset({Running}),
         JoinTurn: frozenset({Running}),
-        AddAnswer: frozenset({Running}),
-        EndStep: frozenset({Running}),
-        ChangeCalls: frozenset({Running}),
-        BeginStep: frozenset({Running}),
         EndTurn: frozenset({Between, Idle}),
         GiveUpTurn: frozenset({Between}),
     },

@@ -179,9 +179,7 @@ class Join:
             if page.last == self.position:
                 return
             self.position = page.last
-            items = follower.replay(page)
-            del page  # which may be large, and the reader slow
-            for item in items:
+            for item in follower.replay(page):
                 yield item
 
     def _news_of(self, pruned: Sequence[PrunedSession]) -> list[PrunedSession]:

@@ -2,39 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
-from turnwire.domain.accounts import QUARTER_SECONDS, Spending
-from turnwire.domain.money import Consumption, Usage
+from turnwire.domain.money import Consumption
 from turnwire.storage.accounts import KEPT_DAYS, Delta
 from turnwire.storage.sqlite.message_rows import STORED_BYTES
 from turnwire.storage.sqlite.uploads import rows as uploads
-
-KNOWN = (
-    "input_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "shown_output_tokens",
-    "cost_pico_usd",
-)
-"""Columns that are NULL while nothing is known."""
-
-COUNTS = ("steps", "steps_without_price", "turns", "estimated_steps")
-
-_KEY = ("tenant", "quarter", "session_id", "subject", "provider_id", "model_id")
-
-_COLUMNS = (*_KEY, *KNOWN, *COUNTS)
-
-ADD_USAGE = (
-    f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-    f" ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET "
-    + ", ".join(f"{name} = coalesce({name} + excluded.{name}, {name}, excluded.{name})" for name in KNOWN)
-    + ", "
-    + ", ".join(f"{name} = {name} + excluded.{name}" for name in COUNTS)
-)
-"""Adds a `usage_row` to the usage."""
 
 _ADD_TOTAL = (
     "INSERT INTO tenant_totals (tenant, sessions, stored_bytes) VALUES (?, ?, ?) ON CONFLICT (tenant) DO UPDATE"
@@ -52,27 +25,12 @@ _STORED_BYTES = " + ".join(
     (
         "length(CAST(sessions.body AS BLOB))",
         *(_OWN.format(table) for table in ("turns", "permissions", "questions")),
+        "(SELECT coalesce(sum(length(CAST(settings AS BLOB))), 0) FROM turns WHERE session = sessions.id)",
         f"(SELECT coalesce(sum({STORED_BYTES}), 0) FROM messages WHERE session = sessions.id)",
         "(SELECT coalesce(sum(length(facts)), 0) FROM events WHERE events.session_id = sessions.session_id)",
     )
 )
 """What a session has stored, counted anew from its rows."""
-
-
-def usage_row(spending: Spending) -> tuple[object, ...]:
-    """Returns what is added to the usage."""
-    usage = spending.usage or Usage()
-    tokens = (
-        usage.input_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        usage.output_tokens,
-        usage.reasoning_tokens,
-        usage.shown_output,
-    )
-    key = (spending.session_id, spending.subject, spending.provider_id, spending.model_id)
-    counts = (spending.steps, spending.steps_without_price, spending.turns, spending.estimated_steps)
-    return (spending.tenant, quarter(spending.at), *key, *tokens, spending.cost_pico_usd, *counts)
 
 
 def add_to_totals(db: sqlite3.Connection, deltas: Iterable[Delta]) -> None:
@@ -134,11 +92,6 @@ def stored_accounts(db: sqlite3.Connection) -> list[Delta]:
     days = db.execute("SELECT tenant, day, tokens, cost_pico_usd FROM usage_days ORDER BY tenant, day")
     found += [Delta(tenant, spent=((_day(day), Consumption(tokens, cost)),)) for tenant, day, tokens, cost in days]
     return found
-
-
-def quarter(at: datetime) -> int:
-    """Returns the number of the quarter of an hour, since 1970."""
-    return int(at.timestamp() // QUARTER_SECONDS)
 
 
 def _sums(deltas: Iterable[Delta]) -> dict[str, tuple[int, int]]:

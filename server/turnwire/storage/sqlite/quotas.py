@@ -3,31 +3,16 @@
 import sqlite3
 from collections.abc import Iterable
 
-from turnwire.domain.accounts import QuotaName, check_count
-from turnwire.storage.accounts import Delta
+from turnwire.storage.accounts import Delta, check_totals
 
 
-def check_totals(
-    db: sqlite3.Connection, deltas: Iterable[Delta], added: Delta, *, max_sessions: int = 0, max_stored_bytes: int = 0
-) -> None:
-    """Refuses an addition to a tenant's totals, of which its transaction has made others already.
-
-    Args:
-        db: The connection.
-        deltas: What the transaction has changed so far.
-        added: What is to be added.
-        max_sessions: What the tenant may have; 0 sets no limit.
-        max_stored_bytes: The same for bytes.
-
-    Raises:
-        QuotaExceeded: it would have more.
-    """
+def totals(db: sqlite3.Connection, tenant: str) -> tuple[int, int]:
+    """Returns how many sessions and bytes a tenant has; those of a transaction are added at its end."""
     find = "SELECT sessions, stored_bytes FROM tenant_totals WHERE tenant = ?"
-    sessions, stored_bytes = db.execute(find, (added.tenant,)).fetchone() or (0, 0)
-    for delta in deltas:
-        if delta.tenant == added.tenant:
-            sessions, stored_bytes = sessions + delta.sessions, stored_bytes + delta.stored_bytes
-    if added.sessions > 0:
-        check_count(added.tenant, QuotaName.SESSIONS, max_sessions, sessions, added.sessions)
-    if added.stored_bytes > 0:
-        check_count(added.tenant, QuotaName.STORED_BYTES, max_stored_bytes, stored_bytes, added.stored_bytes)
+    sessions, stored_bytes = db.execute(find, (tenant,)).fetchone() or (0, 0)
+    return sessions, stored_bytes
+
+
+def check_bytes(db: sqlite3.Connection, deltas: Iterable[Delta], added: Delta, max_stored_bytes: int) -> None:
+    """Raises QuotaExceeded when a tenant may not store so much more; see `check_totals`."""
+    check_totals(totals(db, added.tenant), deltas, added, max_stored_bytes=max_stored_bytes)

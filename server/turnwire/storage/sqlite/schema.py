@@ -24,6 +24,10 @@ CREATE TABLE sessions (
     -- the session that an importing one is to join, or NULL
     joins            INTEGER,
     body             TEXT NOT NULL CHECK (json_valid(body)),
+    body_bytes       INTEGER NOT NULL,
+    -- of the settings, as the body has it
+    revision         INTEGER NOT NULL,
+    is_titled        INTEGER NOT NULL,
     -- of the first message that had any: the title while the body has none
     first_words      TEXT NOT NULL DEFAULT '',
     head_sequence    INTEGER NOT NULL DEFAULT 0,
@@ -38,6 +42,9 @@ CREATE TABLE sessions (
     stored_bytes     INTEGER NOT NULL DEFAULT 0,
     -- the sequence of the last change of the path; 0: it never changed, and no message has alternatives
     branched_at      INTEGER NOT NULL DEFAULT 0,
+    -- no message has a higher place; tip: the last one on the path, '' for none
+    last_place       INTEGER NOT NULL DEFAULT 0,
+    tip              TEXT NOT NULL DEFAULT '',
     -- archived: 1 when it is archived. archived_at_us: since when, in microseconds since 1970; else 0. created_at_us
     -- repeats what the body says, and title_key, which has no upper case, the shown title: lists are ordered by them
     archived         INTEGER NOT NULL DEFAULT 0,
@@ -66,20 +73,22 @@ CREATE TABLE session_facets (
 CREATE INDEX session_facets_of_sessions ON session_facets (session);
 
 -- start_sequence, end_sequence: between which events it ran. first_sequence: its first event of all, kept while it runs
--- body: without turn_id, and without what its session says
+-- body: without turn_id, without what its session says, and without its tools and system prompt: settings has these, as
+-- they never change and may be a megabyte; NULL for none
 CREATE TABLE turns (
     id              INTEGER PRIMARY KEY,
     turn_id         TEXT NOT NULL UNIQUE,
     session         INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
     ended           INTEGER NOT NULL,
     body            TEXT NOT NULL CHECK (json_valid(body)),
+    settings        TEXT,
     start_sequence  INTEGER NOT NULL DEFAULT 0,
     end_sequence    INTEGER NOT NULL DEFAULT 0,
     first_sequence  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX turns_by_session ON turns (session);
 CREATE INDEX turns_unfinished ON turns (id) WHERE ended = 0;
--- what a session has spent is asked for often, and a turn's body holds all of its tools
+-- what a session has spent is asked for often
 CREATE INDEX turns_spent ON turns (
     session,
     json_extract(body, '$.usage'),
@@ -93,7 +102,7 @@ CREATE TABLE messages (
     queued           INTEGER NOT NULL,
     -- the order in the session; a queued message gets a new place when its turn starts
     place            INTEGER NOT NULL,
-    -- a random number, another one with each change: what was made of a message is found by row and version
+    -- another number with each change: what was made of a message is found by row and version
     version          INTEGER NOT NULL,
     -- 1: it is part of the conversation, or waits. taken_back: whether and when it was; see storage/sqlite/tree.py
     on_path          INTEGER NOT NULL DEFAULT 1,
@@ -112,18 +121,17 @@ CREATE TABLE messages (
 ) STRICT;
 CREATE UNIQUE INDEX messages_in_order ON messages (session, on_path, queued, place);
 CREATE INDEX messages_by_turn ON messages (turn_id) WHERE turn_id <> '';
--- messages off the path that can be chosen; the number is NOT_TAKEN_BACK in storage/sqlite/tree.py
+-- messages off the path that can be chosen; the number is NOT_TAKEN_BACK in storage/rows.py
 CREATE INDEX messages_off_path ON messages (session, previous, place) WHERE on_path = 0 AND taken_back = 1099511627776;
 
 -- events that took messages back, the newest to be restored first. first: the first of these messages that was on the
 -- path; '' for none
 CREATE TABLE undos (
-    id        INTEGER PRIMARY KEY,
     session   INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
     sequence  INTEGER NOT NULL,
-    first     TEXT NOT NULL
+    first     TEXT NOT NULL,
+    PRIMARY KEY (session, sequence)
 ) STRICT;
-CREATE UNIQUE INDEX undos_of_sessions ON undos (session, sequence);
 
 -- equal bytes of two tenants are two files, so that neither notices the other's
 CREATE TABLE files (
@@ -207,7 +215,7 @@ CREATE INDEX questions_by_session ON questions (session, open, id);
 CREATE INDEX questions_open ON questions (tenant, id) WHERE open = 1;
 CREATE INDEX questions_held ON questions (session, id) WHERE hold IS NOT NULL;
 
--- what happened; see storage/sqlite/log/facts.py
+-- what happened; see storage/rows.py
 -- no reference to sessions: the last event of a deleted session stays, for those who watch all sessions
 CREATE TABLE events (
     position    INTEGER PRIMARY KEY,
@@ -244,7 +252,6 @@ CREATE TABLE timelines (
 ) STRICT;
 
 CREATE TABLE requests (
-    id               INTEGER PRIMARY KEY,
     tenant           TEXT NOT NULL,
     subject          TEXT NOT NULL,
     request_id       TEXT NOT NULL,
@@ -252,7 +259,7 @@ CREATE TABLE requests (
     fingerprint      TEXT NOT NULL,
     receipt          TEXT NOT NULL CHECK (json_valid(receipt)),
     before_sequence  INTEGER NOT NULL,
-    UNIQUE (tenant, subject, request_id)
+    PRIMARY KEY (tenant, subject, request_id)
 ) STRICT;
 CREATE INDEX requests_by_session ON requests (session);
 
@@ -265,7 +272,6 @@ CREATE TABLE tenant_totals (
 
 -- what model calls have used, by quarter of an hour since 1970; stays when the session is removed. NULL: nothing known
 CREATE TABLE usage (
-    id                   INTEGER PRIMARY KEY,
     tenant               TEXT NOT NULL,
     quarter              INTEGER NOT NULL,
     session_id           TEXT NOT NULL,
@@ -283,8 +289,8 @@ CREATE TABLE usage (
     steps_without_price  INTEGER NOT NULL,
     turns                INTEGER NOT NULL,
     estimated_steps      INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (tenant, quarter, session_id, subject, provider_id, model_id)
-) STRICT;
+    PRIMARY KEY (tenant, quarter, session_id, subject, provider_id, model_id)
+) STRICT, WITHOUT ROWID;
 
 -- what each tenant has used on the newest days (UTC, counted since 1970), as it counts towards quotas
 CREATE TABLE usage_days (

@@ -1,19 +1,19 @@
-"""Who knows of a session: what begins, publishes and removes it. All but `is_taken` runs inside a transaction."""
+"""Whole sessions as statements: what an import begins, publishes and joins, and removing one step by step."""
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 
 import msgspec
 
 from turnwire.domain.errors import IdTaken, StorageError
-from turnwire.ports.commit import JoinSession, PublishSession, SessionState
+from turnwire.ports.commit import JoinSession, SessionState
 from turnwire.ports.moving.sessions import SessionNames
+from turnwire.storage.rows import Rows, SessionHead
 from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.rows import session_row
-from turnwire.storage.sqlite.searching.index import take_out
+from turnwire.storage.sqlite.searching.index import WordIndex
 from turnwire.storage.sqlite.tree import put_behind
-from turnwire.storage.sqlite.writing.messages import files_of, remove_unused
-from turnwire.storage.sqlite.writing.unit import SessionRow, Unit
 
 STEP_ROWS = 100
 """Rows of a session that one step removes, with all that belongs to a message: some milliseconds of work."""
@@ -21,64 +21,39 @@ STEP_BYTES = 512 * 1024
 """Of the messages that one step removes, whose words the index is given; each may bring files, too."""
 
 
-def begin(db: sqlite3.Connection, row: SessionRow, session_id: str, joins: str) -> SessionRow:
-    """Lets a new session be an imported one. Where one of its id was deleted, its sequences go on.
-
-    Args:
-        db: The writing connection.
-        row: The row, just inserted.
-        session_id: Its id.
-        joins: The session of the tenant that it is to join; "" for none.
-
-    Raises:
-        IdTaken: an event is left of another tenant's session that had the id.
-    """
+def former(db: sqlite3.Connection, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
+    """Returns what an imported session begins with; see `turnwire.storage.units.Engine.former`."""
     last, kept_bytes, owner = db.execute(
         "SELECT coalesce(max(sequence), 0), coalesce(sum(length(facts)), 0), coalesce(max(nullif(tenant, ?)), '')"
         " FROM events WHERE session_id = ?",
-        (row.tenant, session_id),
+        (tenant, session_id),
     ).fetchone()
     if owner:
         raise IdTaken.of("session", session_id)
-    target = session_row(db, row.tenant, joins) if joins else None
-    pruned_through = max(last - 1, 0)
-    db.execute(
-        "UPDATE sessions SET state = ?, joins = ?, head_sequence = ?, pruned_through = ?,"
-        " stored_bytes = stored_bytes + ? WHERE id = ?",
-        (SessionState.IMPORTING, target, last, pruned_through, kept_bytes, row.id),
-    )
-    return row._replace(
-        head_sequence=last,
-        pruned_through=pruned_through,
-        stored_bytes=row.stored_bytes + kept_bytes,
-        state=SessionState.IMPORTING,
-        joins=target,
-    )
+    return last, kept_bytes, session_row(db, tenant, joins) if joins else None
 
 
-def publish(unit: Unit, change: PublishSession) -> None:
-    """Makes the session of a commit a live one. Costs the same however long it is, but for a count.
+def publish(db: sqlite3.Connection, session: int, session_id: str, messages: int) -> int:
+    """Makes an imported session a live one. Costs the same however long it is, but for a count.
 
-    Raises:
-        StorageError: it is not imported, or messages are missing.
+    Returns the bytes of the files that came with it and that no message names. Raises StorageError: messages are
+    missing.
     """
-    if unit.state is not SessionState.IMPORTING:
-        raise _not_whole(unit.session_id)
-    _check_count(unit.db, unit.session.id, unit.session_id, change.messages)
-    unit.state = SessionState.LIVE
-    unit.db.execute("UPDATE sessions SET state = ? WHERE id = ?", (unit.state, unit.session.id))
-    unit.file_bytes -= _let_files_go(unit.db, unit.session.id)
+    _check_count(db, session, session_id, messages)
+    db.execute("UPDATE sessions SET state = ? WHERE id = ?", (SessionState.LIVE, session))
+    return _let_files_go(db, session)
 
 
-def join(unit: Unit, change: JoinSession) -> None:
-    """Puts what was imported for the session of a commit behind its conversation. Costs some microseconds a message.
+def join(db: sqlite3.Connection, target: int, change: JoinSession) -> tuple[int, int, int]:
+    """Puts what was imported for a session behind its conversation. Costs some microseconds a message.
+
+    Returns the bytes that the session has more, those of files that no message names, and `branched_at` of what joins.
 
     Raises:
         StorageError: nothing was imported for it under the id, or messages are missing.
     """
-    db, target = unit.db, unit.session.id
     found = db.execute(
-        "SELECT id, stored_bytes - length(CAST(body AS BLOB)), branched_at FROM sessions"
+        "SELECT id, stored_bytes - body_bytes, branched_at FROM sessions"
         " WHERE session_id = ? AND joins = ? AND state = 'importing'",
         (change.imported_id, target),
     ).fetchone()
@@ -88,12 +63,9 @@ def join(unit: Unit, change: JoinSession) -> None:
     _check_count(db, imported, change.imported_id, change.messages)
     put_behind(db, imported, target)
     db.execute("UPDATE turns SET session = ? WHERE session = ?", (target, imported))
-    if branched_at:
-        db.execute("UPDATE sessions SET branched_at = max(branched_at, 1) WHERE id = ?", (target,))
-        unit.is_branched = True
-    unit.added_bytes += moved_bytes
-    unit.file_bytes -= _let_files_go(db, imported)
+    file_bytes = _let_files_go(db, imported)
     db.execute("DELETE FROM sessions WHERE id = ?", (imported,))
+    return moved_bytes, file_bytes, branched_at
 
 
 def _check_count(db: sqlite3.Connection, row: int, session_id: str, messages: int) -> None:
@@ -112,42 +84,44 @@ def _let_files_go(db: sqlite3.Connection, row: int) -> int:
     return remove_unused(db, came_early)
 
 
-def remove(unit: Unit) -> None:
-    """Takes the session of a commit out of everybody's sight, and removes some of its rows; of a small one, all.
+def remove(db: sqlite3.Connection, words: WordIndex, session: SessionHead, session_id: str, rows: Rows) -> int:
+    """Takes a session out of everybody's sight, and removes some of its rows; of a small one, all.
 
     What stays until its turn comes: events, of which readers get the last alone, and files, which count so long.
+    Returns the bytes of the files that are gone.
     """
-    db, row = unit.db, unit.session
-    last = row.head_sequence
-    if unit.state is not SessionState.DELETING:
-        if unit.state is SessionState.IMPORTING:  # its last event is that of an earlier session, which stays
-            last = row.pruned_through
-        unit.state = SessionState.DELETING
+    row, last = session.id, session.head_sequence
+    if session.state != SessionState.DELETING:
+        if session.state == SessionState.IMPORTING:  # its last event is that of an earlier session, which stays
+            last = session.pruned_through
         update = "UPDATE sessions SET state = ?, head_sequence = ?, pruned_through = ? WHERE id = ?"
-        db.execute(update, (unit.state, last, last, row.id))
-        db.execute("DELETE FROM open_calls WHERE session = ?", (row.id,))
+        db.execute(update, (SessionState.DELETING, last, last, row))
+        db.execute("DELETE FROM open_calls WHERE session = ?", (row,))
         for table in ("permissions", "questions"):
-            db.execute(f"DELETE FROM {table} WHERE session = ? AND open = 1", (row.id,))
-        db.execute("DELETE FROM turns WHERE session = ? AND ended = 0", (row.id,))
-    _remove_rows(unit, last)
-
-
-def _remove_rows(unit: Unit, last_sequence: int) -> None:
-    """Removes some of what a session has, with its events up to a sequence; its own row once nothing else is left."""
-    db, row, left = unit.db, unit.session.id, STEP_ROWS
-    for query, remove_some in ((_MESSAGES, _remove_messages), (_CAME_EARLY, _remove_files)):
-        rows, is_all = _first_of(db, query, row, left)
-        if rows:
-            remove_some(unit, rows)
-        if not is_all:
-            return
-        left -= len(rows)
+            db.execute(f"DELETE FROM {table} WHERE session = ? AND open = 1", (row,))
+        db.execute("DELETE FROM turns WHERE session = ? AND ended = 0", (row,))
+    left, file_bytes = STEP_ROWS, 0
+    some, is_all = _first_of(db, _MESSAGES, row, left)
+    if some:
+        file_bytes += remove_messages(db, words, session, some, rows)
+    if not is_all:
+        return file_bytes
+    left -= len(some)
+    some, is_all = _first_of(db, _CAME_EARLY, row, left)
+    if some:
+        among = ",".join(map(str, some))
+        db.execute(f"DELETE FROM imported_files WHERE session = ? AND file IN ({among})", (row,))
+        file_bytes += remove_unused(db, some)
+    if not is_all:
+        return file_bytes
+    left -= len(some)
     for table in _TABLES:
-        some = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE session = ? LIMIT ?)"
-        left -= db.execute(some, (row, left)).rowcount
-    left -= db.execute(_REMOVE_EVENTS, (unit.session_id, last_sequence, left)).rowcount
+        first = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE session = ? LIMIT ?)"
+        left -= db.execute(first, (row, left)).rowcount
+    left -= db.execute(_REMOVE_EVENTS, (session_id, last, left)).rowcount
     if left > 0:
         db.execute("DELETE FROM sessions WHERE id = ?", (row,))
+    return file_bytes
 
 
 def _first_of(db: sqlite3.Connection, query: str, session: int, count: int) -> tuple[list[int], bool]:
@@ -162,19 +136,37 @@ def _first_of(db: sqlite3.Connection, query: str, session: int, count: int) -> t
     return rows, True
 
 
-def _remove_messages(unit: Unit, rows: list[int]) -> None:
-    among = ",".join(map(str, rows))
-    files = files_of(unit.db, f"message IN ({among})")
-    unit.rows.words += take_out(unit.db, unit.session.tenant, unit.session.found_in, rows)
-    unit.db.execute(f"DELETE FROM messages WHERE id IN ({among})")
-    unit.file_bytes -= remove_unused(unit.db, files)
+def remove_messages(
+    db: sqlite3.Connection, words: WordIndex, session: SessionHead, messages: list[int], rows: Rows
+) -> int:
+    """Removes messages, and the files that no others use. Returns the bytes of these files.
+
+    Adds to the rows what changes in the index of words.
+    """
+    among = ",".join(map(str, messages))
+    files = files_of(db, f"message IN ({among})")
+    for message in messages:
+        words.take_out(rows, session.tenant, session.found_in, message)
+    db.execute(f"DELETE FROM messages WHERE id IN ({among})")
+    return remove_unused(db, files)
 
 
-def _remove_files(unit: Unit, rows: list[int]) -> None:
-    among = ",".join(map(str, rows))
-    unit.db.execute(f"DELETE FROM imported_files WHERE session = ? AND file IN ({among})", (unit.session.id,))
-    unit.file_bytes -= remove_unused(unit.db, rows)
+def remove_unused(db: sqlite3.Connection, files: Iterable[int]) -> int:
+    """Removes the files among these that nothing uses any more. Returns their bytes."""
+    removed = (db.execute(_REMOVE_UNUSED, (file,)).fetchone() for file in files)
+    return sum(row[0] for row in removed if row)
 
+
+def files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[int]:
+    """Returns the rows of the files that some messages use. `where` is SQL about `message_files`."""
+    return [file for (file,) in db.execute(f"SELECT DISTINCT file FROM message_files WHERE {where}", parameters)]
+
+
+_REMOVE_UNUSED = (
+    "DELETE FROM files WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM message_files WHERE file = ?1)"
+    " AND NOT EXISTS (SELECT 1 FROM imported_files WHERE file = ?1) RETURNING length(content)"
+)
+"""Removes a file that nothing uses. Returns its bytes."""
 
 _MESSAGES = f"SELECT id, {MESSAGE_BYTES} FROM messages WHERE session = ? ORDER BY id"
 
@@ -189,15 +181,6 @@ _REMOVE_EVENTS = (
     "DELETE FROM events WHERE position IN"
     " (SELECT position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence LIMIT ?)"
 )
-
-
-def keep_file(unit: Unit, sha256: str) -> None:
-    """Notes that a session that is imported has a file, which no message of it may name yet."""
-    unit.db.execute(
-        "INSERT INTO imported_files (session, file) SELECT ?, id FROM files WHERE tenant = ? AND sha256 = ?"
-        " ON CONFLICT DO NOTHING",
-        (unit.session.id, unit.session.tenant, sha256),
-    )
 
 
 def is_taken(db: sqlite3.Connection, tenant: str, names: SessionNames) -> bool:

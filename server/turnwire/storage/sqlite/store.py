@@ -44,8 +44,8 @@ from turnwire.storage.sqlite.searching.index import adopt_words, renew_some
 from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.timelines import Timelines, token_key
 from turnwire.storage.sqlite.uploads.store import SqliteUploads, remove_some
-from turnwire.storage.sqlite.writing.changes import CommitWriter
 from turnwire.storage.sqlite.writing.writer import GroupWriter
+from turnwire.storage.units import CommitWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,35 +9,18 @@ leaves by a choice is an alternative, and can be chosen again. What is taken bac
 
 import itertools
 import sqlite3
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from turnwire.domain.errors import MessageNotFound, NothingToRestore
 from turnwire.ports.commit import PathEnd, Rewound, SelectPath
-
-NOT_TAKEN_BACK = 2**40
-"""Added to the sequence in `messages.taken_back`, so that it takes six bytes in every row.
-
-SQLite writes only the changed pages of a row whose size stays, else all of them: the text of a message as well.
-"""
-
-TAKEN_BACK_FOR_EVER = NOT_TAKEN_BACK + 1
-"""`taken_back` of messages that were stored so. The first event of a session never takes anything back."""
+from turnwire.storage.rows import NOT_TAKEN_BACK
 
 ON_PATH = "session = :session AND on_path = 1 AND queued = 0"
 """Messages on the path, as SQL."""
 
 OFF_PATH = f"session = :session AND on_path = 0 AND taken_back = {NOT_TAKEN_BACK}"
 """Messages off the path that can be chosen, as SQL. In these words, SQLite uses the index `messages_off_path`."""
-
-
-class NewPath(NamedTuple):
-    """What a change of the path did."""
-
-    rewound: Rewound
-    turns: Mapping[str, str] = MappingProxyType({})
-    """The turns that messages on the path have from now on, by their ids: those that have other answers behind them."""
 
 
 class TreeRow(NamedTuple):
@@ -178,8 +161,11 @@ def restore(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
     return Rewound(count, _shown_id(db, session, "place < :at ORDER BY place DESC", begin))
 
 
-def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> NewPath:
+def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> tuple[Rewound, dict[str, str]]:
     """Carries a change out. Costs what leaves and what joins the path.
+
+    Returns also the turns that messages on the path have from now on, by their ids: those that have other answers
+    behind them.
 
     Raises:
         MessageNotFound: see `SelectPath`.
@@ -191,7 +177,7 @@ def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> New
         elif kept is not None:
             kept = _find(db, session, kept.previous)
     elif change.end is PathEnd.NEWEST and not joining:
-        return NewPath(Rewound(0, change.message_id))
+        return Rewound(0, change.message_id), {}
     line = joining[::-1]
     if change.end is PathEnd.NEWEST:
         behind = db.execute(_NEWEST_END, {"session": session, "id": change.message_id})
@@ -207,17 +193,27 @@ def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> New
         for one, behind in itertools.pairwise([*before, *line])
         if behind.branch_turn not in (None, one.turn_id)
     }
-    return NewPath(Rewound(left + len(line), kept.message_id if kept is not None else None, len(line)), turns)
+    return Rewound(left + len(line), kept.message_id if kept is not None else None, len(line)), turns
 
 
-def put_off_path(db: sqlite3.Connection, row: int, previous: str, turn_id: str) -> None:
-    """Makes a message an alternative of those behind another one, which had a turn when the path led to it."""
-    db.execute("UPDATE messages SET on_path = 0, previous = ?, branch_turn = ? WHERE id = ?", (previous, turn_id, row))
+def end_of_path(db: sqlite3.Connection, session: int) -> tuple[int, str]:
+    """Returns the highest place of a session, and the last message of its path; "" for none."""
+    highest = "SELECT max(place) FROM messages WHERE session = :session AND on_path = {} AND queued = {}"
+    places = ", ".join(f"coalesce(({highest.format(on_path, queued)}), 0)" for on_path in (0, 1) for queued in (0, 1))
+    (place,) = db.execute(f"SELECT max({places})", {"session": session}).fetchone()
+    return place, _shown_id(db, session, "place > :at ORDER BY place DESC", 0) or ""
 
 
-def put_away(db: sqlite3.Connection, row: int) -> None:
-    """Takes a message back for ever."""
-    db.execute("UPDATE messages SET on_path = 0, taken_back = ? WHERE id = ?", (TAKEN_BACK_FOR_EVER, row))
+def order_queue(db: sqlite3.Connection, session: int, message_ids: Iterable[str]) -> None:
+    """Orders the waiting messages; see `ports.commit.OrderQueue`."""
+    waiting = "FROM messages WHERE session = ? AND on_path = 1 AND queued = 1 ORDER BY place"
+    rows = db.execute(f"SELECT id, place, message_id {waiting}", (session,)).fetchall()
+    order = {message_id: number for number, message_id in enumerate(message_ids)}
+    wanted = sorted(rows, key=lambda row: order.get(row[2], -1))
+    moved = [(old[1], row[0]) for old, row in zip(rows, wanted, strict=True) if row[0] != old[0]]
+    # first out of the way: no two messages may have one place, not even for a moment
+    db.executemany("UPDATE messages SET place = -place WHERE id = ?", [(row,) for _, row in moved])
+    db.executemany("UPDATE messages SET place = ? WHERE id = ?", moved)
 
 
 def leave_place(db: sqlite3.Connection, session: int, message_id: str) -> None:

@@ -8,10 +8,10 @@ import msgspec
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import ToolCallNotFound
+from turnwire.storage.rows import NOT_TAKEN_BACK
 from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
-from turnwire.storage.sqlite.tree import NOT_TAKEN_BACK
 
 MAX_CALLERS = 100
 """Messages that call something of one name: some APIs name the calls of each answer alike."""

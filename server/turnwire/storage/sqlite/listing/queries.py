@@ -12,9 +12,8 @@ import msgspec
 
 from turnwire.domain.conversation.sessions import Session, SessionFilter, SessionOrder
 from turnwire.domain.text import folded
-from turnwire.storage.sqlite.listing.entries import facets_of
+from turnwire.storage.rows import facets_of, microseconds
 from turnwire.storage.sqlite.reading.rows import SESSION_HEADER, session_of
-from turnwire.storage.sqlite.writing.unit import microseconds
 
 STEP_SESSIONS = 2000
 """How many sessions a step looks at: some milliseconds, in which no other read goes on."""

@@ -2,13 +2,6 @@
 
 import sqlite3
 
-PRUNE_SLACK = 64
-"""How many events over the limit a session may have: pruning one at a time would write more than it frees."""
-
-MAX_PRUNED = 96
-"""Events that are dropped at once: more than a commit usually adds, so that a session whose limit was lowered gets
-there, and so few that nobody feels it."""
-
 _KEPT_FROM = (
     "SELECT min(coalesce(nullif(first_sequence, 0), start_sequence))"
     " FROM turns INDEXED BY turns_unfinished WHERE ended = 0 AND session = ?"

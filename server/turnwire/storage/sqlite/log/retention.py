@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.log.pruning import MAX_PRUNED, PRUNE_SLACK, prune
-from turnwire.storage.sqlite.writing.unit import microseconds
+from turnwire.storage.rows import microseconds
+from turnwire.storage.sqlite.log.pruning import prune
+from turnwire.storage.units import MAX_PRUNED, PRUNE_SLACK
 
 STEP_EVENTS = 96
 """Of one step, which holds up commits for some milliseconds."""

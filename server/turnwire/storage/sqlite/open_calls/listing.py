@@ -6,7 +6,8 @@ from operator import itemgetter
 from turnwire.domain.conversation.messages import Part
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.pages import OpenCall, OpenCallPage, Page
-from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES, parts_of
+from turnwire.storage.rows import parts_of
+from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import session_row

@@ -10,11 +10,12 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
+from turnwire.storage.rows import NOT_TAKEN_BACK
 from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
-from turnwire.storage.sqlite.tree import NOT_TAKEN_BACK, OFF_PATH, ON_PATH, branch_of
+from turnwire.storage.sqlite.tree import OFF_PATH, ON_PATH, branch_of
 
 _BATCH = 500
 """Ids in one statement: SQLite takes 32,766 variables, and long statements are parsed anew."""

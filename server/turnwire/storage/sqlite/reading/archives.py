@@ -25,11 +25,11 @@ from turnwire.domain.archive.records import (
 )
 from turnwire.domain.conversation.messages import Branch, FinishReason, Message, MessageStatus, Part, ToolUse
 from turnwire.domain.conversation.turns import Turn, TurnStatus
+from turnwire.storage.rows import NOT_TAKEN_BACK, turn_of
 from turnwire.storage.sqlite.connection import Connection
 from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
-from turnwire.storage.sqlite.reading.queries import TURN, session, turn_of
+from turnwire.storage.sqlite.reading.queries import TURN, session
 from turnwire.storage.sqlite.reading.rows import session_row
-from turnwire.storage.sqlite.tree import NOT_TAKEN_BACK
 
 BATCH_RECORDS = 200
 BATCH_BYTES = 2**20
@@ -146,9 +146,9 @@ def _content_size(part: Part) -> int:
 def _records(db: sqlite3.Connection, tenant: str, session_id: str, *, include_files: bool) -> Iterator[Record]:
     row, found = session_row(db, tenant, session_id), session(db, tenant, session_id)
     yield ArchivedSession(found.without_first_words())
-    for turn_id, _, body, *_ in db.execute(_TURNS, (row, TurnStatus.QUEUED)):
+    for turn_id, _, body, settings, *_ in db.execute(_TURNS, (row, TurnStatus.QUEUED)):
         # without its sequences, which are those of this log
-        yield ArchivedTurn(_ended(turn_of(turn_id, session_id, body, 0, 0), found.updated_at))
+        yield ArchivedTurn(_ended(turn_of(turn_id, session_id, body, settings, 0, 0), found.updated_at))
     count, files = 0, set[str]()
     for message, hidden, branch in _messages(db, row):
         for file in message.all_files() if include_files else ():

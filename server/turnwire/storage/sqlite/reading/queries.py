@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -23,6 +22,7 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.conversations import Conversation
 from turnwire.ports.pages import MessagePage, Page, TurnPage
 from turnwire.ports.store import Spent, StoredRequest
+from turnwire.storage.rows import permission_of, turn_of
 from turnwire.storage.sqlite.message_rows import HEADER, MESSAGE_BYTES, PARTS_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
@@ -36,18 +36,16 @@ from turnwire.storage.sqlite.reading.rows import (
     session_row,
 )
 
-_permission = msgspec.json.Decoder(PermissionRequest).decode
-_turn = msgspec.json.Decoder(Turn).decode
 _usage = msgspec.json.Decoder(Usage).decode
 
 TURN = (
-    "turns.turn_id, (SELECT session_id FROM sessions WHERE id = turns.session), turns.body, turns.start_sequence,"
-    " turns.end_sequence"
+    "turns.turn_id, (SELECT session_id FROM sessions WHERE id = turns.session), turns.body, turns.settings,"
+    " turns.start_sequence, turns.end_sequence"
 )
 """What `turn_of` takes."""
 
-TURN_HEADER = TURN.replace("turns.body", "json_remove(turns.body, '$.tools', '$.system')")
-"""See `Turn.header`: what is left out may be a megabyte a turn, and never leaves SQLite."""
+TURN_HEADER = TURN.replace("turns.settings", "NULL")
+"""See `Turn.header`: what is left out may be a megabyte a turn, and is not read."""
 
 
 def session(db: sqlite3.Connection, tenant: str, session_id: str) -> Session:
@@ -189,14 +187,14 @@ def turns(
         parameters.append(_turn_row(db, row, turn_id))
     order = "id DESC" if page.newest_first else "id"
     found = db.execute(
-        f"SELECT {TURN_HEADER}, length(CAST(body AS BLOB)) FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
+        f"SELECT {TURN_HEADER} FROM turns WHERE {where} ORDER BY {order} LIMIT ?",
         (*parameters, limit_of(page)),
     )
     most = None if page.size is None else MAX_PAGE_BYTES
-    rows, left_out = fitting(found, _cost_of_turn, most, light_bytes=max_bytes)
+    rows, left_out = fitting(found, lambda row: len(row[2].encode()), most, light_bytes=max_bytes)
     rows, more = cut(rows, page, left_out)
     token = encode_token(turns_listed, rows[-1][0]) if more else ""
-    return TurnPage(tuple(turn_of(*row[:-1]) for row in rows), token)
+    return TurnPage(tuple(turn_of(*row) for row in rows), token)
 
 
 def unfinished_turns(db: sqlite3.Connection) -> tuple[Turn, ...]:
@@ -242,7 +240,7 @@ def permission(db: sqlite3.Connection, tenant: str, session_id: str, permission_
     ).fetchone()
     if row is None:
         raise PermissionRequestNotFound(permission_id)
-    return _permission(row[0])
+    return permission_of(row[0])
 
 
 def always_allowed(db: sqlite3.Connection, tenant: str, session_id: str) -> frozenset[str]:
@@ -252,7 +250,7 @@ def always_allowed(db: sqlite3.Connection, tenant: str, session_id: str) -> froz
         " WHERE session_id = ? AND sessions.tenant = ? AND json_extract(permissions.body, '$.answer.response') = ?",
         (session_id, tenant, PermissionChoice.ALWAYS.value),
     )
-    return frozenset(pattern for (body,) in rows for pattern in _permission(body).patterns)
+    return frozenset(pattern for (body,) in rows for pattern in permission_of(body).patterns)
 
 
 def session_file(
@@ -289,23 +287,6 @@ def _turn_row(db: sqlite3.Connection, session_row: int, turn_id: str) -> int:
     if row is None:
         raise wrong_token()
     return int(row[0])
-
-
-def _cost_of_turn(row: tuple[Any, ...]) -> int:
-    """Returns the bytes of a header, and a part of those that SQLite reads for it: a page reads 56 MB at most."""
-    header, body_bytes = row[2], row[-1]
-    return len(header.encode()) + int(body_bytes) // 16
-
-
-def turn_of(turn_id: str, session_id: str, body: str, start_sequence: int, end_sequence: int) -> Turn:
-    """Returns a turn from its row."""
-    return msgspec.structs.replace(
-        _turn(body),
-        turn_id=turn_id,
-        session_id=session_id,
-        start_sequence=start_sequence,
-        end_sequence=end_sequence,
-    )
 
 
 def _page_of_ids(

@@ -2,13 +2,13 @@
 
 import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import msgspec
 
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session, begun
 from turnwire.domain.errors import SessionNotFound
+from turnwire.storage.rows import moment
 from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
 
 _session = msgspec.json.Decoder(Session).decode
@@ -72,8 +72,3 @@ def each_message(
     """As `read_messages`, one after the other."""
     for row in db.execute(f"SELECT {columns} FROM messages WHERE {where} ORDER BY {order}", parameters):
         yield message_of(db, row)
-
-
-def moment(microseconds: int) -> datetime:
-    """Returns the time of a column."""
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)

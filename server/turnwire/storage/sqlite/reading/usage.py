@@ -9,7 +9,7 @@ from turnwire.domain.accounts import QUARTER_SECONDS, UsageDimension, UsagePage,
 from turnwire.domain.money import Usage, add_known
 from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.accounts import COUNTS, KNOWN, quarter
+from turnwire.storage.rows import COUNTS, KNOWN, quarter
 
 MAX_ROWS = 2_000
 """Rows that one query reads: some milliseconds, in which the connection reads nothing else."""

@@ -2,22 +2,16 @@
 
 import sqlite3
 
-import msgspec
-
-from turnwire.domain.conversation.permissions import PermissionRequest
-from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionHold
+from turnwire.domain.conversation.questions import HeldQuestion, Question
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry
 from turnwire.domain.errors import QuestionNotFound
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.pages import Page, PermissionPage, QuestionPage, QueuePage
+from turnwire.storage.rows import hold_of, permission_of, question_of
 from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
 from turnwire.storage.sqlite.reading.fitting import check_light, fitting
 from turnwire.storage.sqlite.reading.pages import cut, limit_of
 from turnwire.storage.sqlite.reading.rows import read_messages, session_row
-
-_permission = msgspec.json.Decoder(PermissionRequest).decode
-_question = msgspec.json.Decoder(Question).decode
-_hold = msgspec.json.Decoder(QuestionHold).decode
 
 
 def queue(
@@ -67,7 +61,7 @@ def question(db: sqlite3.Connection, tenant: str, session_id: str, question_id: 
     ).fetchone()
     if row is None:
         raise QuestionNotFound(question_id)
-    return _question(row[0])
+    return question_of(row[0])
 
 
 def open_permissions(
@@ -75,7 +69,7 @@ def open_permissions(
 ) -> PermissionPage:
     """Returns open permission requests; see `TenantStore.open_permissions`. Raises HeavyRead: they have more bytes."""
     bodies, token = _open_page(db, "permission", tenant, session_id, page, max_bytes=max_bytes)
-    return PermissionPage(tuple(map(_permission, bodies)), token)
+    return PermissionPage(tuple(map(permission_of, bodies)), token)
 
 
 def open_questions(
@@ -83,7 +77,7 @@ def open_questions(
 ) -> QuestionPage:
     """Returns open questions; see `TenantStore.open_questions`. Raises HeavyRead: they have more bytes."""
     bodies, token = _open_page(db, "question", tenant, session_id, page, max_bytes=max_bytes)
-    return QuestionPage(tuple(map(_question, bodies)), token)
+    return QuestionPage(tuple(map(question_of, bodies)), token)
 
 
 def _open_page(
@@ -116,4 +110,4 @@ def pending_questions(db: sqlite3.Connection, tenant: str, session_id: str) -> t
         " UNION SELECT id FROM questions WHERE session = ? AND hold IS NOT NULL) ORDER BY id",
         (row, row),
     )
-    return tuple(HeldQuestion(_question(body), None if hold is None else _hold(hold)) for body, hold in rows)
+    return tuple(HeldQuestion(question_of(body), None if hold is None else hold_of(hold)) for body, hold in rows)

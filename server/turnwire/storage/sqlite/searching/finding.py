@@ -18,12 +18,12 @@ from turnwire.domain.searching.hits import MAX_CANDIDATES, MAX_RANKED, Search, S
 from turnwire.domain.searching.queries import Query, Term
 from turnwire.domain.searching.snippets import snippet
 from turnwire.domain.searching.words import tokens
+from turnwire.storage.rows import microseconds
 from turnwire.storage.sqlite.reading.rows import session_row
 from turnwire.storage.sqlite.searching.index import (
     NUMBER_BITS,
     first_id,
     is_complete,
-    microseconds,
     session_word,
     stored_contents,
     word_of,

@@ -4,14 +4,13 @@ A row of `search_index` has the words of one part, each behind the prefix of its
 the tenant's own; one word more says which session it is. Its id is that of a row of `search_entries`, which begins with
 the second in which the message was created: the order of ids is that of time.
 
-FTS5 has to be given the words of a row that it forgets. So who changes or removes a message calls `take_out` before,
-while the message is there to be read, and `add_message` after a change.
+FTS5 has to be given the words of a row that it forgets. So a message is taken out while what it had can be read.
 """
 
 import base64
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
@@ -19,8 +18,9 @@ from operator import itemgetter
 from turnwire.domain.conversation.messages import Content, Message, MessageStatus, Part, texts_of
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
+from turnwire.storage.rows import Rows, microseconds, parts_of
 from turnwire.storage.sqlite.connection import transaction
-from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS, parts_of
+from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
 
@@ -43,59 +43,89 @@ _FINAL = frozenset(MessageStatus) - {MessageStatus.QUEUED, MessageStatus.STREAMI
 IndexChange = tuple[int, bool, str]
 """A row of the index: its id, whether it is added (else it is removed), and its words."""
 
-_ADD = "INSERT INTO search_entries (id, message, part_index, at_us, words, excerpt) VALUES (?, ?, ?, ?, ?, ?)"
 
+class WordIndex:
+    """What changes in the index in one transaction, as rows to write."""
 
-def add_message(
-    db: sqlite3.Connection, tenant: str, session: int, message_row: int, message: Message, *, is_new: bool = False
-) -> Iterator[IndexChange]:
-    """Enters the parts of a message that are not in the index, unless the message waits or streams. Idempotent.
+    def __init__(self, db: sqlite3.Connection) -> None:
+        """Takes the writing connection."""
+        self._db = db
+        self._newest: dict[int, int] = {}  # by the first id of a second, the newest that was given
 
-    Yields what the same transaction has to give to `change_index`.
+    def replace(
+        self, rows: Rows, tenant: str, session: int, message_row: int, message: Message, *, is_indexed: bool
+    ) -> bool:
+        """Lets the index have the parts of a message, unless it waits or streams.
 
-    Args:
-        db: The writing connection.
-        tenant: The owner of the session.
-        session: The row of the session.
-        message_row: The row of the message.
-        message: The message with all its parts.
-        is_new: Whether nothing of it can be in the index.
-    """
-    if message.status not in _FINAL:
-        return
-    filed = "SELECT part_index FROM search_entries WHERE message = ?"
-    known = set() if is_new else {index for (index,) in db.execute(filed, (message_row,))}
-    for part in message.parts:
-        if part.index in known or not (text := searched_text(part.content)):
-            continue
-        words = tokens(text)
-        entry = _free_id(db, message.created_at)
-        excerpt = text if _characters(part) > MAX_BODY_CHARACTERS else None
-        db.execute(_ADD, (entry, message_row, part.index, microseconds(message.created_at), len(words), excerpt))
-        yield entry, True, _row(tenant, session, words)
+        Args:
+            rows: What the transaction writes.
+            tenant: The owner of the session.
+            session: The number of the session.
+            message_row: The number of the message.
+            message: The message with all its parts.
+            is_indexed: Whether something of it may be in the index: then it is stored as the index has it.
 
+        Returns:
+            Whether something of it is in the index then.
+        """
+        known = self.take_out(rows, tenant, session, message_row, message) if is_indexed else set[int]()
+        if message.status not in _FINAL:
+            return bool(known)
+        for part in message.parts:
+            if part.index in known or not (text := searched_text(part.content)):
+                continue
+            words = tokens(text)
+            entry = self._free_id(message.created_at)
+            excerpt = text if _characters(part) > MAX_BODY_CHARACTERS else None
+            at_us = microseconds(message.created_at)
+            rows.search_entries[entry] = (entry, message_row, part.index, at_us, len(words), excerpt)
+            _change(rows, entry, True, _row(tenant, session, words))
+            known.add(part.index)
+        return bool(known)
 
-def take_out(
-    db: sqlite3.Connection, tenant: str, session: int, message_rows: Iterable[int], changed: Message | None = None
-) -> Iterator[IndexChange]:
-    """Takes messages of a session out of the index that are about to be removed, or to be `changed`.
+    def take_out(
+        self, rows: Rows, tenant: str, session: int, message_row: int, changed: Message | None = None
+    ) -> set[int]:
+        """Takes a message out of the index that is about to be removed, or to be `changed`.
 
-    Of a changed message, the parts stay whose text is the same. Yields what the same transaction has to give to
-    `change_index`. A text that cannot be read lets the next start make the index anew.
-    """
-    for row in message_rows:
-        entries = db.execute("SELECT id, part_index, excerpt FROM search_entries WHERE message = ?", (row,)).fetchall()
-        contents = stored_contents(db, row) if entries else {}
+        Of a changed message, the parts stay whose text is the same; returns their indexes. A text that cannot be read
+        lets the next start make the index anew.
+        """
+        find = "SELECT id, part_index, excerpt FROM search_entries WHERE message = ?"
+        entries = self._db.execute(find, (message_row,)).fetchall()
+        contents = stored_contents(self._db, message_row) if entries else {}
         kept = {part.index: searched_text(part.content) for part in changed.parts} if entries and changed else {}
+        stay = set[int]()
         for entry, index, excerpt in entries:
             text = searched_text(contents[index]) if excerpt is None and index in contents else excerpt
             if text is not None and kept.get(index) == text:
+                stay.add(index)
                 continue
-            db.execute("DELETE FROM search_entries WHERE id = ?", (entry,))
+            rows.search_entries[entry] = None
             if text is None:
-                forget_words(db)
+                forget_words(self._db)
             else:
-                yield entry, False, _row(tenant, session, tokens(text))
+                _change(rows, entry, False, _row(tenant, session, tokens(text)))
+        return stay
+
+    def _free_id(self, at: datetime) -> int:
+        """Returns an id that no entry has."""
+        first = first_id(at)
+        while True:
+            last = first + 2**NUMBER_BITS - 1
+            if first not in self._newest:
+                newest = "SELECT max(id) FROM search_entries WHERE id BETWEEN ? AND ?"
+                (found,) = self._db.execute(newest, (first, last)).fetchone()
+                self._newest[first] = first - 1 if found is None else int(found)
+            if self._newest[first] < last:
+                self._newest[first] += 1
+                return self._newest[first]
+            first = last + 1
+
+
+def _change(rows: Rows, entry: int, is_added: bool, words: str) -> None:
+    rows.words.append((entry, is_added, words))
+    rows.size_bytes += len(words)
 
 
 def change_index(db: sqlite3.Connection, changes: Iterable[IndexChange]) -> None:
@@ -108,6 +138,9 @@ def change_index(db: sqlite3.Connection, changes: Iterable[IndexChange]) -> None
     for entry, is_added, words in sorted(changes, key=itemgetter(0)):
         db.execute(_INSERT if is_added else _DELETE, (entry, words))
 
+
+ADD_ENTRY = "INSERT INTO search_entries (id, message, part_index, at_us, words, excerpt) VALUES (?, ?, ?, ?, ?, ?)"
+"""Adds a row of `search_entries`."""
 
 _INSERT = "INSERT INTO search_index (rowid, terms) VALUES (?, ?)"
 _DELETE = "INSERT INTO search_index (search_index, rowid, terms) VALUES ('delete', ?, ?)"
@@ -128,11 +161,6 @@ def first_id(at: datetime) -> int:
     return min(max(int(at.timestamp()), 0), _LAST_SECOND) << NUMBER_BITS
 
 
-def microseconds(at: datetime) -> int:
-    """Returns a time as entries have it: microseconds since 1970."""
-    return round(at.timestamp() * 1_000_000)
-
-
 @lru_cache(1024)
 def _prefix(tenant: str) -> str:
     """Returns 40 bits of a name as eight characters. Were two alike, searches of both would cost what both have."""
@@ -142,19 +170,6 @@ def _prefix(tenant: str) -> str:
 def _row(tenant: str, session: int, words: Sequence[str]) -> str:
     before = f" {_prefix(tenant)}_"
     return session_word(tenant, session) + (before + before.join(words) if words else "")
-
-
-def _free_id(db: sqlite3.Connection, at: datetime) -> int:
-    """Returns an id that no entry has."""
-    first = first_id(at)
-    while True:
-        last = first + 2**NUMBER_BITS - 1
-        (newest,) = db.execute("SELECT max(id) FROM search_entries WHERE id BETWEEN ? AND ?", (first, last)).fetchone()
-        if newest is None:
-            return first
-        if newest < last:
-            return int(newest) + 1
-        first = last + 1
 
 
 def _characters(part: Part) -> int:
@@ -205,19 +220,23 @@ def renew_some(db: sqlite3.Connection) -> bool:
         return False
     (below,) = db.execute("SELECT below FROM search_state").fetchone()
     newest = f"SELECT id, {PARTS_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
-    rows, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
-    changes = [change for row, _ in rows for change in _add_stored(db, row)]
-    db.execute("UPDATE search_state SET below = ?", (rows[-1][0] if rows else 0,))
-    change_index(db, changes)
+    some, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
+    index, rows = WordIndex(db), Rows()
+    for row, _ in some:
+        _add_stored(db, index, rows, row)
+    db.execute("UPDATE search_state SET below = ?", (some[-1][0] if some else 0,))
+    db.executemany(ADD_ENTRY, [entry for entry in rows.search_entries.values() if entry is not None])
+    change_index(db, rows.words)
     return True
 
 
-def _add_stored(db: sqlite3.Connection, message_row: int) -> Iterable[IndexChange]:
-    """Enters a stored message; see `add_message`. One that cannot be read is left out; `turnwire doctor` finds it."""
+def _add_stored(db: sqlite3.Connection, index: WordIndex, rows: Rows, message_row: int) -> None:
+    """Enters a stored message. One that cannot be read is left out; `turnwire doctor` finds it."""
     found_in = "SELECT tenant, coalesce(joins, session) FROM messages JOIN sessions ON sessions.id = session"
     tenant, session = db.execute(f"{found_in} WHERE messages.id = ?", (message_row,)).fetchone()
     try:
         [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=WITH_PARTS)
     except ValueError:
-        return ()
-    return add_message(db, tenant, session, message_row, message)
+        return
+    is_indexed = db.execute("SELECT 1 FROM search_entries WHERE message = ?", (message_row,)).fetchone() is not None
+    index.replace(rows, tenant, session, message_row, message, is_indexed=is_indexed)

@@ -18,7 +18,7 @@ from turnwire.domain.errors import (
 from turnwire.ports.commit import RecordRequest, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.quotas import check_totals
+from turnwire.storage.sqlite.quotas import check_bytes
 
 BLOCK_BYTES = 256 * 1024
 """Of each block but the last one. An append writes the last block again, so that of a single byte costs this much at
@@ -70,7 +70,7 @@ def create(
     """See `UploadStore.create`. Nothing counts yet."""
     _check_limits(db, upload.tenant, limits)
     announced = Delta(upload.tenant, stored_bytes=upload.size_bytes)
-    check_totals(db, deltas, announced, max_stored_bytes=limits.max_stored_bytes)
+    check_bytes(db, deltas, announced, limits.max_stored_bytes)
     named = ("", "", "") if record is None else (record.request_id, record.fingerprint, record.receipt_json)
     db.execute(
         "INSERT INTO uploads (upload_id, tenant, subject, mime, filename, size_bytes, created_at_us, expires_at_us,"
@@ -121,7 +121,7 @@ def write(
         raise InvalidRequest.of("data", "differs from the bytes that were sent before", receivedBytes=str(received))
     if chunk.end > received:
         added = Delta(tenant, stored_bytes=chunk.end - received)
-        check_totals(db, deltas, added, max_stored_bytes=max_stored_bytes)
+        check_bytes(db, deltas, added, max_stored_bytes)
         append_bytes(db, row, received, memoryview(chunk.data)[known:])
         deltas.append(added)
     db.execute(

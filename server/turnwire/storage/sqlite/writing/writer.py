@@ -9,12 +9,13 @@ fails, the transaction is repeated with a savepoint for each commit, so that the
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import structlog
 
@@ -27,9 +28,8 @@ from turnwire.storage.cache import SessionCache
 from turnwire.storage.sqlite.accounts import add_to_totals
 from turnwire.storage.sqlite.connection import FAILURES, Connection, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
-from turnwire.storage.sqlite.writing.changes import CommitWriter
-from turnwire.storage.sqlite.writing.events import last_position
-from turnwire.storage.sqlite.writing.rows import Rows
+from turnwire.storage.sqlite.writing.engine import SqliteEngine, last_number, last_position
+from turnwire.storage.units import CommitWriter, Spoiled, Transaction
 
 log = structlog.get_logger()
 
@@ -135,13 +135,16 @@ class GroupWriter:
         self.published_position = 0
         """Position of the newest event that was published; of the newest in the log when none was yet."""
         self._start_position = 0
+        self._next_position = 0  # of the next event; changed on the writer's thread, when a transaction is durable
+        self._numbers = itertools.count(1)  # of new rows; those that a rollback has used are not used again
         self._published: dict[str, int] = {}  # newest position of each tenant that did something in this run
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Reads the end of the log and starts the writing task."""
         self._start_position = self.published_position = await self._connection.run(last_position)
-        self._changes.next_position = 1 + self.published_position
+        self._next_position = 1 + self.published_position
+        self._numbers = itertools.count(1 + await self._connection.run(last_number))
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
@@ -295,7 +298,8 @@ class GroupWriter:
     def _transact(self, db: sqlite3.Connection, units: list[Unit]) -> _Written:
         """Applies the units in one transaction, the first ones if all are too large. Runs on the writer's thread.
 
-        Failures are rare and savepoints make up a fifth of the statements, so only a second try sets them.
+        A unit that is refused has written nothing. Rows that cannot be written are rare, so only a second try writes
+        those of each unit by themselves, between savepoints.
         """
         if self._loss is not None:
             raise self._loss
@@ -306,13 +310,16 @@ class GroupWriter:
 
     def _try_both(self, db: sqlite3.Connection, units: list[Unit]) -> _Written:
         try:
-            return self._try(db, units, self._apply)
+            return self._try(db, units)
         except sqlite3.OperationalError:
             raise
+        except Spoiled as error:
+            if isinstance(error.__cause__, sqlite3.OperationalError):
+                raise error.__cause__ from None
         except Exception:
             if self._loss is not None:
                 raise
-            return self._try(db, units, self._apply_alone)
+        return self._try(db, units, alone=True)
 
     def _refusal(self, db: sqlite3.Connection, error: sqlite3.OperationalError) -> StorageError:
         code = getattr(error, "sqlite_errorcode", 0)
@@ -326,66 +333,66 @@ class GroupWriter:
             _reuse_log(db)
         return refusal
 
-    def _try(self, db: sqlite3.Connection, units: list[Unit], apply: Apply) -> _Written:
-        first_position = self._changes.next_position
-        self._changes.deltas, self._changes.rows = [], Rows()
+    def _try(self, db: sqlite3.Connection, units: list[Unit], *, alone: bool = False) -> _Written:
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
-        held_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
+        written_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
         changes = db.total_changes
         db.execute("BEGIN IMMEDIATE")
         try:
+            transaction = Transaction(SqliteEngine(db), self._numbers.__next__, self._next_position)
+            transaction.fetch(unit for unit in units if isinstance(unit, Commit))
             for unit in units:
-                known = len(self._changes.rows.words)
-                outcome, events = apply(db, unit)
+                outcome, events = self._outcome(transaction, unit, alone=alone)
                 outcomes.append(outcome)
                 stored += events
-                held_bytes += _written_bytes(unit)
-                held_bytes += sum(len(one.frame or b"") for one in events)
-                held_bytes += sum(len(words) for *_, words in self._changes.rows.words[known:])
-                if held_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
+                written_bytes += _written_bytes(unit)
+                if written_bytes + transaction.size_bytes >= MAX_BATCH_BYTES or time.perf_counter() >= end:
                     break
-            add_to_totals(db, self._changes.deltas)
-            self._changes.rows.finish(db)
+            add_to_totals(db, transaction.deltas)
+            transaction.finish()
             self._check_files()
             db.execute("COMMIT")
         except BaseException:
-            self._changes.next_position = first_position
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
         self._check_files()  # a commit written to a file that is now gone must not be confirmed
-        return _Written(outcomes, stored, self._changes.deltas, db.total_changes > changes)
+        self._next_position = transaction.next_position
+        return _Written(outcomes, stored, transaction.deltas, db.total_changes > changes)
 
     def _check_files(self) -> None:
         self._loss = self._files.loss()
         if self._loss is not None:
             raise self._loss
 
-    def _apply(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
-        if isinstance(unit, Commit):
-            return self._changes.apply(db, unit)
-        self._changes.rows.write(db)
-        return unit.apply(db, self._changes.deltas), []
-
-    def _apply_alone(self, db: sqlite3.Connection, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
-        self._changes.rows.write(db)  # what is written here goes with the unit
-        position, deltas = self._changes.next_position, len(self._changes.deltas)
-        words = len(self._changes.rows.words)
-        db.execute("SAVEPOINT unit")
+    def _outcome(self, transaction: Transaction, unit: Unit, *, alone: bool) -> tuple[Outcome, list[StoredEvent]]:
+        """Applies a unit. What it has done is undone when it is refused; then its error is the outcome."""
+        position, deltas = transaction.next_position, len(transaction.deltas)
         try:
-            result = self._apply(db, unit)
+            result = self._apply(transaction, unit)
+            if alone:
+                transaction.written()
+        except Spoiled:
+            raise
         except Exception as error:
-            if not db.in_transaction:  # SQLite rolled everything back: a full disk or an I/O error
+            if isinstance(error, sqlite3.OperationalError):  # it concerns all of them
                 raise
-            self._changes.next_position = position
-            del self._changes.deltas[deltas:]
-            self._changes.rows.drop(words)
-            db.execute("ROLLBACK TO unit")
-            db.execute("RELEASE unit")
+            transaction.next_position = position
+            del transaction.deltas[deltas:]
+            transaction.undo()
             return translate(error) if isinstance(error, FAILURES) else error, []
-        db.execute("RELEASE unit")
+        transaction.keep()
         return result
+
+    def _apply(self, transaction: Transaction, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
+        if isinstance(unit, Commit):
+            return self._changes.apply(transaction, unit)
+        engine = cast(SqliteEngine, transaction.written())
+        try:
+            return unit.apply(engine.db, transaction.deltas), []
+        finally:
+            transaction.forget()
 
 
 def _rewrite(db: sqlite3.Connection, _deltas: list[Delta]) -> None:

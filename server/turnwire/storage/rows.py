@@ -1,0 +1,666 @@
+"""What is stored, as rows of tables: what each table has of a value, and how it is encoded.
+
+No engine of a database is known here. One has statements alone: it reads heads, what a commit has to know of what is
+stored, and writes `Rows`, with one statement for each table. Numbers of rows are made by the store, never by a
+database, so that no row has to be written before another one can name it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar, get_args
+
+import msgspec
+
+from turnwire.domain.accounts import QUARTER_SECONDS, Spending
+from turnwire.domain.conversation import events as e
+from turnwire.domain.conversation.messages import Draft, Message, MessageStatus, MessageType, Part, ToolUse
+from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import Question, QuestionHold
+from turnwire.domain.conversation.sessions import Session, begun, first_words_of
+from turnwire.domain.conversation.turns import ToolDefinition, Turn, TurnStatus
+from turnwire.domain.money import Usage, add_known
+from turnwire.domain.text import folded
+from turnwire.ports.commit import SessionState
+
+encode = msgspec.json.Encoder().encode
+_message = msgspec.json.Decoder(Message).decode
+_parts = msgspec.json.Decoder(tuple[Part, ...]).decode
+_states = msgspec.json.Decoder(list[tuple[int, str]]).decode
+_turn = msgspec.json.Decoder(Turn).decode
+
+NOT_TAKEN_BACK = 2**40
+"""Added to the sequence in `messages.taken_back`, so that it takes six bytes in every row.
+
+A row whose size stays is written again where it has changed, and not where the text of a message is.
+"""
+
+TAKEN_BACK_FOR_EVER = NOT_TAKEN_BACK + 1
+"""`taken_back` of messages that were stored so. The first event of a session never takes anything back."""
+
+Row = tuple[Any, ...]
+
+T = TypeVar("T")
+
+
+def microseconds(at: datetime) -> int:
+    """Returns a time as rows have it: microseconds since 1970."""
+    return round(at.timestamp() * 1_000_000)
+
+
+def moment(microseconds: int) -> datetime:
+    """Returns the time of a column."""
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
+
+
+def text(value: msgspec.Struct) -> str:
+    """Returns a value as the JSON text of a body."""
+    return encode(value).decode()
+
+
+class SessionHead(NamedTuple):
+    """What a commit has to know of its session."""
+
+    id: int
+    tenant: str
+    state: str
+    joins: int | None
+    """The number of the session that an imported one is to join."""
+    revision: int
+    body_bytes: int
+    is_titled: bool
+    first_words: str
+    archived_at_us: int
+    pruned_through: int
+    head_sequence: int
+    stored_bytes: int
+    branched_at: int
+    """The sequence of the last change of its path; 0 when there was none."""
+    queue_revision: int
+    last_place: int
+    """No message of the session has a higher place."""
+    tip: str
+    """The last message on the path; "" for none."""
+
+    @property
+    def found_in(self) -> int:
+        """The number of the session in which a search finds its messages."""
+        return self.joins or self.id
+
+
+class MessageHead(NamedTuple):
+    """What a commit has to know of a stored message."""
+
+    id: int
+    session: int
+    queued: int
+    place: int
+    on_path: int
+    taken_back: int
+    turn_id: str
+    previous: str
+    branch_turn: str | None
+    size_bytes: int
+    drafts: int
+    """How many it has."""
+    has_files: int
+    is_indexed: int
+    calls: int
+    """How many tool calls it has."""
+    open_calls: frozenset[int] | None = None
+    """The indexes of those that a client may run; None when that was not read."""
+    files: frozenset[int] | None = None
+    """The numbers of its files; None when they were not read."""
+
+
+class TurnHead(NamedTuple):
+    """What a commit has to know of a stored turn."""
+
+    id: int
+    session: int
+    start_sequence: int
+    end_sequence: int
+    first_sequence: int
+    body_bytes: int
+    settings_bytes: int
+
+
+class RequestHead(NamedTuple):
+    """What a commit has to know of a stored permission request or question."""
+
+    id: int
+    session: int
+    size_bytes: int
+
+
+# sessions
+
+
+class Settings(NamedTuple):
+    """The columns of a session that change with its settings."""
+
+    body: str
+    body_bytes: int
+    revision: int
+    is_titled: bool
+    title_key: str
+    created_at_us: int
+
+
+def settings_of(session: Session, first_words: str) -> Settings:
+    """Returns the settings of a session as columns: the body has nothing that has a column of its own."""
+    body = text(msgspec.structs.replace(session.without_first_words(), archived_at=None))
+    return Settings(
+        body,
+        len(body.encode()),
+        session.revision,
+        bool(session.title),
+        folded(begun(session, first_words).shown_title),
+        microseconds(session.created_at),
+    )
+
+
+def facets_of(directory: str | None, labels: dict[str, str]) -> Iterable[str]:
+    """Yields the facets of a session, or of a filter; no key of a label has the characters "@" and "="."""
+    if directory is not None:
+        yield f"@{directory}"
+    for key, value in labels.items():
+        yield f"{key}={value}"
+
+
+# messages
+
+
+class MessageRow(NamedTuple):
+    """The columns that say what a message is."""
+
+    body: str
+    parts: bytes
+    provider_states: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts in `sessions.stored_bytes`."""
+        return len(self.body.encode()) + len(self.parts) + len(self.provider_states or b"")
+
+
+def message_row(message: Message) -> MessageRow:
+    """Returns how a message is stored."""
+    header = msgspec.structs.replace(message, **_BESIDE_BODY)
+    states = [(n, part.provider_state) for n, part in enumerate(message.parts) if part.provider_state is not None]
+    parts = message.parts
+    if states:
+        parts = tuple(msgspec.structs.replace(part, provider_state=None) for part in parts)
+    return MessageRow(text(header), encode(parts), encode(states) if states else None)
+
+
+_BESIDE_BODY: dict[str, Any] = {
+    "parts": (),
+    # columns say these
+    "message_id": "",
+    "session_id": "",
+    "turn_id": "",
+    "previous_message_id": "",
+    # others say these
+    "alternative_count": 0,
+    "alternative_index": 0,
+}
+"""What the body of a message leaves out."""
+
+
+def message_from(body: str, parts: tuple[Part, ...]) -> Message:
+    """Returns a stored message without its ids. Raises ValueError (`msgspec.DecodeError`) for a damaged one."""
+    return named(_message(body), parts=parts) if parts else _message(body)
+
+
+def named(message: Message, **values: object) -> Message:
+    """Gives a message that was just made what its columns say. Nothing else refers to it: a copy would take longer."""
+    for name, value in values.items():
+        msgspec.structs.force_setattr(message, name, value)
+    return message
+
+
+def parts_of(parts: bytes, states: bytes | None = None) -> tuple[Part, ...]:
+    """Returns stored parts. Raises ValueError (`msgspec.DecodeError`) for damaged ones."""
+    found = _parts(parts)
+    for index, state in _states(states) if states is not None else ():
+        if index >= len(found):
+            raise msgspec.DecodeError("a state has no part")
+        msgspec.structs.force_setattr(found[index], "provider_state", state)
+    return found
+
+
+draft_of = msgspec.json.Decoder(Draft).decode
+"""Returns a stored draft."""
+
+
+# turns
+
+
+class _TurnSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a turn may be large, and never changes."""
+
+    system: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+
+
+_settings = msgspec.json.Decoder(_TurnSettings).decode
+
+
+def turn_body(turn: Turn) -> str:
+    """Returns the header of a turn without what columns say."""
+    header = turn.header()
+    return text(msgspec.structs.replace(header, turn_id="", session_id="", start_sequence=0, end_sequence=0))
+
+
+def turn_settings(turn: Turn) -> str | None:
+    """Returns what of a turn is not in its header; None when that is nothing."""
+    if turn.system is None and not turn.tools:
+        return None
+    return text(_TurnSettings(turn.system, turn.tools))
+
+
+def turn_of(  # noqa: PLR0917 - the columns
+    turn_id: str, session_id: str, body: str, settings: str | None, start_sequence: int, end_sequence: int
+) -> Turn:
+    """Returns a turn from its row; without settings, its header."""
+    more = _settings(settings) if settings is not None else _TurnSettings()
+    return msgspec.structs.replace(
+        _turn(body),
+        turn_id=turn_id,
+        session_id=session_id,
+        system=more.system,
+        tools=more.tools,
+        start_sequence=start_sequence,
+        end_sequence=end_sequence,
+    )
+
+
+def has_ended(turn: Turn) -> bool:
+    """Returns what the column `ended` says."""
+    return turn.status is TurnStatus.ENDED
+
+
+# what asks
+
+permission_of = msgspec.json.Decoder(PermissionRequest).decode
+question_of = msgspec.json.Decoder(Question).decode
+hold_of = msgspec.json.Decoder(QuestionHold).decode
+
+
+# usage
+
+KNOWN = (
+    "input_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "shown_output_tokens",
+    "cost_pico_usd",
+)
+"""Columns that are NULL while nothing is known."""
+
+COUNTS = ("steps", "steps_without_price", "turns", "estimated_steps")
+
+
+def quarter(at: datetime) -> int:
+    """Returns the number of the quarter of an hour, since 1970."""
+    return int(at.timestamp() // QUARTER_SECONDS)
+
+
+def usage_of(spending: Spending) -> tuple[Row, Row]:
+    """Returns the key and the columns of what is added to the usage."""
+    usage = spending.usage or Usage()
+    tokens = (
+        usage.input_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+        usage.shown_output,
+    )
+    key = (spending.tenant, quarter(spending.at), spending.session_id, spending.subject)
+    counts = (spending.steps, spending.steps_without_price, spending.turns, spending.estimated_steps)
+    return (*key, spending.provider_id, spending.model_id), (*tokens, spending.cost_pico_usd, *counts)
+
+
+# events: what happened to which message or turn. The rows of these say the rest, as they are now
+
+_NOT_ENDED = frozenset({MessageStatus.QUEUED, MessageStatus.STREAMING})
+
+
+class Facts(NamedTuple):
+    """The columns of an event that say what happened."""
+
+    kind: str
+    """Name of the event's class."""
+    message_id: str
+    """The message whose row says the rest; "" when none does."""
+    facts: bytes
+    """What no other row says, as JSON."""
+
+
+class Published(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message as it was published: what may be another later."""
+
+    type: MessageType
+    status: MessageStatus
+    has_parts: bool
+    session_title: str = ""
+    """Of a `MessageAdded`: the title that the session got with it."""
+
+
+class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session as it was published."""
+
+    view: e.SessionView
+    first_words: str = ""
+    """Those of the session, of which the view has none."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where in a message something happened."""
+
+    part_index: int
+
+
+_published = msgspec.json.Decoder(Published).decode
+_seen_of = msgspec.json.Decoder(Seen).decode
+_place = msgspec.json.Decoder(Place).decode
+
+_WHOLE: dict[str, Callable[[bytes], e.DurableKind]] = {
+    kind.__name__: msgspec.json.Decoder(kind).decode
+    for kind in get_args(e.DurableKind)
+    if kind
+    not in (
+        *(e.MessageAdded, e.MessageReplaced, e.MessageFinished, e.PartFinished, e.ToolCallUpdated),
+        *(e.TurnStarted, e.TurnEnded),
+    )
+}
+"""Reads the kinds that have no row of their own: all that they say is a fact."""
+
+
+def facts_of(kind: e.DurableKind) -> Facts:
+    """Returns what the log keeps of an event."""
+    message_id, facts = "", b""
+    match kind:
+        case e.MessageAdded(message) | e.MessageReplaced(message):
+            message_id = message.message_id
+            title = kind.session_title if isinstance(kind, e.MessageAdded) else ""
+            facts = encode(Published(message.type, message.status, bool(message.parts), title))
+        case e.MessageFinished(message):
+            message_id = message.message_id
+        case e.PartFinished(message_id, part):
+            facts = encode(Place(part.index))
+        case e.ToolCallUpdated(message_id, _, part_index, _):
+            facts = encode(Place(part_index))
+        case e.TurnStarted() | e.TurnEnded():
+            pass
+        case e.SessionCreated(view) | e.SessionUpdated(view):
+            facts = encode(_seen(view))
+        case _:
+            facts = encode(kind)
+    return Facts(type(kind).__name__, message_id, facts)
+
+
+def is_of_turn(kind: str) -> bool:
+    """Returns whether the row of its turn says the rest of an event."""
+    return kind in (e.TurnStarted.__name__, e.TurnEnded.__name__)
+
+
+def kind_of(stored: Facts, session_id: str, at: datetime, subject: Message | Turn | None) -> e.DurableKind | None:
+    """Returns what happened, with its subject as it is now.
+
+    Args:
+        stored: What the log has.
+        session_id: The session.
+        at: When it happened.
+        subject: The message or the turn; None when it is gone, or there is none.
+
+    Returns:
+        None when nothing can be shown without the subject.
+
+    Raises:
+        ValueError: the log is damaged (`msgspec.DecodeError`).
+    """
+    if (read := _WHOLE.get(stored.kind)) is not None:
+        kind = read(stored.facts)
+        return _with_first_words(kind, stored) if isinstance(kind, e.SessionCreated | e.SessionUpdated) else kind
+    if isinstance(subject, Turn):
+        return e.TurnStarted(_begun(subject)) if stored.kind == e.TurnStarted.__name__ else e.TurnEnded(subject)
+    if stored.kind in (e.MessageAdded.__name__, e.MessageReplaced.__name__):
+        facts = _published(stored.facts)
+        message = _as_published(facts, stored.message_id, session_id, at, subject)
+        is_new = stored.kind == e.MessageAdded.__name__
+        return e.MessageAdded(_new(message), facts.session_title) if is_new else e.MessageReplaced(message)
+    return None if subject is None else _of_message(stored, subject)
+
+
+def _seen(view: e.SessionView) -> Seen:
+    """Returns a view without the tools of the session, which may be large and which no event shows."""
+    session = msgspec.structs.replace(view.session.without_first_words(), tools=())
+    return Seen(msgspec.structs.replace(view, session=session), first_words_of(view.session))
+
+
+def _with_first_words(kind: e.SessionCreated | e.SessionUpdated, stored: Facts) -> e.DurableKind:
+    session = begun(kind.view.session, _seen_of(stored.facts).first_words)
+    return type(kind)(msgspec.structs.replace(kind.view, session=session))
+
+
+def _of_message(stored: Facts, message: Message) -> e.DurableKind | None:
+    if stored.kind == e.MessageFinished.__name__:
+        return e.MessageFinished(msgspec.structs.replace(message, parts=()))
+    return _of_part(stored, message)
+
+
+def _of_part(stored: Facts, message: Message) -> e.DurableKind | None:
+    index = _place(stored.facts).part_index
+    if index >= len(message.parts):
+        return None
+    part = message.parts[index]
+    if stored.kind == e.PartFinished.__name__:
+        return e.PartFinished(message.message_id, part)
+    if not isinstance(part.content, ToolUse):
+        return None
+    return e.ToolCallUpdated(message.message_id, part.part_id, index, part.content)
+
+
+def _as_published(facts: Published, message_id: str, session_id: str, at: datetime, subject: Message | None) -> Message:
+    """Returns a message as it is now, with the status that it had. One that is gone has no parts."""
+    if subject is None:
+        return Message(
+            message_id=message_id,
+            session_id=session_id,
+            type=facts.type,
+            status=facts.status,
+            created_at=at,
+            updated_at=at,
+        )
+    message = msgspec.structs.replace(subject, status=facts.status, parts=subject.parts if facts.has_parts else ())
+    if facts.status in _NOT_ENDED:  # what is set when a message ends
+        message = msgspec.structs.replace(
+            message, finish_reason=None, provider_finish_reason="", usage=None, cost_pico_usd=None, failure=None
+        )
+    if facts.status is MessageStatus.QUEUED:
+        message = msgspec.structs.replace(message, previous_message_id="")
+    return message
+
+
+def _new(message: Message) -> Message:
+    """Takes out of a message that was still to end what came of it since."""
+    if message.status not in _NOT_ENDED:
+        return message
+    run = message.model_run
+    if run is not None:
+        run = msgspec.structs.replace(run, model_served="", response_id="")
+    return msgspec.structs.replace(message, updated_at=message.created_at, model_run=run)
+
+
+def _begun(turn: Turn) -> Turn:
+    """Returns a turn as it was when it began."""
+    return msgspec.structs.replace(
+        turn,
+        status=TurnStatus.RUNNING,
+        finish_reason=None,
+        failure=None,
+        usage=None,
+        cost_pico_usd=None,
+        steps=0,
+        ended_at=None,
+        end_sequence=0,
+        merged_into_turn_id="",
+        ended_by_message_id="",
+    )
+
+
+# what a transaction writes
+
+_KEYED = (
+    "new_sessions",
+    "settings",
+    "first_words",
+    "archived",
+    "heads",
+    "files",
+    "turns",
+    "turn_headers",
+    "messages",
+    "permissions",
+    "questions",
+    "requests",
+    "imported_files",
+    "open_calls",
+    "message_files",
+    "search_entries",
+    "facets",
+    "calls",
+)
+
+
+@dataclass
+class Rows:
+    """What units have yet to write, by table and key: of each key the last one.
+
+    Each is a whole row, but for `settings`, `first_words`, `archived`, `heads` and `turn_headers`, which are columns of
+    a stored one. A None removes the row. `facets` has all of a session, and `calls` all of a message.
+    """
+
+    new_sessions: dict[int, Row] = field(default_factory=dict)
+    settings: dict[int, Row] = field(default_factory=dict)
+    first_words: dict[int, Row] = field(default_factory=dict)
+    archived: dict[int, Row] = field(default_factory=dict)
+    heads: dict[int, Row] = field(default_factory=dict)
+    facets: dict[int, list[Row]] = field(default_factory=dict)
+    files: dict[int, Row] = field(default_factory=dict)
+    turns: dict[int, Row] = field(default_factory=dict)
+    turn_headers: dict[int, Row] = field(default_factory=dict)
+    messages: dict[int, Row] = field(default_factory=dict)
+    ended_drafts: set[int] = field(default_factory=set)
+    """Messages whose drafts go, before those below come."""
+    drafts: dict[int, list[Row]] = field(default_factory=dict)
+    calls: dict[int, list[Row]] = field(default_factory=dict)
+    open_calls: dict[tuple[int, int], Row | None] = field(default_factory=dict)
+    message_files: dict[tuple[int, int], Row | None] = field(default_factory=dict)
+    imported_files: dict[tuple[int, int], Row] = field(default_factory=dict)
+    permissions: dict[int, Row] = field(default_factory=dict)
+    questions: dict[int, Row] = field(default_factory=dict)
+    requests: dict[tuple[str, str, str], Row] = field(default_factory=dict)
+    usage: dict[Row, Row] = field(default_factory=dict)
+    """What is added to the sums of a key."""
+    events: list[Row] = field(default_factory=list)
+    search_entries: dict[int, Row | None] = field(default_factory=dict)
+    words: list[tuple[int, bool, str]] = field(default_factory=list)
+    """What changes in the index of words: a row of it, whether it is added, and its words."""
+    size_bytes: int = 0
+    """About how much memory all of it takes."""
+
+    def put_message(self, number: int, row: Row, columns: MessageRow) -> None:
+        """Writes a message, which has no drafts any more."""
+        self.messages[number] = row
+        self.size_bytes += columns.size_bytes
+
+    def put_turn(self, number: int, row: Row) -> None:
+        """Writes a turn, whatever was to be written of it."""
+        self.turns[number] = row
+        self.turn_headers.pop(number, None)
+        self.size_bytes += len(row[4]) + len(row[5] or "")
+
+    def add_draft(self, message: int, row: Row) -> None:
+        """Adds a draft."""
+        self.drafts.setdefault(message, []).append(row)
+        self.size_bytes += len(row[2])
+
+    def end_drafts(self, message: int) -> None:
+        """Drops the drafts of a message."""
+        self.drafts.pop(message, None)
+        self.ended_drafts.add(message)
+
+    def add_usage(self, key: Row, columns: Row) -> None:
+        """Adds to the usage."""
+        known = self.usage.get(key)
+        self.usage[key] = columns if known is None else tuple(map(add_known, known, columns))
+
+    def take(self, other: "Rows") -> None:
+        """Adds what a later unit has to write."""
+        for number in other.turns:
+            self.turn_headers.pop(number, None)
+        for message in other.ended_drafts:
+            self.end_drafts(message)
+        for name in _KEYED:
+            getattr(self, name).update(getattr(other, name))
+        for message, drafts in other.drafts.items():
+            self.drafts.setdefault(message, []).extend(drafts)
+        for key, columns in other.usage.items():
+            self.add_usage(key, columns)
+        self.events += other.events
+        self.words += other.words
+        self.size_bytes += other.size_bytes
+
+
+class Known(dict[Any, T | None]):
+    """Heads by key, as the units so far leave them. What is not here is read, for many keys at once."""
+
+    def __init__(self, read: Callable[[list[Any]], dict[Any, T]]) -> None:
+        """Takes what reads the heads of keys, without those that nothing has."""
+        super().__init__()
+        self._read = read
+        self._before: dict[Any, T | None] = {}  # what a unit has changed, as it was before it
+
+    def fetch(self, keys: Iterable[Any]) -> None:
+        """Reads what is not known yet."""
+        missing = [key for key in dict.fromkeys(keys) if key not in self]
+        if missing:
+            found = self._read(missing)
+            self.update((key, found.get(key)) for key in missing)
+
+    def head(self, key: Any) -> T | None:
+        """Returns the head of a key; None when nothing has it."""
+        if key not in self:
+            self.fetch((key,))
+        return self[key]
+
+    def change(self, key: Any, head: T | None) -> None:
+        """Notes what a unit makes of a head."""
+        if key not in self._before:
+            self._before[key] = self.get(key)
+        self[key] = head
+
+    def keep(self) -> None:
+        """Keeps what a unit has changed."""
+        self._before.clear()
+
+    def undo(self) -> None:
+        """Takes back what a unit has changed."""
+        self.update(self._before)
+        self._before.clear()
+
+    def forget(self) -> None:
+        """Lets everything be read anew, once it is written."""
+        self.clear()
+        self._before.clear()
+
+
+def counted(state: str, stored_bytes: int) -> tuple[int, int]:
+    """Returns what a session counts in its tenant's account: sessions and bytes."""
+    return (1, stored_bytes) if state == SessionState.LIVE else (0, 0)

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import uvicorn
@@ -48,3 +49,14 @@ async def serving(target: str | Target, names: Sequence[str], **changed: object)
 def start() -> Start:
     """The function that starts adapters: `serving`."""
     return serving
+
+
+@pytest.fixture
+def until() -> Callable[..., Any]:
+    """Waits until a condition holds, which the test's own time limit bounds."""
+
+    async def wait(condition: Callable[[], Awaitable[bool]]) -> None:
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+    return wait

@@ -139,7 +139,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.request_values": {"MAX_VALUES": INVALID, "MAX_DEPTH": INVALID, "MAX_JSON_BYTES": INVALID},
         "api.admission.overload": {
             "REFUSE_AFTER_SECONDS": BUSY,
-            "SPARED_REQUESTS": BUSY,
+            "READ_AT_ONCE": BUSY,
             "SMALL_METADATA_BYTES": "it does not count",
         },
         "api.admission.requests": {

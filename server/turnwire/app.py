@@ -388,7 +388,7 @@ def _use_cases(
         imports=Imports(environment, formats),
         searches=MessageSearches(environment),
         watches=Watches(environment, turns, codec, heartbeat),
-        conflated=ConflatedWatches(environment, turns, codec),
+        conflated=ConflatedWatches(environment, turns),
     )
 
 

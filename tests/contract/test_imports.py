@@ -26,7 +26,7 @@ from tests.support.oracles.golden_history import HISTORY
 from tests.support.oracles.histories import Conversation, histories
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, dies_at, lines, moving, small_parts, until_clean
-from turnwire.core.settings import NO_QUOTAS, CoreSettings
+from turnwire.core.settings import CoreSettings, QuotaLimits
 from turnwire.core.use_cases.moving import exports, validation
 from turnwire.core.use_cases.moving.parts import PART_BYTES, SessionInParts
 from turnwire.core.use_cases.moving.progress import ImportProgress
@@ -363,7 +363,7 @@ async def test_equal_files_are_stored_once(tmp_path: Path) -> None:
 async def test_quotas_leave_a_session_out_as_a_whole(tmp_path: Path) -> None:
     """The others come; the upload stays, and the same request brings the rest when there is room."""
     archive = lines([one for name in ("a", "b", "c") for one in golden_records(name, HISTORY[:2])])
-    quotas = msgspec.structs.replace(NO_QUOTAS, max_sessions=2)
+    quotas = QuotaLimits(max_sessions=2)
     tight = CoreSettings(default_model=MODEL, quotas=quotas)
     async with moving(tmp_path, tight) as here:
         upload_id = await here.upload(archive)
@@ -378,7 +378,7 @@ async def test_quotas_leave_a_session_out_as_a_whole(tmp_path: Path) -> None:
 async def test_stored_bytes_are_a_quota_of_the_whole_session(tmp_path: Path) -> None:
     """Nothing of a session that does not fit is stored, and what was counted is free again."""
     archive = lines(golden_records())
-    quotas = msgspec.structs.replace(NO_QUOTAS, max_stored_bytes=len(archive) + 5_000)  # the upload counts too
+    quotas = QuotaLimits(max_stored_bytes=len(archive) + 5_000)  # the upload counts too
     async with moving(tmp_path, CoreSettings(default_model=MODEL, quotas=quotas)) as here:
         for _ in range(2):
             upload_id = await here.upload(archive)

@@ -17,7 +17,7 @@ from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import MINE, OTHERS, Moving, Outcome, dies_at, lines, moving, small_parts
 from tests.support.servers.squatter import ARCHIVES, ids_in, prepared, squatting
 from tests.support.servers.squatter import opened as opened_with_formats
-from turnwire.core.settings import NO_QUOTAS, CoreSettings
+from turnwire.core.settings import CoreSettings, QuotaLimits
 from turnwire.core.use_cases.moving.progress import ImportOutcome
 from turnwire.domain.archive.records import (
     ArchivedFile,
@@ -322,7 +322,7 @@ async def test_what_there_is_no_room_for_is_left_out(tmp_path: Path) -> None:
     async with moving(tmp_path) as here:
         await here.bring(small)
         used = here.store.of("mine").account(NOW).stored_bytes
-    quotas = msgspec.structs.replace(NO_QUOTAS, max_stored_bytes=used + len(large) + 5_000)  # the upload counts too
+    quotas = QuotaLimits(max_stored_bytes=used + len(large) + 5_000)  # the upload counts too
     async with moving(tmp_path, CoreSettings(default_model=MODEL, quotas=quotas)) as here:
         outcome = await here.bring(large)
         assert [one.reason for one in outcome.problems] == ["QUOTA_EXCEEDED"]

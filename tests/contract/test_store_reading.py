@@ -406,7 +406,7 @@ async def test_events_are_read_after_a_sequence(opened: OpenedStore) -> None:
     page = await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 6, None)
     assert [event.sequence for event in events_in(page.frames)] == [7, 8]
     assert page.last == 8
-    assert await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None) == EventPage((), 8)
+    assert await opened.store.of(DEFAULT_TENANT).session_events("ses_1", 8, None) == EventPage((), (), 8)
 
 
 async def test_events_are_filtered_by_kind(opened: OpenedStore) -> None:

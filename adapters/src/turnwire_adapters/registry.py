@@ -30,7 +30,9 @@ class Command:
     """What it does, for `--help`."""
 
 
-HTTP_ADAPTERS: dict[str, HttpAdapter] = {}
+HTTP_ADAPTERS: dict[str, HttpAdapter] = {
+    "responses": HttpAdapter("turnwire_adapters.responses", "/v1", "the OpenAI Responses and Conversations API"),
+}
 """What `turnwire-adapters serve` takes."""
 
 IMPORTERS: dict[str, Command] = {}

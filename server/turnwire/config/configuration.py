@@ -31,7 +31,6 @@ from turnwire.config.sections import (
 )
 from turnwire.config.tenants import default_roots, read_roots, read_tenants, written_roots
 from turnwire.core.settings import (
-    NO_QUOTAS,
     Agent,
     CompactionSettings,
     CoreSettings,
@@ -80,7 +79,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """Takes the place of `files.roots` when these are empty."""
     written_roots: Mapping[Path, Path] = {}
     """Maps the roots whose names lead through links, as they are written, to where they lead."""
-    quotas: QuotaLimits = NO_QUOTAS
+    quotas: QuotaLimits = QuotaLimits()
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()
@@ -168,7 +167,7 @@ def read_config(document: Document) -> Config:
     document.check_sections()
     defaults = document.section("defaults", DefaultsSection)
     limits = document.section("limits", Limits)
-    quotas = document.section("quotas", QuotaLimits).over(NO_QUOTAS)
+    quotas = document.section("quotas", QuotaLimits)
     models = read_models(document, defaults.builtin_providers)
     server, tls, auth = _server(document), read_tls(document), read_auth(document)
     web = _web(document)

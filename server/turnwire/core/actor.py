@@ -69,6 +69,47 @@ class Done(Struct, Generic[S], frozen=True):
     """See `Decision.reply`."""
 
 
+class Owner(Protocol[S]):
+    """Who carries out the commands on a state: its actor, or that of a larger state."""
+
+    @property
+    def state(self) -> S:
+        """The state as it is stored."""
+        ...
+
+    def ask(self, command: Command[S]) -> "Future[Done[Any]]":
+        """Lets a command be decided and stored; see `Actor.ask`."""
+        ...
+
+    async def changed(self, *others: "Future[Any]") -> None:
+        """Returns at the next change of the state, or when one of the others is done. Safe to cancel."""
+        ...
+
+
+async def carry_out(
+    owner: Owner[S], command: Command[S], note: Callable[[StorageError], None] = lambda _: None
+) -> None:
+    """Has a command carried out that must not be lost: again as long as the store may take it later.
+
+    Args:
+        owner: Who carries it out.
+        command: The command.
+        note: Called with each error after which it is tried again.
+
+    Raises:
+        StorageError: the store will not take it later either.
+    """
+    while True:
+        try:
+            await asyncio.shield(owner.ask(command))
+            return
+        except StorageError as error:
+            if not error.may_pass:
+                raise
+            note(error)
+        await asyncio.sleep(RETRY_SECONDS)
+
+
 class _Asked(NamedTuple, Generic[S]):
     command: Command[S]
     reply: "Future[Done[S]]"
@@ -138,26 +179,6 @@ class Actor(Generic[S]):
         self._end_batch()
         self._advance()
         return reply
-
-    async def carry_out(self, command: Command[S], note: Callable[[StorageError], None] = lambda _: None) -> None:
-        """Has a command carried out that must not be lost: again as long as the store may take it later.
-
-        Args:
-            command: The command.
-            note: Called with each error after which it is tried again.
-
-        Raises:
-            StorageError: the store will not take it later either.
-        """
-        while True:
-            try:
-                await asyncio.shield(self.ask(command))
-                return
-            except StorageError as error:
-                if not error.may_pass:
-                    raise
-                note(error)
-            await asyncio.sleep(RETRY_SECONDS)
 
     async def changed(self, *others: "Future[Any]") -> None:
         """Returns at the next change of the state, or when one of the others is done. Safe to cancel."""

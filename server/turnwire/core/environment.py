@@ -23,7 +23,7 @@ from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
-from turnwire.ports.tools import NoServerTools, ServerTools
+from turnwire.ports.tools import ServerTools
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class Environment:
     settings: CoreSettings
     clock: Clock
     new_id: IdMaker
-    tools: ServerTools = NoServerTools()  # noqa: RUF009 - has no state
+    tools: ServerTools
     observer: Observer = Observer()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
     detached: DetachedTasks = field(default_factory=DetachedTasks)

@@ -145,22 +145,6 @@ class QuotaLimits(
         return msgspec.structs.replace(defaults, **given)
 
 
-NO_QUOTAS = QuotaLimits(
-    max_sessions=0,
-    max_running_turns=0,
-    max_waiting_messages=0,
-    max_watchers=0,
-    max_requests_per_second=0,
-    max_request_burst=0,
-    max_stored_bytes=0,
-    max_tokens_per_day=0,
-    max_tokens_per_month=0,
-    max_cost_pico_usd_per_day=PicoUsd(0),
-    max_cost_pico_usd_per_month=PicoUsd(0),
-)
-"""What counts where nothing is configured."""
-
-
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one tenant may use. A server that does not identify callers has one tenant, `default`."""
 
@@ -213,7 +197,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     """The roots are absolute."""
     tenants: Mapping[str, TenantSettings] = {}
     """By name; a tenant that is not listed has the defaults. The roots are absolute, the quotas those that count."""
-    quotas: QuotaLimits = NO_QUOTAS
+    quotas: QuotaLimits = QuotaLimits()
     """Of each tenant that is not listed in `tenants`."""
     limits: Limits = Limits()
     retries: Retries = Retries()

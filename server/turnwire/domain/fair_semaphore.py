@@ -25,6 +25,7 @@ class FairSemaphore:
         self.limit = limit
         self.in_use = 0
         self._tenant_limit = limit // 2 if tenant_limit is None else tenant_limit
+        self._halves = tenant_limit is None
         self._first_tenant: str | None = None
         self._is_shared = tenant_limit is not None
         self._in_use_of = Counter[str]()
@@ -70,6 +71,13 @@ class FairSemaphore:
             del self._in_use_of[tenant]
         if by < 0:
             self._grant()
+
+    def resize(self, limit: int) -> None:
+        """Changes what all may have together. What is in use stays in use, and those that wait get what fits."""
+        self.limit = limit
+        if self._halves:
+            self._tenant_limit = limit // 2
+        self._grant()
 
     @contextlib.asynccontextmanager
     async def held(self, tenant: str, size: int) -> AsyncIterator["Lease"]:

@@ -119,8 +119,8 @@ class Limits(
     larger than this ends its turn."""
     max_memory_bytes: Count = 2**30
     """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, what
-    can be made again is not kept. What begins new work is refused once three quarters of this have been in use
-    for two seconds, until less than seven tenths are; what runs goes on."""
+    can be made again is not kept. What begins new work is refused once seven tenths of this have been in use
+    for two seconds, until less than 0.65 of it are; what runs goes on."""
 
     # Archives
     max_exports: Count = 8

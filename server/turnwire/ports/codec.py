@@ -4,7 +4,6 @@ A frame is a field tag, a length and the bytes of one message, so joined frames 
 pages and batches are assembled without parsing. The core and the store treat frames as opaque.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from turnwire.domain.conversation.events import Event
@@ -12,21 +11,10 @@ from turnwire.domain.conversation.messages import Message
 
 
 class Codec(Protocol):
-    """Makes frames and reads them. Pure and safe to call from any thread."""
+    """Makes frames. Pure and safe to call from any thread."""
 
     def encode_event(self, event: Event) -> bytes:
         """Returns the event as one frame of a batch of events."""
-        ...
-
-    def decode_events(self, frames: bytes) -> Sequence[Event]:
-        """Returns the events of joined frames, all about messages, parts, tool calls or permission requests.
-
-        Only what clients are shown is there: no state that only a provider understands, no `Message.sent_context`, no
-        `PermissionRequest.part_index` (-1), and times of tool calls and permission requests in milliseconds.
-
-        Raises:
-            ValueError: an event is of another kind.
-        """
         ...
 
     def encode_resume_token(self, token: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from turnwire.domain.conversation.events import Event
 from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question
@@ -31,8 +32,10 @@ class PrunedSession(Struct, frozen=True):
 class EventPage(Struct, frozen=True):
     """Some events of a log."""
 
-    frames: tuple[bytes, ...]
+    events: tuple[Event, ...]
     """In order."""
+    frames: tuple[bytes, ...]
+    """The same as frames."""
     last: int
     """Position up to which the log was read, whether or not the events there passed the filter."""
     earliest: int = 0

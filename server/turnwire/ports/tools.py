@@ -154,29 +154,3 @@ class ServerTools(Protocol):
             resumption: What a call that has paused goes on with; None begins one.
         """
         ...
-
-
-class NoServerTools:
-    """A server without tools of its own."""
-
-    def sources(self) -> tuple[ToolSource, ...]:
-        """Returns nothing."""
-        return ()
-
-    def tools(self) -> tuple[ServerTool, ...]:
-        """Returns nothing."""
-        return ()
-
-    async def wait_discovered(self) -> None:
-        """Returns at once."""
-
-    async def call(
-        self,
-        name: str,
-        arguments_json: str,
-        log: Callable[[str], None],
-        ask: Ask,
-        resumption: ToolResumption | None = None,
-    ) -> ToolOutcome | ToolPause:
-        """Answers that there is no such tool."""
-        return ToolOutcome(output=no_such_tool(name), is_error=True)

@@ -16,7 +16,10 @@ import structlog
 CHECK_SECONDS = 0.1
 """How often the memory is looked at, which takes some microseconds."""
 
-CRITICAL_SHARE, RECOVERED_SHARE = 0.75, 0.7
+HIGH_CHECK_SECONDS = 0.02
+"""How often while pressure is high and not yet critical: a flood of large requests brings a gigabyte in a second."""
+
+CRITICAL_SHARE, RECOVERED_SHARE = 0.7, 0.65
 """Memory pressure is critical from the first share of the limit on, and until it is below the second one. What comes
 between two looks, and what was let in before, takes the rest."""
 
@@ -42,23 +45,25 @@ class MemoryMonitor:
     def __init__(
         self,
         max_bytes: int,
-        on_change: Callable[[int | None], None],
+        critical: Callable[[int | None], None],
         give_up: Callable[[], None],
         read_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         """Args:
         max_bytes: What the process may have.
-        on_change: Called on the loop when memory becomes short, with what the process may have: `max_bytes`, or
-            less in a control group. Called with None when it no longer is.
+        critical: Called on the loop at each look while memory is critical, with what the process may have:
+            `max_bytes`, or less in a control group. Called with None once it no longer is.
         give_up: Called on the loop while there is little memory: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
         limit = cgroup_bytes()
         self._max_bytes = max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
-        self._on_change = on_change
+        self._critical = critical
         self._give_up = give_up
         self._read_bytes = read_bytes or resident_bytes
         self._task: asyncio.Task[None] | None = None
+        self._trimming: asyncio.Future[None] | None = None
+        """No look waits for it: it takes long on a busy machine, and memory grows meanwhile."""
         self._trimmed_at = float("-inf")
         self.is_short = False
 
@@ -73,40 +78,45 @@ class MemoryMonitor:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        if self._trimming is not None:
+            await self._trimming
 
-    async def check(self) -> None:
+    def check(self) -> None:
         """Looks at the memory once. Where it cannot be read, all stays as it was."""
         resident = self._read_bytes()
         if resident is None:
             return
-        if not self.is_short and resident >= self._max_bytes * CRITICAL_SHARE:
+        if self.is_short:
+            if resident < self._max_bytes * RECOVERED_SHARE:
+                self._change(resident, is_short=False)
+                return
+            self._critical(self._max_bytes)
+        elif resident >= self._max_bytes * CRITICAL_SHARE:
             self._change(resident, is_short=True)
             return  # what is ended for that has become free by the next look
-        if resident >= self._max_bytes * (RECOVERED_SHARE if self.is_short else HIGH_SHARE):
-            await self._trim()
-            resident = self._read_bytes()
-            if resident is None:  # as without descriptors
-                return
-        if self.is_short and resident < self._max_bytes * RECOVERED_SHARE:
-            self._change(resident, is_short=False)
+        if resident >= self._max_bytes * HIGH_SHARE:
+            self._trim()
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            await self.check()
+            await asyncio.sleep(HIGH_CHECK_SECONDS if self._is_nearly_critical() else CHECK_SECONDS)
+            self.check()
 
-    async def _trim(self) -> None:
+    def _is_nearly_critical(self) -> bool:
+        return not self.is_short and (self._read_bytes() or 0) >= self._max_bytes * HIGH_SHARE
+
+    def _trim(self) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._trimmed_at >= TRIM_SECONDS:
+        if now - self._trimmed_at >= TRIM_SECONDS and (self._trimming is None or self._trimming.done()):
             self._trimmed_at = now
             self._give_up()
-            await asyncio.to_thread(trim)
+            self._trimming = asyncio.get_running_loop().run_in_executor(None, trim)
 
     def _change(self, resident: int, *, is_short: bool) -> None:
         self.is_short = is_short
         name = "memory_short" if is_short else "memory_enough"
         log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
-        self._on_change(self._max_bytes if is_short else None)
+        self._critical(self._max_bytes if is_short else None)
 
 
 def resident_bytes() -> int | None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from tests.support.fakes.context import KeepingStore, ScriptedProvider
 from tests.support.fakes.core import FakeProviders, RecordingFeed, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
+from tests.support.fakes.turns import LoneRun
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.settings import CompactionSettings
-from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import Message, Text
 from turnwire.domain.conversation.turns import Turn
@@ -65,7 +65,7 @@ class World:
 
     async def run(self) -> TurnEnded:
         """Runs the whole turn and stores its end."""
-        work = await TurnRun(self.environment, self.turn).run(FairSemaphore(1))
+        work = await LoneRun(self.environment, self.turn).run(FairSemaphore(1))
         assert work is not None
         await self.environment.commit(self.turn.tenant, "ses_1", work, self.environment.clock())
         return work.events[-1].kind  # type: ignore[return-value]

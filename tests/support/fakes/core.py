@@ -35,7 +35,6 @@ from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, St
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.ports.tools import (
     Ask,
-    NoServerTools,
     ServerTool,
     ServerTools,
     SourceState,
@@ -280,8 +279,10 @@ class FakeStore:
         waiting = [s for s in self.log if s.event.sequence > max(after, self.earliest)][:2]
         self.on_read()
         last = waiting[-1].event.sequence if waiting else after
+        wanted = [s for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds]
         return EventPage(
-            tuple(s.frame for s in waiting if kinds is None or type(s.event.kind).__name__ in kinds),
+            tuple(s.event for s in wanted),
+            tuple(s.frame for s in wanted),
             last,
             self.earliest,
         )
@@ -521,6 +522,6 @@ def make_environment(
         ),
         clock=clock or ManualClock(),
         new_id=numbered_ids(),
-        tools=tools or NoServerTools(),
+        tools=tools or FakeServerTools(),
         observer=observer or Observer(),
     )

@@ -1,14 +1,28 @@
 """Messages that are to be answered."""
 
+import asyncio
 from asyncio import Future
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tests.support.fakes.domain_values import make_message, make_turn
-from turnwire.core.actor import Done
+from turnwire.core.actor import Actor, Done, Now
+from turnwire.core.environment import Environment
+from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.open_calls import OpenCalls
+from turnwire.core.tools.questions import count_questions
+from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.schedule import Accepted, AcceptMessage, Schedule
-from turnwire.domain.conversation.turns import BusyPolicy
-from turnwire.ports.commit import PutMessage, PutTurn, Work
+from turnwire.core.turns.run import TurnRun
+from turnwire.core.turns.schedule import Accepted, AcceptMessage, Running, Schedule
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.permissions import PermissionRequest
+from turnwire.domain.conversation.questions import HeldQuestion
+from turnwire.domain.conversation.turns import BusyPolicy, Turn
+from turnwire.domain.fair_semaphore import FairSemaphore
+from turnwire.ports.commit import Committed, PutMessage, PutTurn, Work
 
 POLICIES = {"i": BusyPolicy.INTERRUPT, "s": BusyPolicy.STEER, "r": BusyPolicy.REJECT}
 
@@ -30,6 +44,53 @@ def send(turns: Turns, name: str, **settings: Any) -> "Future[Done[Schedule]]":
     """Sends a message of that name to its session."""
     one = make_accept(name, **settings)
     return turns.accept(one.turn, one.message, one.when_busy, one.store)
+
+
+class LoneRun(TurnRun):
+    """The run of a turn that runs in its session already."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        turn: Turn,
+        resume: ResumePoint | None = None,
+        take_in: Callable[[TurnRun], Awaitable[None]] | None = None,
+    ) -> None:
+        """Takes what a run takes, but for the session."""
+        self.lone_environment = environment
+        schedule = Schedule(Running(turn.header()), is_announced=True)
+        self.actor = Actor(schedule, _store_of(environment, turn), environment.clock)
+        super().__init__(environment, turn, self.actor, resume, take_in)
+
+    async def run(self, slots: FairSemaphore) -> Work | None:  # type: ignore[override]
+        """Returns the work that ends the turn; None when it is suspended."""
+        end = await super().run(slots)
+        await self.actor.idle()
+        running = self.actor.state.phase
+        assert isinstance(running, Running)
+        return end.close(running, self.lone_environment.clock())
+
+
+def make_calls(
+    environment: Environment,
+    turn: Turn,
+    message: Message,
+    client_tools: frozenset[str],
+    permissions: Iterable[PermissionRequest] = (),
+    *,
+    questions: Iterable[HeldQuestion] = (),
+) -> ToolCalls:
+    """Returns the calls of a message that is stored, with an actor of their own."""
+    now = Now(environment.clock(), asyncio.get_running_loop().time())
+    timeout = environment.settings.limits.question_timeout
+    calls = OpenCalls.of(message, client_tools, permissions, questions, question_timeout=timeout, now=now)
+    count = partial(count_questions, environment, turn.tenant)
+    count(None, calls)
+    return ToolCalls(environment, turn, Actor(calls, _store_of(environment, turn), environment.clock, count))
+
+
+def _store_of(environment: Environment, turn: Turn) -> Callable[[Work, datetime], "Future[Committed]"]:
+    return partial(environment.commit, turn.tenant, turn.session_id)
 
 
 def _stored(accepted: Accepted) -> Work:

@@ -92,9 +92,9 @@ class FakeUploads:
             raise UploadNotFound(upload_id)
         return self.uploads[upload_id]
 
-    async def pieces(self, tenant: str, upload_id: str, offset: int = 0) -> AsyncIterator[bytes]:
+    async def pieces(self, tenant: str, upload_id: str) -> AsyncIterator[bytes]:
         """Yields single bytes."""
         self.readings += 1
-        for place in range(offset, len(self.contents[upload_id])):
+        for place in range(len(self.contents[upload_id])):
             await self.may_read.wait()
             yield self.contents[upload_id][place : place + 1]

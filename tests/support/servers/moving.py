@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakes.core import FakeProviders, ManualClock, PlainCodec
+from tests.support.fakes.core import FakeProviders, FakeServerTools, ManualClock, PlainCodec
 from tests.support.fakes.opened_store import opened_store
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
 from turnwire.core.use_cases.moving.exports import ExportRequest, Exports
 from turnwire.core.use_cases.moving.formats import OWN, Formats
-from turnwire.core.use_cases.moving.imports import ImportRequest, Imports
+from turnwire.core.use_cases.moving.imports import Imports
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportStatus
+from turnwire.core.use_cases.moving.runs import ImportRequest
 from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.ids import new_id
@@ -106,6 +107,7 @@ async def moving(folder: Path, settings: CoreSettings | None = None, **formats: 
             settings=settings,
             clock=ManualClock(),
             new_id=new_id,
+            tools=FakeServerTools(),
         )
         own = ArchiveFormat(LinesReader(2**22), lambda include_files: LinesWriter(include_files=include_files))
         all_formats = Formats({OWN: own, **formats})

@@ -11,7 +11,7 @@ import pytest
 from tests.support.fakes.config_file import load
 from turnwire.config.configuration import Config, ConfigError, LogConfig, ServerConfig, StorageConfig, load_config
 from turnwire.config.sections import SECTIONS, AuthConfig, TlsConfig
-from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, PermissionRule
+from turnwire.core.settings import Agent, CompactionSettings, CoreSettings, FileSettings, PermissionRule, QuotaLimits
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.sessions import Budget
@@ -61,7 +61,8 @@ def test_the_example_shows_the_defaults() -> None:
     example = load(EXAMPLE.read_text().partition("\n# The providers ")[0])
     assert example.storage.path == Path.cwd() / StorageConfig().path  # of a file, so it starts at the file's folder
     storage = msgspec.structs.replace(example.storage, path=StorageConfig().path)
-    assert msgspec.structs.replace(example, storage=storage) == load_config(None, {})
+    assert set(msgspec.structs.astuple(example.quotas)) == {0}  # which is as much as none
+    assert msgspec.structs.replace(example, storage=storage, quotas=QuotaLimits()) == load_config(None, {})
 
 
 def test_the_example_is_right_where_it_is_a_comment() -> None:

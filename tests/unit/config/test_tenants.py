@@ -7,7 +7,7 @@ import pytest
 from tests.support.fakes.config_file import load
 from turnwire.config import ConfigError
 from turnwire.config.tenants import default_roots
-from turnwire.core.settings import NO_QUOTAS, QuotaLimits, TenantSettings
+from turnwire.core.settings import QuotaLimits, TenantSettings
 from turnwire.domain.money import PicoUsd
 
 
@@ -16,9 +16,9 @@ def test_roots_of_a_tenant_are_absolute(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     config = load("[tenants.acme]\nroots = ['shared', '..']\n[tenants.none]\nroots = []\n[tenants.default]")
     assert config.tenants == {
-        "acme": TenantSettings(roots=(tmp_path / "shared", tmp_path.parent), quotas=NO_QUOTAS),
-        "none": TenantSettings(roots=(), quotas=NO_QUOTAS),
-        "default": TenantSettings(roots=None, quotas=NO_QUOTAS),
+        "acme": TenantSettings(roots=(tmp_path / "shared", tmp_path.parent)),
+        "none": TenantSettings(roots=()),
+        "default": TenantSettings(roots=None),
     }
     assert config.core_settings().tenants == config.tenants
 
@@ -103,7 +103,7 @@ max_cost_usd_per_day = "1234.000000000001"
 [tenants.other]
 """
     ).core_settings()
-    everybody = QuotaLimits(max_sessions=10, max_watchers=5, max_cost_pico_usd_per_day=PicoUsd(1)).over(NO_QUOTAS)
+    everybody = QuotaLimits(max_sessions=10, max_watchers=5, max_cost_pico_usd_per_day=PicoUsd(1))
     assert settings.quotas_of("unknown") == settings.quotas_of("other") == everybody
     acme = QuotaLimits(max_sessions=0, max_cost_pico_usd_per_day=PicoUsd(1_234_000_000_000_001))
     assert settings.quotas_of("acme") == acme.over(everybody)

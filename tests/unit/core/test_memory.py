@@ -19,6 +19,7 @@ from tests.support.fakes.core import (
 )
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.turns import LoneRun, make_calls
 from turnwire.core import computing, memory
 from turnwire.core.context.draft import Draft
 from turnwire.core.context.next_request import StepRequests
@@ -37,7 +38,6 @@ from turnwire.core.settings import PermissionRule, Retries
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions
 from turnwire.core.tools.results import CallResult
-from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import Compaction, FinishReason, Message, MessageType, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.errors import ConversationTooLarge, MemoryShort, ProviderUnavailable, StorageBusy, TooManyTurns
@@ -120,7 +120,7 @@ def _environment(max_bytes: int, store: FakeStore | None = None, tools: FakeServ
 def _waiting(environment: Environment, *calls: ToolUse) -> ToolCalls:
     answer = make_answer("msg_1", *calls)
     assert environment.waiting_calls.hold("default", "trn_1", answer)
-    return ToolCalls(environment, make_turn(), answer, frozenset({"read"}))
+    return make_calls(environment, make_turn(), answer, frozenset({"read"}))
 
 
 def test_a_tenant_has_half_of_the_room() -> None:
@@ -206,7 +206,7 @@ async def test_of_a_tool_of_the_server_the_model_reads_that_its_result_was_left_
     environment = _environment(2 * LARGE, tools=tools)
     answer = make_answer("msg_1", READ)
     assert environment.waiting_calls.hold("default", "trn_1", answer)
-    calls = ToolCalls(environment, make_turn(), answer, frozenset())
+    calls = make_calls(environment, make_turn(), answer, frozenset())
     settling = asyncio.create_task(calls.settle())
     await tools.until_called(1)
     assert environment.waiting_calls.grow("trn_1", LARGE - 3 * CALL_BYTES)
@@ -270,7 +270,7 @@ async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:
     """Once the provider has read it: neither its place nor the request in any form."""
     before, provider = len(_requests()), _Reading()
     environment = _environment_of_prompts(provider)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
+    running = asyncio.create_task(LoneRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
     assert len(LONG) < environment.prompts.in_use < 1.1 * len(LONG)
     provider.reads.set()
@@ -316,11 +316,11 @@ async def test_a_turn_waits_for_its_place_and_holds_up_no_small_one() -> None:
     """It leaves its slot to others meanwhile, and is asked when the first prompt was read."""
     provider, slots = _Reading(), FairSemaphore(2)
     environment = _environment_of_prompts(provider)
-    runs = [TurnRun(environment, make_turn(turn_id)) for turn_id in ("trn_1", "trn_2", "trn_3")]
+    runs = [LoneRun(environment, make_turn(turn_id)) for turn_id in ("trn_1", "trn_2", "trn_3")]
     running = [asyncio.create_task(run.run(slots)) for run in runs]
     await settled()
     assert (provider.asked, slots.in_use) == (1, 1)
-    small = TurnRun(_beside(environment), make_turn("trn_4"))
+    small = LoneRun(_beside(environment), make_turn("trn_4"))
     running.append(asyncio.create_task(small.run(slots)))
     await settled()
     assert provider.asked == 2
@@ -342,7 +342,7 @@ async def test_another_attempt_takes_a_place_anew() -> None:
     """Its request is made again from what is stored; between the attempts there is none."""
     provider = _Reading()
     environment = _environment_of_prompts(provider)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
+    running = asyncio.create_task(LoneRun(environment, make_turn()).run(FairSemaphore(1)))
     provider.reads.set()
     provider.fails.set()
     await settled()
@@ -362,7 +362,7 @@ async def test_a_prompt_that_never_fits_ends_its_turn() -> None:
     """It names the limit, and no model is asked."""
     provider = _Reading()
     environment = _environment_of_prompts(provider, LONG * 2)
-    work = await TurnRun(environment, make_turn()).run(FairSemaphore(1))
+    work = await LoneRun(environment, make_turn()).run(FairSemaphore(1))
     assert provider.asked == 0
     assert "limits.max_prompts_bytes" in repr(work)
 
@@ -394,8 +394,8 @@ async def test_no_conversation_is_read_before_its_prompt_has_a_place() -> None:
     environment, tools = _environment_of_prompts(provider, store=store), _Undiscovered()
     slow = dataclasses.replace(environment, tools=tools)
     object.__setattr__(slow, "prompts", environment.prompts)
-    runs = [TurnRun(slow, make_turn("trn_slow"))]
-    runs += [TurnRun(environment, make_turn(f"trn_{n}")) for n in range(3)]
+    runs = [LoneRun(slow, make_turn("trn_slow"))]
+    runs += [LoneRun(environment, make_turn(f"trn_{n}")) for n in range(3)]
     running = [asyncio.create_task(run.run(FairSemaphore(4))) for run in runs]
     await settled()
     assert (provider.asked, store.reads) == (1, 1)
@@ -426,7 +426,7 @@ async def test_a_prompt_that_has_grown_is_measured_again(is_read: bool) -> None:
 
     if is_read:
         store.history = history  # type: ignore[method-assign]
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
+    running = asyncio.create_task(LoneRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
     if not is_read:
         store.conversation = grown
@@ -450,7 +450,7 @@ async def test_a_prompt_that_has_grown_waits_for_a_larger_place() -> None:
         return grown
 
     store.history = history  # type: ignore[method-assign]
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
+    running = asyncio.create_task(LoneRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
     assert (provider.asked, held.in_use, len(_requests()) - before) == (0, 2 * len(LONG), 0)
     held.release("other", 2 * len(LONG))
@@ -471,7 +471,7 @@ async def test_a_conversation_over_the_limit_is_read_alone_when_its_prompt_is_sh
     provider = _Reading()
     environment = _environment_of_prompts(provider, store=store)
     assert environment.prompts.try_acquire("other", 1)
-    running = asyncio.create_task(TurnRun(environment, make_turn()).run(FairSemaphore(1)))
+    running = asyncio.create_task(LoneRun(environment, make_turn()).run(FairSemaphore(1)))
     await settled()
     assert (provider.asked, store.reads) == (0, 0)
     environment.prompts.release("other", 1)

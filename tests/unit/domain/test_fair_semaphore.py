@@ -189,3 +189,18 @@ async def _compare(steps: list[tuple[str, str, int]]) -> None:
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     assert budget._waiting == {}
+
+
+async def test_what_all_may_have_can_change() -> None:
+    """What is in use stays; what fits then is given to those that wait."""
+    budget, got = FairSemaphore(10), list[str]()
+    await _waiting(budget, got, ("a", 4), ("b", 4))
+    budget.resize(6)
+    await _waiting(budget, got, ("a", 1), ("b", 2))
+    assert (got, budget.in_use) == (["a4", "b4"], 8)
+    budget.release("b", 4)
+    await settled()
+    assert got[2:] == ["b2"]
+    budget.resize(20)
+    await settled()
+    assert got[3:] == ["a1"]

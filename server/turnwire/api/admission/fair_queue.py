@@ -11,9 +11,11 @@ from typing import Generic, TypeVar
 
 from turnwire.domain.networks import network_of_peer
 
-BEGUN_AT_ONCE = 16
-"""Calls that begin in one round of the event loop. Begun one a round they wait for each other where a round takes long:
-beside 200 turns that stream it takes 20 ms, and no more than 25 calls a second began."""
+BEGUN_AT_ONCE = 8
+"""Calls that begin in one round of the event loop, unless so many requests are being read that may be
+large. Begun one a round they wait
+for each other where a round takes long: beside 200 turns that stream it takes 20 ms, and no more than 25 calls a second
+began. But gRPC decompresses what it reads at once, and a request of 16 KiB may become 16 MiB."""
 
 T = TypeVar("T")
 
@@ -83,8 +85,9 @@ class FairQueue(Generic[T]):
 class PendingCalls(Generic[T]):
     """The calls of one listener that wait to begin. Belongs to the event loop. `next` has one user."""
 
-    def __init__(self, max_pending: int) -> None:
-        """Takes how many may wait."""
+    def __init__(self, max_pending: int, reading: Callable[[], int] = lambda: 0) -> None:
+        """Takes how many may wait, and what returns how many requests are being read that may be large."""
+        self._reading = reading
         self._max_pending = max_pending
         self._queue = FairQueue[T]()
         self._wanted: asyncio.Future[T] | None = None
@@ -110,11 +113,12 @@ class PendingCalls(Generic[T]):
         """Returns a future of the call that begins next. The one before must be done.
 
         The future raises what `end` was given. Who waits for it while calls are there goes on at once, but for each
-        BEGUN_AT_ONCE-th time, when the loop does something else first.
+        BEGUN_AT_ONCE-th time, and while so many requests are being read: then the loop does something else first.
         """
         loop = asyncio.get_running_loop()
         self._begun += 1
-        wanted = self._wanted = loop.create_future() if self._begun % BEGUN_AT_ONCE == 0 else _AtOnce[T](loop=loop)
+        gives_way = self._begun % BEGUN_AT_ONCE == 0 or self._reading() >= BEGUN_AT_ONCE
+        wanted = self._wanted = loop.create_future() if gives_way else _AtOnce[T](loop=loop)
         if self._ended_by is not None:
             wanted.set_exception(self._ended_by)
         elif self._queue.count:

@@ -24,9 +24,10 @@ REFUSE_AFTER_SECONDS = 2.0
 """How long memory is critical before new work is refused and no incomplete request is spared. By then the end of the
 others has helped, or not: it takes some tenths of a second until their memory is free."""
 
-SPARED_REQUESTS = 8
-"""Of the incomplete requests, the newest, until then: those of honest clients are among them. As large as requests may
-be by default, they have half of what is between critical memory and its limit."""
+READ_AT_ONCE = 8
+"""Requests that are read at a time while memory is critical. Of those that are incomplete when it becomes critical, the
+newest go on: those of honest clients are among them. As large as requests may be by default, they have half of what is
+between critical memory and its limit."""
 
 
 class InFlight(NamedTuple):
@@ -100,19 +101,23 @@ class Overload:
         """Drops what can be made again, because memory pressure is high. Called again and again while it is."""
         for drop in self.caches:
             drop()
-        self._shed()
 
     def memory_critical(self, max_bytes: int | None) -> None:
-        """Takes what the process may have, while memory is critical; None when it no longer is."""
-        self._critical_bytes = max_bytes
-        if max_bytes is not None:
-            self._critical_since = asyncio.get_running_loop().time()
-        self._shed()
+        """Sheds load while memory is critical. Called again and again while it is, and once when it no longer is.
 
-    def _shed(self) -> None:
-        if self._critical_bytes is not None:
-            spared = 0 if self._is_critical_for_long() else SPARED_REQUESTS
-            self.requests.shed_incomplete(_memory_short(self._critical_bytes), spared)
+        Args:
+            max_bytes: What the process may have; None when memory is no longer critical.
+        """
+        if max_bytes is None:
+            self._critical_bytes = None
+            self.requests.unbound_reading()
+            return
+        error = _memory_short(max_bytes)
+        if self._critical_bytes is None:
+            self._critical_since = asyncio.get_running_loop().time()
+            self.requests.bound_reading(READ_AT_ONCE, error)
+        self._critical_bytes = max_bytes
+        self.requests.shed_incomplete(error, spared=0 if self._is_critical_for_long() else READ_AT_ONCE)
 
     def _is_critical_for_long(self) -> bool:
         return asyncio.get_running_loop().time() - self._critical_since >= REFUSE_AFTER_SECONDS

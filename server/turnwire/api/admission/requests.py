@@ -8,6 +8,7 @@ without a budget a hundred large ones would wait in memory, whatever the server 
 import asyncio
 import contextlib
 import itertools
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol, TypeVar
@@ -37,6 +38,8 @@ of thousands of them."""
 
 RETRY_AFTER = timedelta(seconds=1)
 """When whoever is refused because of too many calls, or too little memory, may try again."""
+
+_UNBOUNDED = sys.maxsize
 
 T = TypeVar("T")
 
@@ -76,6 +79,10 @@ class Requests:
         """Takes the memory that requests may have from 4 KiB on."""
         self._memory = FairSemaphore(max_bytes)
         self._waiting = FairSemaphore(MAX_WAITING_REQUESTS_BYTES, tenant_limit=MAX_WAITING_REQUESTS_BYTES // 2)
+        self._slots = FairSemaphore(_UNBOUNDED)
+        """Of requests that are being read, by network."""
+        self._short: DomainError | None = None
+        """What a request gets that waits too long for a slot; None while they are not bounded."""
         self._reading: dict[str, dict[_Reading, None]] = {}
         """By network, in order of arrival."""
         self._shedding: asyncio.Task[None] | None = None
@@ -99,27 +106,54 @@ class Requests:
 
         Raises:
             RequestTooSlow: it took too long.
-            MemoryShort: memory became critical before it was there.
+            MemoryShort: memory became critical before it was there, or stayed so until it could be read.
         """
         reading, network = _Reading(), network_of_peer(connection)
-        readings = self._reading.setdefault(network, {})
-        readings[reading] = None
         try:
             async with reading.scope:
-                return await receive()
+                reading.error = self._short
+                await self._slots.acquire(network, 1)
+                reading.error = None
+                try:
+                    return await self._read(reading, network, receive)
+                finally:
+                    self._slots.release(network, 1)
         except TimeoutError:
             if not reading.scope.expired():
                 raise
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+
+    async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
+        readings = self._reading.setdefault(network, {})
+        readings[reading] = None
+        try:
+            return await receive()
         finally:
             del readings[reading]
             if not readings:
                 del self._reading[network]
 
+    def bound_reading(self, slots: int, error: DomainError) -> None:
+        """Lets further requests be read only while fewer than so many are.
+
+        The others wait, networks in turns. Where there are several networks, each has half of the slots at most.
+
+        Args:
+            slots: How many are read at a time.
+            error: What the callers of those get that wait too long.
+        """
+        self._short = error
+        self._slots.resize(slots)
+
+    def unbound_reading(self) -> None:
+        """Lets all requests be read at once again."""
+        self._short = None
+        self._slots.resize(_UNBOUNDED)
+
     def shed_incomplete(self, error: DomainError, spared: int = 0) -> None:
         """Ends requests that are being read, the oldest first: nobody knows how much of them is in memory.
 
-        Does nothing while it is at that already.
+        Those that wait until they may be read stay. Does nothing while it is at that already.
 
         Args:
             error: What their callers get.

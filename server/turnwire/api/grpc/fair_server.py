@@ -56,11 +56,11 @@ def when_ended(done: Callable[[], None]) -> None:
 class FairServer(_SERVER):  # type: ignore[misc]
     """gRPC's server, which is given the calls in another order."""
 
-    def __init__(self, max_pending: int, *rest: Any) -> None:
-        """Takes how many calls may wait, and what gRPC's server takes."""
+    def __init__(self, max_pending: int, reading: Callable[[], int], *rest: Any) -> None:
+        """Takes what `PendingCalls` takes, and what gRPC's server takes."""
         super().__init__(*rest)
         self._loop_of_calls = asyncio.get_running_loop()
-        self._pending = PendingCalls[Any](max_pending)
+        self._pending = PendingCalls[Any](max_pending, reading)
         full = TooManyCalls.at("limits.max_pending_calls", max_pending, RETRY_AFTER)
         self._full, self._stopping = (rpc_status.to_status(status_of(error)) for error in (full, ShuttingDown()))
         self._log = RefusalLog()
@@ -127,8 +127,8 @@ class FairServer(_SERVER):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def fair_servers(max_pending: int) -> Iterator[None]:
-    """Lets servers of gRPC that are made within begin calls in turns.
+def fair_servers(max_pending: int, reading: Callable[[], int]) -> Iterator[None]:
+    """Lets servers of gRPC that are made within begin calls in turns; takes what `PendingCalls` takes.
 
     With a version of gRPC that lacks what this needs, calls begin in their order, and the log says so.
     """
@@ -138,7 +138,7 @@ def fair_servers(max_pending: int) -> Iterator[None]:
         yield
         return
     before = module.AioServer
-    module.AioServer = partial(FairServer, max_pending)
+    module.AioServer = partial(FairServer, max_pending, reading)
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ take a stream of requests, which on the wire is the same as one request: so a ca
 and HTTP/2 holds the request back until the gate asks for it.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -18,23 +17,22 @@ from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.grpc.fair_server import when_ended
+from turnwire.api.grpc.reads import Reads
 from turnwire.api.registry import Service
-from turnwire.domain.errors import InvalidRequest
-
-GONE_SECONDS = 0.2
-"""How soon gRPC tells that a call whose request did not come was ended by its client, or was too large."""
 
 
-def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
+def service_handler(service: Service, gate: Gate, reads: Reads) -> "grpc.GenericRpcHandler[Any, Any]":
     """Returns the handler of a service; its calls run through the gate, which also parses the requests."""
-    handlers = {name: _method_handler(method, gate) for name, method in service.methods().items()}
+    handlers = {name: _method_handler(method, gate, reads) for name, method in service.methods().items()}
     return grpc.method_handlers_generic_handler(service.descriptor.full_name, handlers)
 
 
-def _method_handler(method: UnaryMethod | StreamingMethod, gate: Gate) -> "grpc.RpcMethodHandler[Any, Any]":
+def _method_handler(
+    method: UnaryMethod | StreamingMethod, gate: Gate, reads: Reads
+) -> "grpc.RpcMethodHandler[Any, Any]":
     if isinstance(method, StreamingMethod):
-        return grpc.stream_stream_rpc_method_handler(stream_behavior(method, gate), response_serializer=to_bytes)
-    return grpc.stream_unary_rpc_method_handler(_unary_behavior(method, gate), response_serializer=to_bytes)
+        return grpc.stream_stream_rpc_method_handler(stream_behavior(method, gate, reads), response_serializer=to_bytes)
+    return grpc.stream_unary_rpc_method_handler(_unary_behavior(method, gate, reads), response_serializer=to_bytes)
 
 
 def to_bytes(answer: Message | bytes) -> bytes:
@@ -42,9 +40,11 @@ def to_bytes(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
+def _unary_behavior(
+    method: UnaryMethod, gate: Gate, reads: Reads
+) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
     async def handle(_requests: Any, context: Context) -> Message | bytes:
-        receive = partial(one_request, context)
+        receive = partial(reads.one, context)
         try:
             return await gate.unary(method, receive, GrpcCaller(context), when_ended)
         except CallFailed as failed:
@@ -53,44 +53,17 @@ def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context],
     return handle
 
 
-def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[None]]:
+def stream_behavior(method: StreamingMethod, gate: Gate, reads: Reads) -> Callable[[Any, Context], Awaitable[None]]:
     """Returns the function that gRPC calls for a streaming method."""
 
     async def handle(_requests: Any, context: Context) -> None:
-        receive = partial(one_request, context)
+        receive = partial(reads.one, context)
         try:
             await gate.stream(method, receive, GrpcCaller(context), CallOutlet(context))
         except CallFailed as failed:
             end_with(context, failed)
 
     return handle
-
-
-async def one_request(context: Context) -> bytes:
-    """Returns the request of a call; further ones are not looked at. Raises InvalidRequest: there is none."""
-    data = await read_message(context)
-    if isinstance(data, bytes):
-        return data
-    # also when the client has gone or gRPC has refused the request; both cancel this
-    await asyncio.sleep(GONE_SECONDS)
-    raise InvalidRequest.of("request", "there is none")
-
-
-async def read_message(context: Context) -> Any:
-    """Returns the next message of a call, or what gRPC returns when there is none. Safe to cancel.
-
-    gRPC frees a message only when it is read (https://github.com/grpc/grpc, `aio/grpc_aio.pyx.pxi`, 1.85), so a read
-    goes on when nobody waits for it any more.
-    """
-    reading = asyncio.ensure_future(context.read())
-    reading.add_done_callback(_note_error)
-    return await asyncio.shield(reading)
-
-
-def _note_error(reading: "asyncio.Future[Any]") -> None:
-    """Retrieves the error of a read for which nobody waits, so that asyncio does not log it."""
-    if not reading.cancelled():
-        reading.exception()
 
 
 class CallOutlet:

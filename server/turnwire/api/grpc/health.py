@@ -17,7 +17,8 @@ from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed
 from turnwire.api.grpc.caller import Context
-from turnwire.api.grpc.handlers import CallOutlet, end_with, one_request, to_bytes
+from turnwire.api.grpc.handlers import CallOutlet, end_with, to_bytes
+from turnwire.api.grpc.reads import Reads
 from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import DomainError
 
@@ -30,11 +31,12 @@ MAX_REQUEST_BYTES = 1024
 class Health:
     """Reports whether the server and its services serve: `start`, then `stop`. Keeps nothing of a call."""
 
-    def __init__(self, overload: Overload) -> None:
-        """Takes what bounds all calls together. No service is known before `start`."""
+    def __init__(self, overload: Overload, reads: Reads) -> None:
+        """Takes what bounds all calls together, and what reads their requests. No service is known before `start`."""
         self._names: frozenset[str] = frozenset()
         self._stopping = asyncio.Event()
         self._overload = overload
+        self._reads = reads
 
     def start(self, names: Iterable[str]) -> "grpc.GenericRpcHandler[bytes, HealthCheckResponse]":
         """Reports the server ("") and the named services as serving. Returns the handler of the service."""
@@ -86,7 +88,7 @@ class Health:
     async def _asked(self, context: Context) -> str | None:
         """Returns the name in a request. None if there is none; the call then has its status."""
         try:
-            receive = partial(one_request, context)
+            receive = partial(self._reads.one, context)
             return _service(await self._overload.requests.read(context.peer(), receive), context)
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))

@@ -5,7 +5,6 @@ from opencode.event import session_event_pb2 as pb
 from opencode.message import message_pb2
 from opencode.session import session_pb2
 from turnwire.api.wire.answers import messages, models, outcomes, sessions, times, tools, turns
-from turnwire.api.wire.decoding import decoded_events
 from turnwire.api.wire.framing import frame
 from turnwire.domain.conversation import events as e
 from turnwire.domain.conversation.display import is_shown
@@ -46,10 +45,6 @@ class ProtoCodec:
         )
         _fill_kind(result, event)
         return frame(result.SerializeToString())
-
-    def decode_events(self, frames: bytes) -> list[e.Event]:
-        """Returns the events of joined frames."""
-        return decoded_events(frames)
 
     def encode_resume_token(self, token: str) -> bytes:
         """Returns the field resume_token."""

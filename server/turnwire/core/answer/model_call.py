@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -35,7 +36,6 @@ from turnwire.domain.errors import (
     UnknownModel,
 )
 from turnwire.domain.fair_semaphore import Lease
-from turnwire.ports.commit import Committed
 from turnwire.ports.provider import PreparedRequest, Provider, ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
 from turnwire.ports.telemetry.tracing import Span
@@ -85,7 +85,7 @@ class ModelCall:
         request_to: Callable[[ModelRef], Awaitable[ProviderRequest]],
         let_go: Callable[[], None],
         models: tuple[ModelRef, ...],
-        announced: asyncio.Future[Committed],
+        announced: asyncio.Future[Any],
     ) -> ProviderError | None:
         """Asks the models in order until one answers.
 
@@ -141,7 +141,7 @@ class ModelCall:
         attempt: int,
         delay: timedelta | None,
         model: ModelRef,
-        announced: asyncio.Future[Committed],
+        announced: asyncio.Future[Any],
     ) -> RetryScheduled:
         """Publishes the next attempt once the message is announced; raises when the message could not be stored."""
         notice = RetryScheduled(self._stream.message_id, Failure.of(error), attempt, delay, model)
@@ -149,7 +149,7 @@ class ModelCall:
         self._publish(notice)
         return notice
 
-    async def _attempt(self, model: ModelRef, announced: asyncio.Future[Committed]) -> ProviderError | None:
+    async def _attempt(self, model: ModelRef, announced: asyncio.Future[Any]) -> ProviderError | None:
         """Asks one model once. Returns the error that ended the answer early."""
         self._stream.begin_attempt(model)
         self._request = await self._request_to(model)
@@ -170,7 +170,7 @@ class ModelCall:
     def _first_output_seconds(self) -> float | None:
         return None if self._first_output_at is None else self._first_output_at - self._started_at
 
-    async def _receive(self, model: ModelRef, announced: asyncio.Future[Committed], span: Span) -> ProviderError | None:
+    async def _receive(self, model: ModelRef, announced: asyncio.Future[Any], span: Span) -> ProviderError | None:
         watchers_know = False
         try:
             # A turn outlives its process, and the configuration may have changed since.

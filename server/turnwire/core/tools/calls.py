@@ -9,12 +9,13 @@ import contextlib
 import itertools
 import sys
 from asyncio import Future
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
 
 from msgspec import Struct
 
-from turnwire.core.actor import Actor, Command, Decision, Done, Now
+from turnwire.core.actor import Command, Decision, Done, Now, Owner, carry_out
 from turnwire.core.environment import Environment
 from turnwire.core.spans import ClientToolSpans
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
@@ -33,8 +34,8 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall, KeepLogs, ServerCalls, StartCall
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import Message, Part, ToolStatus
-from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionRequest
-from turnwire.domain.conversation.questions import HeldQuestion, Question, QuestionAnswer
+from turnwire.domain.conversation.permissions import PermissionAnswer
+from turnwire.domain.conversation.questions import Question, QuestionAnswer
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.commit import Committed, Work
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
@@ -107,52 +108,31 @@ class ToolCalls:
     `_reported` has the part indexes of the client's calls whose results were reported.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        turn: Turn,
-        message: Message,
-        client_tools: frozenset[str],
-        permissions: Iterable[PermissionRequest] = (),
-        *,
-        questions: Iterable[HeldQuestion] = (),
-    ) -> None:
-        """Args:
-        environment: Ports and settings.
-        turn: The turn of the message.
-        message: The ended message with the calls; calls that cannot run already have a result.
-        client_tools: Names of the tools that the client runs; all others are the server's.
-        permissions: Open requests of these calls.
-        questions: Questions of these calls that an earlier process left.
-        """
-        limits = environment.settings.limits
-        now = Now(environment.clock(), asyncio.get_running_loop().time())
-        calls = OpenCalls.of(
-            message, client_tools, permissions, questions, question_timeout=limits.question_timeout, now=now
-        )
+    def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls]) -> None:
+        """Takes the ports and settings, the turn, and who carries out the commands on its calls."""
         self._environment = environment
         self._turn = turn
-        self._limits = CallLimits.of(limits)
-        self._actor = Actor(calls, self._store, environment.clock, self._note_change)
-        self._questions = Questions(environment, turn, self._actor)
-        self._server = ServerCalls(environment, turn, self._actor, self._questions)
+        self._limits = CallLimits.of(environment.settings.limits)
+        self._owner = owner
+        self._questions = Questions(environment, turn, owner)
+        self._server = ServerCalls(environment, turn, owner, self._questions)
         self._spans = ClientToolSpans(environment.tracer)
 
     @property
     def message(self) -> Message:
         """The message with the results and the lines of logs so far."""
-        return message_with_logs(self._actor.state.message, self._server.logs)
+        return message_with_logs(self._owner.state.message, self._server.logs)
 
     def part(self, index: int) -> Part:
         """Returns one part of the message, which costs less than the message."""
         if index in self._server.logs:
             return self.message.parts[index]
-        return self._actor.state.message.parts[index]
+        return self._owner.state.message.parts[index]
 
     @property
     def state(self) -> OpenCalls:
         """The calls as they are stored."""
-        return self._actor.state
+        return self._owner.state
 
     async def settle(self) -> None:
         """Returns when every call has a durable result. Cancelling this cancels running calls of the server's tools.
@@ -177,13 +157,14 @@ class ToolCalls:
         """Makes the log lines of running tools durable; the next flush retries lines that failed. Safe to cancel."""
         await self._server.flush()
 
-    async def wait_stored(self) -> None:
-        """Returns when no commit is pending. Safe to cancel."""
-        await self._actor.idle()
+    @property
+    def logs(self) -> Mapping[int, tuple[str, ...]]:
+        """The lines of running server tools by part index, those included that are not stored yet."""
+        return self._server.logs
 
     def index_of(self, part_id: str) -> int | None:
         """Returns the index of the call with this part id; None when the message has no such call."""
-        calls = self._actor.state.message.tool_calls()
+        calls = self._owner.state.message.tool_calls()
         return next((part.index for part, _ in calls if part.part_id == part_id), None)
 
     async def submit(self, index: int, result: CallResult, lease_id: str = "") -> int:
@@ -200,36 +181,34 @@ class ToolCalls:
             StorageError: the result could not be stored.
         """
         content_bytes = result.content_bytes
-        is_repeated = result.is_of(self._actor.state.call(index))
+        is_repeated = result.is_of(self._owner.state.call(index))
         size = 0 if is_repeated else result.size_bytes + content_bytes
         submitted = self._ask(SubmitResult(index, result, lease_id), size)
         submitted.add_done_callback(lambda done: self._grow(-content_bytes) if _has_changed(done) else None)
         committed = (await asyncio.shield(submitted)).committed
         return 0 if committed is None else committed.sequence
 
-    def claim(
-        self, index: int, lease_id: str, holder: str, duration: timedelta, further: Work
-    ) -> "Future[Done[OpenCalls]]":
+    def claim(self, index: int, lease_id: str, holder: str, duration: timedelta, further: Work) -> "Future[Done[Any]]":
         """Stores who runs the call in one part, with further work; see `ClaimCall`. Shield it when awaiting it."""
-        return self._actor.ask(ClaimCall(index, lease_id, holder, duration, further))
+        return self._owner.ask(ClaimCall(index, lease_id, holder, duration, further))
 
     def renew(
         self, index: int, lease_id: str, duration: timedelta, lines: Iterable[str], further: Work
-    ) -> "Future[Done[OpenCalls]]":
+    ) -> "Future[Done[Any]]":
         """Stores more time for a lease, and lines of the log as far as they fit; see `RenewLease`."""
-        kept = tuple(itertools.islice(lines, MAX_LOG_LINES - len(self._actor.state.call(index).logs)))
+        kept = tuple(itertools.islice(lines, MAX_LOG_LINES - len(self._owner.state.call(index).logs)))
         size = sum(sys.getsizeof(line[:MAX_LOG_CHARACTERS]) for line in kept)
         if not self._has_room(size):
             kept, size = (), 0
         return self._ask(RenewLease(index, lease_id, duration, kept, further), size)
 
-    def release(self, index: int, lease_id: str, further: Work) -> "Future[Done[OpenCalls]]":
+    def release(self, index: int, lease_id: str, further: Work) -> "Future[Done[Any]]":
         """Stores that nobody runs the call any more; see `ReleaseLease`."""
-        return self._actor.ask(ReleaseLease(index, lease_id, further))
+        return self._owner.ask(ReleaseLease(index, lease_id, further))
 
     def check_lease(self, index: int, lease_id: str) -> None:
         """Raises ToolCallAlreadySettled or LeaseLost unless a lease of the call in one part lasts."""
-        calls = self._actor.state
+        calls = self._owner.state
         calls.check_client_may_answer(index)
         calls.check_lease(index, lease_id, Now(self._environment.clock(), asyncio.get_running_loop().time()))
 
@@ -240,11 +219,11 @@ class ToolCalls:
             PermissionAlreadyAnswered: it has another answer.
             StorageError: the answer could not be stored.
         """
-        await asyncio.shield(self._actor.ask(AnswerPermission(permission_id, answer)))
+        await asyncio.shield(self._owner.ask(AnswerPermission(permission_id, answer)))
 
     def question(self, question_id: str) -> Question | None:
         """Returns a question of these calls; None when it is not one of theirs."""
-        asked = self._actor.state.questions.get(question_id)
+        asked = self._owner.state.questions.get(question_id)
         return None if asked is None else asked.question
 
     async def answer(
@@ -259,25 +238,25 @@ class ToolCalls:
             QuestionAlreadyAnswered: it has another answer, or an answer with content.
             StorageError: the answer could not be stored.
         """
-        done = await asyncio.shield(self._actor.ask(AnswerQuestion(question_id, answer, content_json, further)))
+        done = await asyncio.shield(self._owner.ask(AnswerQuestion(question_id, answer, content_json, further)))
         return done.committed if done.has_changed else None
 
     async def _watch_time(self) -> None:
         """Lets time do what it does, until every call has its result."""
         waiting = dict[int, float]()
         while True:
-            calls, loop = self._actor.state, asyncio.get_running_loop()
+            calls, loop = self._owner.state, asyncio.get_running_loop()
             self._report(calls, waiting, loop.time())
             if calls.is_settled:
                 return
             ends = (one.ends_at for one in calls.questions.values() if one.is_open)
             due_at = min((*ends, *filter(None, (self._limits.next_moment(calls),))), default=None)
             if due_at is not None and due_at <= loop.time():
-                await self._actor.carry_out(PassTime(self._limits))
+                await carry_out(self._owner, PassTime(self._limits))
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due_at):
-                    await self._actor.changed()
+                    await self._owner.changed()
 
     def _report(self, calls: OpenCalls, waiting: dict[int, float], now: float) -> None:
         """Reports the client's calls that wait from now on or have their results; `waiting` has those that waited."""
@@ -292,11 +271,11 @@ class ToolCalls:
                 waiting[index] = times.ready_since
                 self._spans.begin(index, calls.call(index))
 
-    def _ask(self, command: Command[OpenCalls], size: int) -> "Future[Done[OpenCalls]]":
+    def _ask(self, command: Command[OpenCalls], size: int) -> "Future[Done[Any]]":
         """Asks for what takes memory, which is given back unless it is stored. Raises MemoryShort."""
         if not self._grow(size):
             raise self._environment.waiting_calls.full()
-        asked = self._actor.ask(command)
+        asked = self._owner.ask(command)
         asked.add_done_callback(lambda done: None if _has_changed(done) else self._grow(-size))
         return asked
 
@@ -309,12 +288,6 @@ class ToolCalls:
         self._grow(-more)
         return True
 
-    def _note_change(self, before: OpenCalls, after: OpenCalls) -> None:
-        self._questions.note_change(before, after)
 
-    def _store(self, work: Work, at: datetime) -> "Future[Committed]":
-        return self._environment.commit(self._turn.tenant, self._turn.session_id, work, at)
-
-
-def _has_changed(done: "Future[Done[OpenCalls]]") -> bool:
+def _has_changed(done: "Future[Done[Any]]") -> bool:
     return not done.cancelled() and done.exception() is None and done.result().has_changed

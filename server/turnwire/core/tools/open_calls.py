@@ -29,6 +29,10 @@ from turnwire.domain.errors import (
 from turnwire.ports.commit import FileChange, NewEvent, PutQuestion, Work
 
 
+class CallsClosed(Exception):
+    """A command is about calls that do not wait any more: their step, or its turn, has ended."""
+
+
 class CallTimes(Struct, frozen=True):
     """The times of an open call of a client's tool, by the loop's clock: the time of day may be set meanwhile."""
 
@@ -213,10 +217,13 @@ class OpenCalls(Struct, frozen=True):
             raise LeaseHeld(part_id, current.holder, left)
 
     def with_calls(self, calls: Mapping[int, ToolUse], now: Now, further: Work | None = None) -> Decision["OpenCalls"]:
-        """Returns these calls with some replaced, by part index, and the work for it behind any further work."""
+        """Returns these calls with some replaced, by part index, and the work for it behind any further work.
+
+        The reply is the calls, too: the caller sees them as this left them.
+        """
         message, work = settle_calls(self.message, calls, now.at)
         changed = msgspec.structs.replace(self, message=message)._with_times(calls, now)
-        return Decision(changed, (further or Work()) + work)
+        return Decision(changed, (further or Work()) + work, changed)
 
     def with_results(
         self, results: Mapping[int, CallResult], now: Now, further: Work | None = None

@@ -8,11 +8,12 @@ import asyncio
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.actor import Actor, Decision, Done, Now
+from turnwire.core.actor import Decision, Done, Now, Owner, carry_out
 from turnwire.core.environment import Environment
 from turnwire.core.memory import QUESTION_BYTES
 from turnwire.core.tools.open_calls import (
@@ -128,28 +129,18 @@ class ResumeCall(Struct, frozen=True):
 
 
 class Questions:
-    """Asks the questions of the calls of one message. Used on the event loop only.
+    """Asks the questions of the calls of one message. Used on the event loop only."""
 
-    The open ones count for their tenant (`Environment.open_questions`) until `end`.
-    """
-
-    def __init__(self, environment: Environment, turn: Turn, actor: Actor[OpenCalls]) -> None:
+    def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls]) -> None:
         """Takes the ports and settings, the turn of the message, and the owner of its calls."""
         self._environment = environment
         self._turn = turn
-        self._actor = actor
+        self._owner = owner
         self._limit = environment.settings.limits.question_timeout
         self._is_over = False
-        self._count(len(actor.state.open_questions))
-
-    def note_change(self, before: OpenCalls, after: OpenCalls) -> None:
-        """Counts the questions that were opened or closed."""
-        if before.questions is not after.questions:
-            self._count(len(after.open_questions) - len(before.open_questions))
 
     def end(self) -> None:
         """Leaves the open questions to the end of the turn, or to the next process. Idempotent."""
-        self._count(-len(self._actor.state.open_questions))
         self._is_over = True
 
     async def ask(self, index: int, new: NewQuestion) -> QuestionReply:
@@ -164,7 +155,7 @@ class Questions:
             return await self._reply(question_id, new.completed)
         except asyncio.CancelledError:
             if not self._is_over:
-                self._actor.ask(CloseQuestion(question_id, CANCELLED))
+                self._owner.ask(CloseQuestion(question_id, CANCELLED))
             raise
 
     async def pause(self, index: int, pause: ToolPause) -> ToolResumption:
@@ -181,10 +172,10 @@ class Questions:
 
     async def resumption(self, index: int) -> ToolResumption:
         """Returns what a call that has paused goes on with, once all its questions are closed; see `pause`."""
-        held = self._actor.state.held_questions(index)
+        held = self._owner.state.held_questions(index)
         replies = [await self._reply(one.question.question_id) for one in held]
         holds = [one.held.hold for one in held if one.held.hold is not None]
-        await asyncio.shield(self._actor.ask(ResumeCall(index)))
+        await asyncio.shield(self._owner.ask(ResumeCall(index)))
         named = zip((hold.key for hold in holds), replies, strict=True)
         return ToolResumption(holds[0].state, tuple(named))
 
@@ -204,17 +195,17 @@ class Questions:
         if not environment.waiting_calls.grow(turn.turn_id, size):
             raise QuestionRefused(environment.waiting_calls.full().message)
         questions = tuple(HeldQuestion(self._question(index, one), hold) for one, hold in zip(new, holds, strict=True))
-        opening = self._actor.ask(AskQuestions(index, questions))
+        opening = self._owner.ask(AskQuestions(index, questions))
         opening.add_done_callback(partial(self._give_back_unless_opened, size))
         await asyncio.shield(opening)
         return [one.question.question_id for one in questions]
 
-    def _give_back_unless_opened(self, size: int, opening: "asyncio.Future[Done[OpenCalls]]") -> None:
+    def _give_back_unless_opened(self, size: int, opening: "asyncio.Future[Done[Any]]") -> None:
         if opening.cancelled() or opening.exception() is not None:
             self._environment.waiting_calls.grow(self._turn.turn_id, -size)
 
     def _question(self, index: int, new: NewQuestion) -> Question:
-        environment, turn, calls = self._environment, self._turn, self._actor.state
+        environment, turn, calls = self._environment, self._turn, self._owner.state
         call, now = calls.call(index), environment.clock()
         return Question(
             question_id=environment.new_id("que"),
@@ -235,23 +226,27 @@ class Questions:
         """Waits for the reply to a question. A link that the tool saw completed counts as accepted."""
         completing = [] if completed is None else [asyncio.create_task(completed.wait(), name="completed question")]
         try:
-            while (asked := self._actor.state.questions[question_id]).is_open:
+            while (asked := self._owner.state.questions[question_id]).is_open:
                 if any(one.done() for one in completing):
-                    await self._actor.carry_out(CloseQuestion(question_id, QuestionAnswer(QuestionAction.ACCEPT)))
+                    await carry_out(self._owner, CloseQuestion(question_id, QuestionAnswer(QuestionAction.ACCEPT)))
                 else:
-                    await self._actor.changed(*completing)
+                    await self._owner.changed(*completing)
             answer = asked.question.answer
             return QuestionReply((answer or CANCELLED).action, asked.content_json)
         finally:
             for one in completing:
                 one.cancel()
 
-    def _count(self, by: int) -> None:
-        if by and not self._is_over:
-            open_questions, tenant = self._environment.open_questions, self._turn.tenant
-            open_questions[tenant] += by
-            if not open_questions[tenant]:
-                del open_questions[tenant]
+
+def count_questions(environment: Environment, tenant: str, before: OpenCalls | None, after: OpenCalls | None) -> None:
+    """Counts the questions of a tenant that a change of calls has opened or closed."""
+    if before is after or (before and after and before.questions is after.questions):
+        return
+    more = (len(after.open_questions) if after else 0) - (len(before.open_questions) if before else 0)
+    if more:
+        environment.open_questions[tenant] += more
+        if not environment.open_questions[tenant]:
+            del environment.open_questions[tenant]
 
 
 def answered(

@@ -4,12 +4,13 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 import structlog
 from msgspec import Struct
 
-from turnwire.core.actor import Actor, Decision, Done, Now
+from turnwire.core.actor import Decision, Done, Now, Owner, carry_out
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import reference_to
 from turnwire.core.spans import note_outcome, server_tool_span
@@ -133,16 +134,16 @@ class ServerCalls:
     there because a tool may still send lines: they would be published and not kept.
     """
 
-    def __init__(self, environment: Environment, turn: Turn, actor: Actor[OpenCalls], questions: Questions) -> None:
+    def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls], questions: Questions) -> None:
         """Args:
         environment: Ports and settings.
         turn: The turn of the message.
-        actor: The owner of all calls of the message, including those of client tools.
+        owner: The owner of all calls of the message, including those of client tools.
         questions: What the calls ask.
         """
         self._questions = questions
         self._environment = environment
-        self._actor = actor
+        self._owner = owner
         self._turn = turn
         max_calls = environment.settings.limits.max_parallel_tool_calls
         self._slots = FairSemaphore(max_calls, tenant_limit=max_calls)
@@ -157,7 +158,7 @@ class ServerCalls:
         A call that was running when an earlier process died gets an error result. It is not run again, because nobody
         knows whether it had its effect. One that had paused with questions goes on.
         """
-        calls = self._actor.state
+        calls = self._owner.state
         return [
             asyncio.create_task(self._run(part.index), name=f"tool call {part.part_id}")
             for part, call in calls.message.tool_calls()
@@ -180,9 +181,9 @@ class ServerCalls:
             return
         unsaved = frozenset(self._unsaved_logs)
         self._unsaved_logs.clear()
-        keeping = self._actor.ask(KeepLogs({index: self._logs[index] for index in sorted(unsaved)}))
+        keeping = self._owner.ask(KeepLogs({index: self._logs[index] for index in sorted(unsaved)}))
 
-        def finish(kept: "asyncio.Future[Done[OpenCalls]]") -> None:
+        def finish(kept: "asyncio.Future[Done[Any]]") -> None:
             if kept.cancelled() or kept.exception() is not None:
                 self._unsaved_logs.update(unsaved & self._logs.keys())
 
@@ -191,13 +192,13 @@ class ServerCalls:
 
     async def _run(self, index: int) -> None:
         """Runs one call, once it is allowed."""
-        is_paused = bool(self._actor.state.held_questions(index))
-        if self._actor.state.call(index).status is ToolStatus.RUNNING and not is_paused:
+        is_paused = bool(self._owner.state.held_questions(index))
+        if self._owner.state.call(index).status is ToolStatus.RUNNING and not is_paused:
             await self._end(index, CallResult(output=INTERRUPTED_RUN, is_error=True))
             return
-        while self._actor.state.call(index).permission_id:
-            await self._actor.changed()
-        call = self._actor.state.call(index)
+        while self._owner.state.call(index).permission_id:
+            await self._owner.changed()
+        call = self._owner.state.call(index)
         if call.status.settled:  # it was refused
             return
         if self._is_denied(call.name):  # a restart may have changed the rules
@@ -208,7 +209,7 @@ class ServerCalls:
         async with self._slots.held(self._turn.tenant, 1) as slot:
             if resumption is None:
                 # durable before it runs: after a crash, a call that is not RUNNING has not been run
-                await asyncio.shield(self._actor.ask(StartCall(index)))
+                await asyncio.shield(self._owner.ask(StartCall(index)))
             outcome = await self._call(call, index, slot, resumption)
             await self._end(index, await self._result(outcome))
 
@@ -256,7 +257,7 @@ class ServerCalls:
         if not self._fits(result.size_bytes + content_bytes):
             result, content_bytes = self._left_out(), 0
         try:
-            await self._actor.carry_out(EndCall(index, result, self._logs.get(index)), self._note_unsaved)
+            await carry_out(self._owner, EndCall(index, result, self._logs.get(index)), self._note_unsaved)
             self._logs.pop(index, None)
         finally:
             self._fits(-content_bytes)
@@ -279,7 +280,7 @@ class ServerCalls:
 
     def _log(self, index: int, line: str) -> None:
         """Keeps and publishes a log line of a tool; drops lines beyond the limits."""
-        stored = self._actor.state.call(index)
+        stored = self._owner.state.call(index)
         call = msgspec.structs.replace(stored, logs=self._logs.get(index, stored.logs))
         if self._is_over or index in self._ending or (logged := with_log_line(call, line)) is None:
             return
@@ -287,5 +288,5 @@ class ServerCalls:
             return
         self._logs[index] = logged.logs
         self._unsaved_logs.add(index)
-        message_id = self._actor.state.message.message_id
+        message_id = self._owner.state.message.message_id
         self._environment.publish(self._turn, ToolLog(message_id, index, len(call.logs), logged.logs[-1]))

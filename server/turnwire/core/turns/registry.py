@@ -8,7 +8,7 @@ import asyncio
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON
 from turnwire.core.spans import note_accepted
 from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.open_calls import CallsClosed
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
@@ -137,7 +138,6 @@ class Turns:
             max_waiting=self._environment.settings.limits.max_queued_messages,
             size_bytes=held_bytes(turn, message),
             expected_turn_id=expected_turn_id,
-            open_requests=owner.open_requests,
         )
         accepting = owner.accept(command, alone=alone)
         note_accepted(turn)
@@ -263,7 +263,7 @@ class Turns:
     def counts(self) -> TurnCounts:
         """Returns how many turns run and wait now."""
         schedules = [owner.schedule for owner in self._owners.values()]
-        waiting = sum(owner.open_requests > 0 for owner in self._owners.values())
+        waiting = sum(one.open_requests > 0 for one in schedules)
         running = sum(not isinstance(one.phase, Idle) for one in schedules)
         return TurnCounts(running, waiting, sum(len(one.waiting) for one in schedules))
 
@@ -273,7 +273,7 @@ class Turns:
         if owner is None:
             return SessionView(session)
         schedule = owner.schedule
-        return SessionView(session, schedule.active_turn_id, schedule.entries, owner.open_requests)
+        return SessionView(session, schedule.active_turn_id, schedule.entries, schedule.open_requests)
 
     def running(self, tenant: str) -> int:
         """Returns how many turns of a tenant run."""
@@ -311,10 +311,11 @@ class Turns:
             The part of the call, and the session's sequence after the result was stored; 0 when that is unknown
             because an earlier request stored it.
         """
-        if (waiting := self.waiting_call(session.session_id, part_id)) is not None:
+        while (waiting := self.waiting_call(session.session_id, part_id)) is not None:
             calls, index = waiting
-            sequence = await calls.submit(index, result, lease_id)
-            return calls.part(index), sequence
+            with suppress(CallsClosed):
+                sequence = await calls.submit(index, result, lease_id)
+                return calls.part(index), sequence
         message = await self._reads(session).message_of_call(session.session_id, part_id)
         part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
         if not result.is_of(call):

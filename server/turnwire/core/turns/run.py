@@ -1,20 +1,24 @@
 """One turn: asks the model, streams the answer, waits for tools, and asks again until the model has finished.
 
 Every turn ends through `end_turn`, in one commit, whether the cause is a complete answer, an abort, a provider's error
-or a bug. Start with `TurnRun.run`. A step is a model call with its commits (`Step`), then the wait for the results of
-its tool calls (`EndedStep`). Its end is a value, `StepEnd`: the turn decides what follows from it.
+or a bug. Start with `TurnRun.run`. A step is a model call with its commits (`Step`), whose end is a value, `StepEnd`,
+then the wait for the results of its tool calls (`ToolCalls`). What a turn stores of its steps are commands of its
+session: its task only asks, and tells.
 """
 
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 import structlog
 from msgspec import Struct
 
+from turnwire.core.actor import Actor, Command, Done, Now
 from turnwire.core.answer.costs import with_cost, with_estimate
 from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
@@ -37,11 +41,12 @@ from turnwire.core.ending import (
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import exceeded_spending
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.open_calls import ending_work
+from turnwire.core.tools.open_calls import OpenCalls, ending_work, message_with_logs
 from turnwire.core.tools.permission_requests import ask_permissions, closing_work, opening_work
 from turnwire.core.tools.toolbox import Toolbox
 from turnwire.core.turns.budgets import check_budgets
 from turnwire.core.turns.recovery import ResumePoint
+from turnwire.core.turns.schedule import AddAnswer, BeginStep, ChangeCalls, EndStep, Running, Schedule
 from turnwire.domain.conversation.events import CompactionStarted, MessageAdded, RetryScheduled
 from turnwire.domain.conversation.messages import (
     Failure,
@@ -60,7 +65,7 @@ from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, ProviderContextFull
 from turnwire.domain.fair_semaphore import FairSemaphore, Lease
-from turnwire.ports.commit import Committed, NewEvent, PutMessage, Work
+from turnwire.ports.commit import NewEvent, PutMessage, Work
 from turnwire.ports.provider import ProviderRequest
 
 log = structlog.get_logger()
@@ -129,9 +134,11 @@ class Step:
         turn: Turn,
         request: Draft,
         reopened: Message | None,
+        *,
         on_output: Callable[[], None],
+        ask: Callable[[AddAnswer], "asyncio.Future[Done[Schedule]]"],
     ) -> None:
-        """Adds the step's message; its commit has begun when this returns.
+        """Adds the step's message; its command has been given when this returns.
 
         Args:
             environment: Ports and settings.
@@ -139,6 +146,7 @@ class Step:
             request: The request to the model.
             reopened: The message of a step that an earlier process began; None makes a new one.
             on_output: Called when the first content of the answer arrives.
+            ask: Has a command of the session carried out.
         """
         self._environment = environment
         self._turn = turn
@@ -148,9 +156,7 @@ class Step:
         self._on_output = on_output
         self._is_reopened = reopened is not None
         message, work = self._begin(request.sent, reopened)
-        self._added: asyncio.Future[Committed] = environment.commit(
-            turn.tenant, turn.session_id, work, message.updated_at
-        )
+        self._added = ask(AddAnswer(work))
         self._stream = MessageStream(message, self._publish, environment.new_id, environment.settings.limits)
         self._journal = StepJournal(environment, turn.tenant, self._stream, self._asked.problem_of)
 
@@ -158,11 +164,6 @@ class Step:
     def pending_notice(self) -> RetryScheduled | None:
         """The event that announced the pending retry; None when no retry is pending."""
         return self._call.pending_notice if self._call is not None else None
-
-    @property
-    def calls(self) -> ToolCalls | None:
-        """None: calls wait for results only after the step has ended."""
-        return None
 
     def open_message(self) -> Message | None:
         """Returns the message with the content received so far; None while it is not stored, as it has no place yet."""
@@ -254,7 +255,9 @@ class Step:
         message, added = self._stream.snapshot(), self._added
         if not added.done() or added.exception() is not None:
             return message
-        stored = added.result()
+        stored = added.result().committed
+        if stored is None:
+            return message
         count, index = stored.alternatives.get(message.message_id, (0, 0))
         return msgspec.structs.replace(
             message,
@@ -270,127 +273,95 @@ class Step:
         return with_estimate(answer, providers, was_asked=was_asked, is_cut=self._stream.finished is None)
 
 
-class EndedStep:
-    """An ended step that another one follows: stores its end, then waits until each of its calls has a result."""
-
-    def __init__(self, environment: Environment, turn: Turn, client_tools: frozenset[str], end: StepEnd) -> None:
-        """Stores the end; its commit has begun when this returns.
-
-        Args:
-            environment: Ports and settings.
-            turn: The turn; may be a header.
-            client_tools: Names of the tools that the client runs.
-            end: The end; its work is empty when the step is resumed, because that end is stored already.
-        """
-        self._end = end
-        self._is_stopped = False
-        self._calls: ToolCalls | None = None
-        if end.message.finish_reason is FinishReason.TOOL_USE:
-            self._calls = ToolCalls(
-                environment, turn, end.message, client_tools, end.permissions, questions=end.questions
-            )
-        self._storing: asyncio.Future[Committed] | None = None
-        if end.work.changes:
-            self._storing = environment.commit(turn.tenant, turn.session_id, end.work, end.message.updated_at)
-
-    @property
-    def pending_notice(self) -> None:
-        """None: the answer is complete."""
-        return
-
-    @property
-    def calls(self) -> ToolCalls | None:
-        """The calls that wait for their results; None until the end of the step is durable, and once it is stopped.
-
-        Results stored earlier would be overwritten if that commit failed and the end was stored again.
-        """
-        return self._calls if self._is_stored and not self._is_stopped else None
-
-    def open_message(self) -> Message | None:
-        """Returns the message whose calls wait for their results; None when it has no calls.
-
-        Who reads it may act on it, so it is still being written until its end is durable.
-        """
-        if self._calls is None:
-            return None
-        return self._calls.message if self._is_stored else _unfinished(self._calls.message)
-
-    def open_part(self, message_id: str, index: int) -> Part | None:
-        """Returns one part of the open message; None when the id is another message's."""
-        if self._calls is None or self._calls.message.message_id != message_id:
-            return None
-        return self._calls.part(index) if self._is_stored else _unfinished_part(self._calls.part(index))
-
-    async def settle(self) -> Message:
-        """Returns the message once it is durable with all results. Cancelling this cancels running server tools.
-
-        Raises:
-            StorageError: the end of the step, or a result, could not be stored.
-        """
-        if self._storing is not None:
-            await asyncio.shield(self._storing)
-        if self._calls is None:
-            return self._end.message
-        await self._calls.settle()
-        return self._calls.message
-
-    async def flush(self) -> None:
-        """Makes the log lines of running tools durable. Safe to cancel."""
-        if self._storing is not None:  # its commit has the rest of the answer
-            await asyncio.wait((self._storing,), timeout=END_WAIT_SECONDS)
-        if self._calls is not None:
-            await self._calls.flush()
-
-    async def stop(self) -> StepEnd:
-        """Returns the state of the step once all its commits have ended. Called after its task ended."""
-        self._is_stopped = True
-        if self._storing is not None:
-            await asyncio.wait((self._storing,))
-        work = Work() if self._is_stored else self._end.work
-        if self._calls is None:
-            return StepEnd(self._end.message, work=work)
-        await self._calls.wait_stored()
-        calls = self._calls
-        return StepEnd(calls.message, calls.state.open_permissions, calls.state.pending_questions, work)
-
-    @property
-    def _is_stored(self) -> bool:
-        storing = self._storing
-        return storing is None or (storing.done() and storing.exception() is None)
-
-
-def _unfinished(message: Message) -> Message:
-    """Returns an ended message as readers have it before its end is durable: no client may run its calls yet."""
-    parts = tuple(map(_unfinished_part, message.parts))
-    return msgspec.structs.replace(
-        message, parts=parts, status=MessageStatus.STREAMING, finish_reason=None, provider_finish_reason=""
-    )
-
-
-def _unfinished_part(part: Part) -> Part:
-    call = part.content
-    if not isinstance(call, ToolUse) or call.status.settled:
-        return part
-    return msgspec.structs.replace(part, content=msgspec.structs.replace(call, started_at=None, permission_id=""))
-
-
 def _added_event(message: Message) -> NewEvent:
     return NewEvent(MessageAdded(msgspec.structs.replace(message, parts=())), message.turn_id)
+
+
+class StepCalls:
+    """Carries out the commands on the calls of one message: they are a part of the session's state."""
+
+    def __init__(self, actor: Actor[Schedule], calls: OpenCalls) -> None:
+        """Takes the session's actor, and the calls as they are before their step has ended."""
+        self._actor = actor
+        self._last = calls
+        self._message_id = calls.message.message_id
+
+    @property
+    def are_open(self) -> bool:
+        """Whether they wait for results: from the stored end of their step until the next one begins."""
+        return self._found() is not None
+
+    @property
+    def state(self) -> OpenCalls:
+        """The calls as they are stored, or as they were found last."""
+        self._last = self._found() or self._last
+        return self._last
+
+    def ask(self, command: Command[OpenCalls]) -> "asyncio.Future[Done[Schedule]]":
+        """Lets a command be decided and stored; see `Actor.ask`. The reply raises CallsClosed, too."""
+        return self._actor.ask(ChangeCalls(self._message_id, command))
+
+    async def changed(self, *others: "asyncio.Future[Any]") -> None:
+        """Returns at the next change of the session, or when one of the others is done. Safe to cancel."""
+        await self._actor.changed(*others)
+
+    def _found(self) -> OpenCalls | None:
+        return self._actor.state.calls_of(self._message_id)
+
+
+class TurnEnd(Struct, frozen=True, kw_only=True):
+    """How a turn ends, apart from what its session has stored."""
+
+    turn: Turn
+    is_header: bool
+    """Whether `turn` is one."""
+    ending: Ending
+    messages: tuple[Message, ...]
+    """Those of ended steps, and summaries."""
+    step: StepEnd | None
+    """The newest step, which is not among them."""
+    logs: Mapping[int, tuple[str, ...]]
+    """The lines of its running calls, by part index."""
+    reopened: tuple[Message, ...]
+    """The message of a step that an earlier process began."""
+    further: Work
+    """More work for the same commit."""
+    is_suspended: bool
+    """Whether it goes on at the next start if it can."""
+
+    def close(self, running: Running, now: datetime) -> Work | None:
+        """Returns the work that ends the turn; None when the next start continues it. A pure function."""
+        step = self.step
+        if step is not None and running.ended_message_id == step.message.message_id:
+            step = StepEnd(step.message)
+            if (calls := running.calls) is not None:
+                message = message_with_logs(calls.message, self.logs)
+                step = StepEnd(message, calls.open_permissions, calls.pending_questions)
+        if self.is_suspended and (step is None or step.is_resumable):
+            return None
+        messages, work, further = self.messages, Work(), Work()
+        if step is not None:
+            messages, work = (*messages, step.message), step.work
+            further = closing_work(step.permissions, PermissionAnswer(PermissionChoice.CANCELLED))
+            further += ending_work(step.questions)
+        messages, further = (*messages, *self.reopened), further + self.further
+        return work + end_turn(self.turn, messages, self.ending, now, further, is_header=self.is_header)
 
 
 class TurnRun:
     """Runs one turn. One task calls `run`; others on the same event loop may call `stop` and read.
 
     `_settled` holds the messages of finished steps, whose calls all have results, without their parts: nothing of a
-    step stays in memory that is large. `_phase` is the current step: it asks
-    the model or waits for tools. `_end` is the end of the newest step while that step is not in `_settled`. `_reopened`
-    is the message of a step that an earlier process began, until the model is asked again.
+    step stays in memory that is large. `_step` asks the model; it stays until its end is stored, for readers. `_end` is
+    the end of the newest step while that step is not in `_settled`, and `_calls` has its calls, with their part of the
+    session's state. `_reopened` is the message of a step that an earlier process began, until the model is asked again.
     """
 
     def __init__(
         self,
         environment: Environment,
         turn: Turn,
+        actor: Actor[Schedule],
         resume: ResumePoint | None = None,
         take_in: Callable[["TurnRun"], Awaitable[None]] | None = None,
     ) -> None:
@@ -399,11 +370,13 @@ class TurnRun:
         Args:
             environment: Ports and settings.
             turn: The turn.
+            actor: Owns what its session has stored, in which the turn runs.
             resume: Where a turn of an earlier process continues; None for a new turn.
             take_in: Called before a model is asked: adds the messages to the conversation that are to join the turn.
         """
         self._take_in = take_in
         self._environment = environment
+        self._actor = actor
         self._requests = StepRequests(environment, turn, resume.summaries if resume else ())
         self._client_tools = frozenset(tool.name for tool in turn.tools)
         self.turn = self._requests.kept(turn)
@@ -412,23 +385,20 @@ class TurnRun:
         self._repetitions = Repetitions(environment.settings.limits.max_repeated_calls)
         self._end = StepEnd(resume.steps[-1], resume.permissions, resume.questions) if resume and resume.steps else None
         self._reopened = resume.open_message if resume else None
-        self._phase: Step | EndedStep | None = None
+        self._step: Step | None = None
+        self._calls: tuple[ToolCalls, StepCalls] | None = None
         self._task: asyncio.Task[Ending] | None = None
         self._stopped_with: Ending | None = None
         self._is_suspended = False
-        self._is_ending = False
         self._started_at: float | None = None  # by the loop's clock; stays None for a resumed turn
         self._is_resumed = resume is not None
         self.first_output_seconds: float | None = None
         """From the start of the turn to its first content; None before that, and for a resumed turn."""
-        self.ended = asyncio.Event()
-        """Set by the owner once the turn's end is durable, or once the owner gave up storing it."""
 
-    async def run(self, slots: FairSemaphore) -> Work | None:
-        """Runs the turn to its end; one of `slots` is held while a model is asked.
+    async def run(self, slots: FairSemaphore) -> TurnEnd:
+        """Runs the turn to its end, which the caller must store; one of `slots` is held while a model is asked.
 
-        Never raises. Returns the work that ends the turn, which the caller must commit; None when it was suspended and
-        continues at the next start.
+        Never raises.
         """
         if not self._is_resumed:
             self._started_at = asyncio.get_running_loop().time()
@@ -437,15 +407,24 @@ class TurnRun:
             await asyncio.wait((self._task,))
         ending = self._ending_of(self._task)
         self._task = None  # its error has the frames of this turn, which would keep its answer until a collection
-        if self._phase is not None:
-            self._end = await self._phase.stop()
-        if self._is_suspended and ending is self._stopped_with and (self._end is None or self._end.is_resumable):
-            if self._phase is not None:
-                await self._phase.flush()  # log lines of running tools
-            return None
-        self._is_ending = True
-        self._phase = None  # a reader's flush must not write the open message over the ended one
-        return self._closing_work(ending)
+        if self._step is not None and self._end is None:
+            self._end = await self._step.stop()
+        is_suspended = self._is_suspended and ending is self._stopped_with
+        if is_suspended and self._calls is not None:
+            await self._calls[0].flush()  # log lines of running tools
+        self._step = None  # a reader's flush must not write the open message over the ended one
+        environment, reopened = self._environment, self._reopened
+        return TurnEnd(
+            turn=self.turn,
+            is_header=self.is_header,
+            ending=ending,
+            messages=(*self._requests.paid_summaries(), *self._settled),
+            step=self._end,
+            logs={} if self._calls is None else self._calls[0].logs,
+            reopened=() if reopened is None else (reopened,),
+            further=note_ending(self.turn, ending, environment.clock(), environment.settings, environment.new_id),
+            is_suspended=is_suspended,
+        )
 
     @property
     def is_header(self) -> bool:
@@ -465,17 +444,19 @@ class TurnRun:
         self.stop(ending)
 
     def open_message(self) -> Message | None:
-        """Returns the message that streams now, or whose tool calls wait for results; None when there is none."""
-        return self._phase.open_message() if self._phase is not None else None
+        """Returns the message that streams now, or whose tool calls wait for results; None when there is none.
+
+        Who reads it may act on it, so it streams until the end of its step is stored.
+        """
+        if (calls := self.calls) is not None:
+            return calls.message
+        return self._step.open_message() if self._step is not None else None
 
     def open_part(self, message_id: str, index: int) -> Part | None:
         """Returns one part of the open message, which costs less than the message. None when it is no longer open."""
-        return self._phase.open_part(message_id, index) if self._phase is not None else None
-
-    @property
-    def takes_messages(self) -> bool:
-        """False once the turn is to end."""
-        return self._stopped_with is None and not self._is_ending
+        if (calls := self.calls) is not None:
+            return calls.part(index) if calls.state.message.message_id == message_id else None
+        return self._step.open_part(message_id, index) if self._step is not None else None
 
     @property
     def awaited_call_ids(self) -> frozenset[str]:
@@ -488,27 +469,37 @@ class TurnRun:
     @property
     def open_requests(self) -> int:
         """How many open permission requests, questions and calls of client tools that may run, the turn waits for."""
-        return self.calls.state.open_requests if self.calls is not None else 0
+        return 0 if (calls := self.calls) is None else calls.state.open_requests
 
     @property
     def pending_notice(self) -> CompactionStarted | RetryScheduled | None:
         """The event that announced why no answer streams now: a summary is being written, or a retry is pending."""
-        return self._requests.pending_notice or (self._phase.pending_notice if self._phase is not None else None)
+        return self._requests.pending_notice or (self._step.pending_notice if self._step is not None else None)
 
     @property
     def calls(self) -> ToolCalls | None:
         """The tool calls that wait for their results now; None until the end of their step is durable."""
-        return self._phase.calls if self._phase is not None else None
+        if self._calls is None:
+            return None
+        calls, owner = self._calls
+        return calls if owner.are_open else None
 
     async def flush(self) -> None:
         """Makes durable what has streamed so far. Safe to cancel."""
-        if self._is_ending:
-            # the commit that ends the turn has the rest of the text; on a full disk it may take long
+        if self._end is not None and not self._is_stored(self._end):
+            # the commit that ends the step or the turn has the rest of the text; on a full disk it may take long
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_WAIT_SECONDS):
-                    await self.ended.wait()
-        if self._phase is not None:
-            await self._phase.flush()
+                    while not self._is_stored(self._end):
+                        await self._actor.changed()
+        elif (calls := self.calls) is not None:
+            await calls.flush()
+        elif self._step is not None:
+            await self._step.flush()
+
+    def _is_stored(self, end: StepEnd | None) -> bool:
+        running = self._actor.state.running(self.turn.turn_id)
+        return end is None or running is None or running.ended_message_id == end.message.message_id
 
     async def _steps(self, slots: FairSemaphore) -> Ending:
         """Runs step after step. Returns the end of the turn; the end of the last step is not stored yet."""
@@ -531,14 +522,40 @@ class TurnRun:
     async def _after_step(self, end: StepEnd) -> Ending | None:
         """Waits for the tool results of an ended step. Returns the end of the turn; None when another step follows."""
         if ending := ending_after((*self._settled, end.message)):
-            self._is_ending = True
+            self._step = None
             return ending
-        self._phase = phase = EndedStep(self._environment, self.turn, self._client_tools, end)
-        step = await phase.settle()
-        self._settled.append(msgspec.structs.replace(step, parts=()))
+        message = await self._settle(end)
+        self._actor.ask(BeginStep(self.turn.turn_id))
+        self._settled.append(msgspec.structs.replace(message, parts=()))
         self._environment.forget_calls(self.turn.turn_id)
-        self._phase = self._end = None
-        return await compute(partial(self._repetitions.add, step), [step])
+        self._calls = self._end = None
+        return await compute(partial(self._repetitions.add, message), [message])
+
+    async def _settle(self, end: StepEnd) -> Message:
+        """Stores the end of a step, and returns its message once each of its calls has a result.
+
+        Raises:
+            StorageError: the end, or a result, could not be stored.
+        """
+        environment, message, opened = self._environment, end.message, None
+        if message.finish_reason is FinishReason.TOOL_USE:
+            opened = OpenCalls.of(
+                message,
+                self._client_tools,
+                end.permissions,
+                end.questions,
+                question_timeout=environment.settings.limits.question_timeout,
+                now=Now(environment.clock(), asyncio.get_running_loop().time()),
+            )
+            owner = StepCalls(self._actor, opened)
+            self._calls = ToolCalls(environment, self.turn, owner), owner
+        await asyncio.shield(self._actor.ask(EndStep(self.turn.turn_id, message.message_id, opened, end.work)))
+        self._step = None
+        if self._calls is None:
+            return message
+        calls, _ = self._calls
+        await calls.settle()
+        return calls.message
 
     async def _ask(self, slot: Lease) -> StepEnd:
         """Asks the model for the next step, which has the messages that joined the turn.
@@ -552,13 +569,16 @@ class TurnRun:
             await self._take_in(self)
         with self._requests.place.beside(slot):
             # the step alone has the request, and lets it go
-            self._phase = step = Step(
-                self._environment, self.turn, await self._requests.next(), self._reopened, self._note_output
+            self._step = step = Step(
+                self._environment,
+                self.turn,
+                await self._requests.next(),
+                self._reopened,
+                on_output=self._note_output,
+                ask=self._actor.ask,
             )
             self._reopened = None
-            end = await step.run(slot, self._requests)
-        self._phase = None
-        return end
+            return await step.run(slot, self._requests)
 
     def _note_output(self) -> None:
         if self.first_output_seconds is None and self._started_at is not None:
@@ -576,17 +596,3 @@ class TurnRun:
             return ending_of_error(error)
         log.error("turn_failed", turn_id=self.turn.turn_id, session_id=self.turn.session_id, exc_info=error)
         return Ending(FinishReason.ERROR, Failure("INTERNAL", "the server failed while it ran the turn"))
-
-    def _closing_work(self, ending: Ending) -> Work:
-        """Returns the work that ends the turn, including the unstored rest of its newest step."""
-        messages = [*self._requests.paid_summaries(), *self._settled]
-        work, permissions, questions = Work(), tuple[PermissionRequest, ...](), tuple[HeldQuestion, ...]()
-        if self._end is not None:
-            messages.append(self._end.message)
-            work, permissions, questions = self._end.work, self._end.permissions, self._end.questions
-        if self._reopened is not None:
-            messages.append(self._reopened)
-        environment, now = self._environment, self._environment.clock()
-        further = closing_work(permissions, PermissionAnswer(PermissionChoice.CANCELLED)) + ending_work(questions)
-        further += note_ending(self.turn, ending, now, environment.settings, environment.new_id)
-        return work + end_turn(self.turn, messages, ending, now, further, is_header=self.is_header)

@@ -9,9 +9,10 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.actor import Decision, Now
+from turnwire.core.actor import Command, Decision, Now
 from turnwire.core.ending import Ending, end_turn
 from turnwire.core.intake.requests import Receipt
+from turnwire.core.tools.open_calls import CallsClosed, OpenCalls
 from turnwire.domain.conversation.events import (
     ConversationChange,
     ConversationChanged,
@@ -43,7 +44,7 @@ from turnwire.ports.commit import (
     Work,
 )
 
-UNARCHIVING = Work((MarkArchived(False),))
+ARCHIVING, UNARCHIVING = Work((MarkArchived(True),)), Work((MarkArchived(False),))
 """Of a session in which nothing runs."""
 
 
@@ -58,6 +59,10 @@ class Running(Struct, frozen=True):
     """As it began; may be a header."""
     stop: Ending | None = None
     """How it is to end before it has finished; None when it goes on."""
+    ended_message_id: str = ""
+    """The message of the newest step, once its end is stored; "" while a model is asked."""
+    calls: OpenCalls | None = None
+    """The calls of that step, while they wait for their results."""
 
 
 class Between(Struct, frozen=True):
@@ -122,6 +127,26 @@ class Schedule(Struct, frozen=True):
             case Idle():
                 return ""
 
+    def running(self, turn_id: str) -> Running | None:
+        """Returns the phase in which a turn runs; None when it does not."""
+        running = self.phase
+        return running if isinstance(running, Running) and running.turn.turn_id == turn_id else None
+
+    @property
+    def calls(self) -> OpenCalls | None:
+        """The calls for which the running turn waits."""
+        return self.phase.calls if isinstance(self.phase, Running) else None
+
+    def calls_of(self, message_id: str) -> OpenCalls | None:
+        """Returns the calls of a message; None when no turn waits for them."""
+        calls = self.calls
+        return calls if calls is not None and calls.message.message_id == message_id else None
+
+    @property
+    def open_requests(self) -> int:
+        """How much the running turn waits for."""
+        return 0 if self.calls is None else self.calls.open_requests
+
     @property
     def entries(self) -> tuple[QueueEntry, ...]:
         """The messages that wait, as clients see them: without the one whose turn is being begun."""
@@ -178,8 +203,8 @@ class Schedule(Struct, frozen=True):
     def stopped(self, ending: Ending) -> "Schedule":
         """Returns the schedule in which the active turn is to end; only the first ending counts."""
         match self.phase:
-            case Running(turn, None):
-                return msgspec.structs.replace(self, phase=Running(turn, ending))
+            case Running(_, None):
+                return msgspec.structs.replace(self, phase=msgspec.structs.replace(self.phase, stop=ending))
             case Between(turn_id) if self.waiting and self.phase.stopped_turn_id != self.active_turn_id:
                 return msgspec.structs.replace(self, phase=Between(turn_id, self.active_turn_id, ending))
         return self
@@ -212,11 +237,11 @@ class Schedule(Struct, frozen=True):
         """The work that stores the order of the queue."""
         return Work((OrderQueue(tuple(one.message_id for one in self.waiting)),))
 
-    def unarchiving(self, open_requests: int) -> Work:
-        """Returns the work that takes the session out of the archive, if it is there."""
+    def marked(self, *, is_archived: bool) -> Work:
+        """Returns the work that archives the session, or takes it out of the archive, unless it is so already."""
         if isinstance(self.phase, Idle):
-            return UNARCHIVING
-        return Work((MarkArchived(False, self.active_turn_id, self.entries, open_requests),))
+            return ARCHIVING if is_archived else UNARCHIVING
+        return Work((MarkArchived(is_archived, self.active_turn_id, self.entries, self.open_requests),))
 
 
 class Accepted(Struct, frozen=True):
@@ -257,8 +282,6 @@ class AcceptMessage(Struct, frozen=True):
     """See `Waiting`."""
     expected_turn_id: str = ""
     """The turn that must run; "" for none."""
-    open_requests: int = 0
-    """How much the running turn waits for."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule with the message; replies with `Accepted`.
@@ -277,7 +300,7 @@ class AcceptMessage(Struct, frozen=True):
             message = msgspec.structs.replace(self.message, status=MessageStatus.COMPLETE)
             accepted = Accepted(turn, message, 0)
             changed, events = schedule.started(turn)
-            work = changed.unarchiving(self.open_requests) + self.store(accepted) + Work((), events)
+            work = changed.marked(is_archived=False) + self.store(accepted) + Work((), events)
             return Decision(changed, work, accepted)
         if self.when_busy is BusyPolicy.REJECT:
             raise TurnInProgress(f"turn {active!r} runs in the session", active)
@@ -292,7 +315,7 @@ class AcceptMessage(Struct, frozen=True):
         changed, position = schedule.placed(Waiting(message.message_id, turn.header(), self.size_bytes))
         accepted = Accepted(turn, message, position)
         order = Work() if position == len(changed.waiting) else changed.queue_ordered
-        work = schedule.unarchiving(self.open_requests) + self.store(accepted) + order + changed.queue_changed
+        work = schedule.marked(is_archived=False) + self.store(accepted) + order + changed.queue_changed
         return Decision(changed, work, accepted)
 
 
@@ -361,21 +384,91 @@ class LeaveOut(Struct, frozen=True):
         return Decision(schedule.without((self.message_id,)))
 
 
+class AddAnswer(Struct, frozen=True):
+    """The message of a step, whose model is being asked."""
+
+    work: Work
+    """Stores and tells it."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the same schedule, and the work."""
+        return Decision(schedule, self.work)
+
+
+class EndStep(Struct, frozen=True):
+    """The end of a step that another one follows: its calls wait for results from then on."""
+
+    turn_id: str
+    message_id: str
+    calls: OpenCalls | None
+    """None when it has no calls."""
+    work: Work
+    """Stores the end; empty when an earlier process did."""
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule with the calls."""
+        return Decision(_with_step(schedule, self.turn_id, self.message_id, self.calls), self.work)
+
+
+class BeginStep(Struct, frozen=True):
+    """The next step of a turn: nothing waits for the one before."""
+
+    turn_id: str
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule without calls."""
+        return Decision(_with_step(schedule, self.turn_id, "", None))
+
+
+def _with_step(schedule: Schedule, turn_id: str, message_id: str, calls: OpenCalls | None) -> Schedule:
+    running = schedule.running(turn_id)
+    if running is None:
+        raise Changed
+    phase = msgspec.structs.replace(running, ended_message_id=message_id, calls=calls)
+    return msgspec.structs.replace(schedule, phase=phase)
+
+
+class ChangeCalls(Struct, frozen=True):
+    """A command on the calls that wait for their results."""
+
+    message_id: str
+    """That of the calls."""
+    command: Command[OpenCalls]
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule with the calls as the command leaves them, and its reply.
+
+        Raises CallsClosed, and what the command does.
+        """
+        calls = schedule.calls_of(self.message_id)
+        if calls is None:
+            raise CallsClosed
+        decided = self.command.decide(calls, now)
+        phase = msgspec.structs.replace(schedule.phase, calls=decided.state)
+        return Decision(msgspec.structs.replace(schedule, phase=phase), decided.work, decided.reply)
+
+
 class EndTurn(Struct, frozen=True):
     """The end of the running turn."""
 
     turn_id: str
-    work: Work
-    """Stores it."""
+    close: Callable[[Running, datetime], Work | None]
+    """Returns the work that ends the turn as it is stored; None leaves it to the next start. A pure function."""
     is_stopping: bool
     """Whether the server stops, so that no turn follows."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule without the turn: nothing runs, or the next turn is to begin."""
+        """Returns the schedule without the turn: nothing runs, or the next turn is to begin. Replies with the work."""
+        running = schedule.running(self.turn_id)
+        if running is None:
+            raise Changed
+        work = self.close(running, now.at)
+        if work is None:
+            return Decision(schedule)
         if schedule.waiting and not self.is_stopping:
-            return Decision(msgspec.structs.replace(schedule, phase=Between(self.turn_id)), self.work)
+            return Decision(msgspec.structs.replace(schedule, phase=Between(self.turn_id)), work, work)
         idle = msgspec.structs.replace(schedule, phase=Idle(), is_announced=False)
-        return Decision(idle, self.work + Work((), (NewEvent(SessionStatusChanged(False)),)))
+        return Decision(idle, work + Work((), (NewEvent(SessionStatusChanged(False)),)), work)
 
 
 class GiveUpTurn(Struct, frozen=True):
@@ -546,14 +639,12 @@ class AppendMessage(Struct, frozen=True):
     """A message that starts no turn, or the results of calls that no turn waits for."""
 
     work: Work
-    open_requests: int = 0
-    """How much the running turn waits for."""
     results_version: int | None = None
     """That of the schedule before the calls were read that get results; None when none does."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule, and the work, which takes the session out of the archive. Raises Changed."""
-        work = self.work + schedule.unarchiving(self.open_requests)
+        work = self.work + schedule.marked(is_archived=False)
         if self.results_version is None:
             return Decision(schedule, work)
         if self.results_version != schedule.results_version:
@@ -570,8 +661,6 @@ class ChangeSettings(Struct, frozen=True):
     """The session with them; None leaves them as they are."""
     further: Work
     """More work for the same commit."""
-    open_requests: int = 0
-    """How much the running turn waits for."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule, and the work that stores and tells the settings. Raises Changed."""
@@ -579,7 +668,7 @@ class ChangeSettings(Struct, frozen=True):
             raise Changed
         if self.changed is None:
             return Decision(schedule, self.further)
-        view = SessionView(self.changed, schedule.active_turn_id, schedule.entries, self.open_requests)
+        view = SessionView(self.changed, schedule.active_turn_id, schedule.entries, schedule.open_requests)
         work = Work((PutSession(self.changed),), (NewEvent(SessionUpdated(view)),)) + self.further
         later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
         return Decision(later, work)
@@ -591,14 +680,11 @@ class ArchiveSession(Struct, frozen=True):
     is_archived: bool
     further: Work
     """More work for the same commit."""
-    open_requests: int = 0
-    """How much the running turn waits for."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
         """Returns the schedule, and the work, of which nothing happens when it is so already."""
-        mark = MarkArchived(self.is_archived, schedule.active_turn_id, schedule.entries, self.open_requests)
         later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
-        return Decision(later, self.further + Work((mark,)))
+        return Decision(later, self.further + schedule.marked(is_archived=self.is_archived))
 
 
 TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozenset[type]]] = {
@@ -621,6 +707,10 @@ TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozens
         RemoveWaiting: frozenset({Running}),
         ReturnMessage: frozenset({Running}),
         JoinTurn: frozenset({Running}),
+        AddAnswer: frozenset({Running}),
+        EndStep: frozenset({Running}),
+        ChangeCalls: frozenset({Running}),
+        BeginStep: frozenset({Running}),
         EndTurn: frozenset({Between, Idle}),
         GiveUpTurn: frozenset({Between}),
     },

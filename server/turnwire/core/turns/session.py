@@ -16,6 +16,7 @@ from turnwire.core.actor import Actor, Command, Done
 from turnwire.core.ending import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.spans import note_turn_end, turn_span
+from turnwire.core.tools.questions import count_questions
 from turnwire.core.turns.recovery import ResumePoint, end_stored_turn
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
@@ -141,11 +142,6 @@ class SessionTurns:
         starts_at_once = isinstance(self.schedule.phase, Idle) and bool(self._beginning)
         return len(self.schedule.waiting) + len(self._beginning) - starts_at_once
 
-    @property
-    def open_requests(self) -> int:
-        """How much the running turn waits for."""
-        return self.live.open_requests if self.live is not None else 0
-
     def accept(self, command: AcceptMessage, *, alone: bool = False) -> "Future[Done[Schedule]]":
         """Stores a message; its turn starts at once or waits. Shield the reply when awaiting it."""
         turn_id = command.turn.turn_id
@@ -220,8 +216,8 @@ class SessionTurns:
         for waiting in late:  # one after the other: each may be large
             async with contextlib.AsyncExitStack() as held:
                 whole = await self._surely_read(lambda one=waiting: self._whole(one, held))  # type: ignore[misc]
-                is_stored = whole is not None and await self._carry_out_surely(ReturnMessage(waiting, whole.message))
-            if not is_stored:
+                returned = whole and await self._carry_out_surely(ReturnMessage(waiting, whole.message))
+            if not returned:
                 lost.add(waiting.message_id)
         return lost
 
@@ -280,6 +276,7 @@ class SessionTurns:
 
     def _follow(self, before: Schedule, after: Schedule) -> None:
         """Lets what is stored take effect: a turn begins to run, or is stopped."""
+        count_questions(self._environment, self._tenant, before.calls, after.calls)
         if not isinstance(after.phase, Running) or self._stopping.is_set():
             return
         turn = after.phase.turn
@@ -293,7 +290,7 @@ class SessionTurns:
 
     def _new_run(self, turn: Turn, resume: ResumePoint | None = None) -> TurnRun:
         begun = msgspec.structs.replace(turn, status=TurnStatus.RUNNING, started_at=turn.started_at or turn.created_at)
-        return TurnRun(self._environment.of_now(), begun, resume, self._take_in)
+        return TurnRun(self._environment.of_now(), begun, self._actor, resume, self._take_in)
 
     def _start_task(self) -> None:
         self._task = asyncio.create_task(self._run_turns(), name="session turns")
@@ -315,18 +312,17 @@ class SessionTurns:
                     log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
                     await self._end_unsaved(run)
             self._environment.forget_calls(run.turn.turn_id)
-            run.ended.set()
             if self._stopping.is_set():
                 break
         self._task = None
         self._forget_if_idle()
 
     async def _run_turn(self, run: TurnRun, span: Span) -> None:
-        work = await run.run(self._slots)
-        if work is None:  # no status event: the session keeps running
-            return
-        note_turn_end(span, work)
-        if await self._carry_out_surely(EndTurn(run.turn.turn_id, work, self._stopping.is_set())):
+        end = await run.run(self._slots)
+        done = await self._carry_out_surely(EndTurn(run.turn.turn_id, end.close, self._stopping.is_set()))
+        if done is not None:
+            if done.reply is not None:
+                note_turn_end(span, done.reply)
             return
         if not self._stopping.is_set():  # else the next start ends it
             await self._end_unsaved(run)
@@ -340,7 +336,8 @@ class SessionTurns:
         except Exception as error:  # end it without its messages; the next start closes them
             log.warning("turn_not_read", session_id=self._session_id, error=type(error).__name__)
         for work in attempts:
-            if await self._carry_out_surely(EndTurn(turn.turn_id, work, is_stopping=False)):
+            ending = EndTurn(turn.turn_id, lambda *_, work=work: work, is_stopping=False)
+            if await self._carry_out_surely(ending):
                 return
         await self.ask(GiveUpTurn(turn.turn_id))
 
@@ -381,7 +378,7 @@ class SessionTurns:
         for _ in range(2):  # once more when the message began to wait between reading and storing
             question = await self._surely_read(lambda: self._question(waiting))
             if question is None:
-                return await self._carry_out_surely(DropMessage(message_id))
+                return await self._carry_out_surely(DropMessage(message_id)) is not None
             now = self._environment.clock()
             turn = msgspec.structs.replace(
                 waiting, status=TurnStatus.RUNNING, started_at=now, replaces_turn_id=question.turn_id
@@ -397,7 +394,7 @@ class SessionTurns:
     async def _store_beginning(self, whole: Whole, turn: Turn, work: Work) -> bool:
         self._beginning[turn.turn_id] = turn
         try:
-            return await self._carry_out_surely(BeginTurn(whole.waiting, turn, work))
+            return await self._carry_out_surely(BeginTurn(whole.waiting, turn, work)) is not None
         finally:
             self._beginning.pop(turn.turn_id, None)
 
@@ -428,7 +425,9 @@ class SessionTurns:
         """
         turn_id = run.turn.turn_id
         try:
-            while run.takes_messages and (joining := self.schedule.joining(turn_id)):
+            while (running := self.schedule.running(turn_id)) and running.stop is None:
+                if not (joining := self.schedule.joining(turn_id)):
+                    return
                 acquire = self._environment.reads.acquire_soon
                 async with read_whole(
                     self._environment, joining, max_bytes=MAX_JOINING_BYTES, acquire=acquire
@@ -450,10 +449,10 @@ class SessionTurns:
             await self._pause(pause)
         raise AssertionError("the last pause is None")
 
-    async def _carry_out_surely(self, command: Command[Schedule]) -> bool:
+    async def _carry_out_surely(self, command: Command[Schedule]) -> Done[Schedule] | None:
         """Carries out what must not be lost, and retries as long as the store is busy or the disk refuses.
 
-        Returns False when the session is gone, the server stops, or the store failed in another way several
+        Returns None when the session is gone, the server stops, or the store failed in another way several
         times in a row, which suggests that the work itself is at fault. The next start ends a turn that is left open.
 
         Raises Changed.
@@ -461,21 +460,20 @@ class SessionTurns:
         for attempt in itertools.count():
             try:
                 # of the beginning of another answer the store may drop an event: nothing is counted behind it
-                await asyncio.shield(self.ask(command, alone=isinstance(command, BeginTurn)))
-                return True
+                return await asyncio.shield(self.ask(command, alone=isinstance(command, BeginTurn)))
             except StorageError as error:
                 if self._stopping.is_set() or not (error.may_pass or attempt < len(RETRY_SECONDS)):
                     log.error("turn_not_saved", session_id=self._session_id, reason=error.reason)
-                    return False
+                    return None
                 log.warning("turn_not_saved_yet", session_id=self._session_id, reason=error.reason)
                 await self._pause(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
             except (MessageNotFound, ShuttingDown):  # what a turn answers again; the store ends, see `end_soon`
-                return False
+                return None
             except Changed:
                 raise
             except Exception as error:
                 log.error("turn_not_saved", session_id=self._session_id, exc_info=error)
-                return False
+                return None
         raise AssertionError("count never ends")
 
     async def _pause(self, seconds: float) -> None:

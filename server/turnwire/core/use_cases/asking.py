@@ -1,10 +1,11 @@
 """What people are asked: permission requests and questions of tools. Lists the open ones and answers them."""
 
+from contextlib import suppress
 from functools import partial
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NewAnswer, Receipt, receipt_record
-from turnwire.core.tools.open_calls import other_answer
+from turnwire.core.tools.open_calls import CallsClosed, other_answer
 from turnwire.core.tools.permission_requests import answered_otherwise
 from turnwire.core.tools.question_forms import problem_of_content
 from turnwire.core.turns.registry import Turns
@@ -39,8 +40,9 @@ class Permissions:
         session = await self._environment.session(principal, session_id)
         calls = self._turns.calls(session_id)
         if calls is not None and permission_id in calls.state.permissions:
-            await calls.reply(permission_id, answer)
-            return
+            with suppress(CallsClosed):
+                await calls.reply(permission_id, answer)
+                return
         request = await self._environment.store.of(session.tenant).permission(session_id, permission_id)
         if request.answer is None or request.answer.response is not answer.response:
             raise answered_otherwise(request)
@@ -106,8 +108,10 @@ class Questions(UseCase):
         calls = self._turns.calls(session.session_id)
         if calls is not None and calls.question(new.question_id) is not None:
             record = receipt_record(principal, new, Receipt(session_id=session.session_id))
-            committed = await calls.answer(new.question_id, new.answer, new.content_json, record)
-            return 0 if committed is None else committed.sequence
+            with suppress(CallsClosed):
+                committed = await calls.answer(new.question_id, new.answer, new.content_json, record)
+                return 0 if committed is None else committed.sequence
+            stored = await self._asked(session, new.question_id)
         given = stored.answer
         if given is None or given.action is not new.answer.action or given.action is QuestionAction.ACCEPT:
             raise other_answer(new.question_id, given)

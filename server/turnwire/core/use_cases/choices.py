@@ -154,10 +154,10 @@ def check_agent(settings: CoreSettings, name: str) -> str:
     return name
 
 
-def check_directory(directory: str, field: str = "directory") -> str:
+def check_directory(directory: str) -> str:
     """Returns the directory. Raises InvalidRequest unless it is "" or an absolute path."""
     if directory and (not PurePosixPath(directory).is_absolute() or "\0" in directory):
-        raise InvalidRequest.of(field, "is not an absolute path")
+        raise InvalidRequest.of("directory", "is not an absolute path")
     return directory
 
 

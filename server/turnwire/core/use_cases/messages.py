@@ -146,7 +146,7 @@ class Conversations(UseCase):
 
         async def store(owner: SessionTurns, message: Message, folded: Work, version: int | None = None) -> int:
             added = Work((*files, PutMessage(message)), (NewEvent(MessageAdded(message)),))
-            command = AppendMessage(added + folded + further, owner.open_requests, version)
+            command = AppendMessage(added + folded + further, version)
             return (await asyncio.shield(owner.ask(command))).before_sequence
 
         if new.type is MessageType.TOOL_RESULT:

@@ -138,7 +138,7 @@ class Sessions(UseCase):
         if is_archived == (session.archived_at is not None) and not record.changes:
             return session.head_sequence
         with self._turns.held(principal.tenant, session_id) as owner:
-            done = await asyncio.shield(owner.ask(ArchiveSession(is_archived, record, owner.open_requests)))
+            done = await asyncio.shield(owner.ask(ArchiveSession(is_archived, record)))
         return done.before_sequence
 
     async def _once(
@@ -175,7 +175,7 @@ class Sessions(UseCase):
                 return self._turns.view(session)
             changed = self._revised(changed)
             further = record + self._environment.within_quotas(session.tenant)
-            done = await asyncio.shield(owner.ask(ChangeSettings(version, changed, further, owner.open_requests)))
+            done = await asyncio.shield(owner.ask(ChangeSettings(version, changed, further)))
             head = done.before_sequence + 1
             return self._turns.view(msgspec.structs.replace(changed, head_sequence=head))
 
@@ -214,7 +214,7 @@ class Sessions(UseCase):
     async def _give_title(self, turn: Turn, title: str, spent: Work) -> bool:
         async def attempt(owner: SessionTurns, version: int, session: Session) -> bool:
             titled = None if session.title else self._revised(msgspec.structs.replace(session, title=title))
-            await asyncio.shield(owner.ask(ChangeSettings(version, titled, spent, owner.open_requests)))
+            await asyncio.shield(owner.ask(ChangeSettings(version, titled, spent)))
             return titled is not None
 
         return await self._change(turn.tenant, turn.session_id, attempt)

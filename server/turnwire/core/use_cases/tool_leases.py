@@ -3,12 +3,14 @@
 import asyncio
 from asyncio import Future
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from turnwire.core.actor import Done
 from turnwire.core.intake.requests import LeaseChange, Receipt, receipt_record
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.open_calls import OpenCalls
+from turnwire.core.tools.open_calls import CallsClosed, OpenCalls
 from turnwire.core.use_cases.use_case import UseCase
 from turnwire.domain.conversation.messages import Part
 from turnwire.domain.errors import ToolCallAlreadySettled
@@ -16,7 +18,7 @@ from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Work
 from turnwire.ports.pages import OpenCallPage, Page
 
-_Change = Callable[[ToolCalls, int, Work], "Future[Done[OpenCalls]]"]
+_Change = Callable[[ToolCalls, int, Work], "Future[Done[Any]]"]
 """Stores a change of a call, given its calls, its part and further work."""
 
 
@@ -57,7 +59,7 @@ class ToolLeases(UseCase):
         """
         lease_id = self._environment.new_id("lse")
 
-        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[OpenCalls]]":
+        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[Any]]":
             return calls.claim(index, lease_id, change.holder, change.duration, further)
 
         return await self._once(principal, change, lease_id, store)
@@ -72,7 +74,7 @@ class ToolLeases(UseCase):
             QuotaExceeded: the tenant has stored as much as it may.
         """
 
-        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[OpenCalls]]":
+        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[Any]]":
             return calls.renew(index, change.lease_id, change.duration, change.log_lines, further)
 
         return await self._once(principal, change, change.lease_id, store)
@@ -84,7 +86,7 @@ class ToolLeases(UseCase):
             LeaseLost: the lease has ended.
         """
 
-        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[OpenCalls]]":
+        def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[Any]]":
             return calls.release(index, change.lease_id, further)
 
         return await self._once(principal, change, "", store)
@@ -102,11 +104,14 @@ class ToolLeases(UseCase):
         return await self._stored_part(principal, change)
 
     async def _carry_out(self, principal: Principal, change: LeaseChange, lease_id: str, store: _Change) -> Part:
-        calls, index = await self._waiting_call(principal, change)
         further = receipt_record(principal, change, Receipt(session_id=change.session_id, lease_id=lease_id))
         if lease_id:  # else nothing is left to be stored but what was there
             further += self._environment.within_quotas(principal.tenant)
-        return (await asyncio.shield(store(calls, index, further))).state.message.parts[index]
+        while True:
+            calls, index = await self._waiting_call(principal, change)
+            with suppress(CallsClosed):
+                changed: OpenCalls = (await asyncio.shield(store(calls, index, further))).reply
+                return changed.message.parts[index]
 
     async def _waiting_call(self, principal: Principal, change: LeaseChange) -> tuple[ToolCalls, int]:
         """Returns the calls among which a turn waits for the one of a change, and its part."""

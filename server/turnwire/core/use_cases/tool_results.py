@@ -79,7 +79,7 @@ class ToolResults:
                     raise LeaseLost(part_id, lease_id)
                 now = environment.clock()
                 message, settling = settle_calls(message, {part.index: result.apply_to(call, now)}, now)
-                command = AppendMessage(Work(result.contents) + settling, owner.open_requests, version)
+                command = AppendMessage(Work(result.contents) + settling, version)
                 with contextlib.suppress(Changed):
                     done = await asyncio.shield(owner.ask(command))
                     return message.parts[part.index], done.before_sequence + len(settling.events)

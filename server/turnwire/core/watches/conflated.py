@@ -31,7 +31,6 @@ from turnwire.domain.conversation.messages import Content, Message, Part, Reason
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import Principal
-from turnwire.ports.codec import Codec
 from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import TenantStore
@@ -88,17 +87,15 @@ class ConflatedWatches:
     """Creates simple streams."""
 
     def __init__(
-        self, environment: Environment, turns: Turns, codec: Codec, *, seconds: Callable[[], float] = time.monotonic
+        self, environment: Environment, turns: Turns, *, seconds: Callable[[], float] = time.monotonic
     ) -> None:
         """Args:
         environment: Ports and settings.
         turns: Has the messages that stream now.
-        codec: Decodes the frames of the log.
         seconds: A monotonic clock.
         """
         self.environment = environment
         self.turns = turns
-        self.codec = codec
         self.seconds = seconds
 
     async def watch(self, principal: Principal, session_ids: frozenset[str]) -> AsyncGenerator[Change | None]:
@@ -151,7 +148,6 @@ class _ConflatedWatch:
     ) -> None:
         self._tenant = tenant
         self._turns = made_by.turns
-        self._decode = made_by.codec.decode_events
         self._seconds = made_by.seconds
         self._session_ids = session_ids
         self._subscription = subscription
@@ -185,7 +181,7 @@ class _ConflatedWatch:
 
     def replay(self, page: EventPage) -> Sequence[_Found]:
         """Returns the changes in a page of stored events."""
-        return self._changes(self._decode(b"".join(page.frames)))
+        return self._changes(page.events)
 
     async def prepare(self) -> None:
         """Does nothing: what is open is in memory."""

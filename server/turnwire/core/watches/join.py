@@ -179,7 +179,9 @@ class Join:
             if page.last == self.position:
                 return
             self.position = page.last
-            for item in follower.replay(page):
+            items = follower.replay(page)
+            del page  # which may be large, and the reader slow
+            for item in items:
                 yield item
 
     def _news_of(self, pruned: Sequence[PrunedSession]) -> list[PrunedSession]:

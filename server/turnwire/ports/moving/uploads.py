@@ -145,8 +145,8 @@ class UploadStore(Protocol):
         """
         ...
 
-    def pieces(self, tenant: str, upload_id: str, offset: int = 0) -> AsyncIterator[bytes]:
-        """Yields the bytes from an offset on, in order, as pieces of at most 1 MiB. Safe to cancel and to leave.
+    def pieces(self, tenant: str, upload_id: str) -> AsyncIterator[bytes]:
+        """Yields the bytes, in order, as pieces of at most 1 MiB. Safe to cancel and to leave.
 
         Each piece is read when it is asked for, so that a large upload costs the memory of one piece.
 

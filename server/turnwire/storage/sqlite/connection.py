@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
-from turnwire.domain.fair_semaphore import FairSemaphore
-from turnwire.event_loop.owner import OWNER, as_nobody
+from turnwire.event_loop.owner import NOBODY, OWNER
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
@@ -28,10 +28,6 @@ LOCKS_DATABASE = sys.platform == "linux"
 
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
-
-READS_AT_ONCE = 8
-"""Reads that the thread of a connection has: it never waits for the event loop, and a read whose caller leaves before
-that is not carried out."""
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
@@ -49,14 +45,13 @@ T = TypeVar("T")
 class Connection:
     """A connection and its thread, which carries out one function after the other. Used on the event loop only.
 
-    `_calls` has what the thread is to do; None ends it. `_places` bounds how many reads are there; owners take turns
-    with the rest. `_db` is used on the thread alone.
+    Owners take turns with their reads; what is written goes in its order. `_db` is used on the thread alone.
     """
 
     def __init__(self, *, is_reader: bool) -> None:
         """Use `open`."""
-        self._calls = SimpleQueue[Callable[[], None] | None]()
-        self._places = FairSemaphore(READS_AT_ONCE, tenant_limit=READS_AT_ONCE) if is_reader else None
+        self._calls = _Calls()
+        self._is_reader = is_reader
         self._db: sqlite3.Connection | None = None  # from `open` to `close`
 
     @classmethod
@@ -71,7 +66,7 @@ class Connection:
         try:
             connection._db = await connection._call(partial(_connected, path, read_only=read_only))
         except BaseException:
-            connection._calls.put(None)
+            connection._calls.end()
             raise
         return connection
 
@@ -85,41 +80,81 @@ class Connection:
         Raises:
             StorageError: SQLite reported an error; its subclass says which kind.
         """
-        if self._places is None:
-            return await self._call(partial(function, self._open_db(), *args, **kwargs))
-        owner = OWNER.get()
-        with as_nobody():
-            async with self._places.held(owner, 1):
-                return await self._call(partial(function, self._open_db(), *args, **kwargs))
+        if self._db is None:
+            raise StorageError("the database is closed")
+        return await self._call(partial(function, self._db, *args, **kwargs))
 
     async def close(self) -> None:
         """Closes the connection once the thread has done what it has; what comes later is refused. Idempotent."""
         db, self._db = self._db, None
         if db is not None:
-            try:
-                await self._call(db.close)
-            finally:
-                self._calls.put(None)
-
-    def _open_db(self) -> sqlite3.Connection:
-        if self._db is None:
-            raise StorageError("the database is closed")
-        return self._db
+            result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._calls.end(partial(_answer, result, db.close))
+            await _translated(result)
 
     async def _call(self, function: Callable[[], T]) -> T:
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._calls.put(partial(_answer, result, function))
-        try:
-            return await result
-        except FAILURES as error:
-            raise translate(error) from error
+        if self._is_reader:
+            self._calls.add(OWNER.get(), partial(_answer_unless_gone, result, function))
+        else:
+            self._calls.add(NOBODY, partial(_answer, result, function))
+        return await _translated(result)
 
 
-def _serve(calls: "SimpleQueue[Callable[[], None] | None]") -> None:
+class _Calls:
+    """What a thread is to do: owners take turns, and what one of them wants is done in its order. For all threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # for all below but `_ready`
+        self._waiting = OrderedDict[str, deque[Callable[[], None]]]()
+        """By owner, in the order of their turns."""
+        self._last: Callable[[], None] | None = None
+        self._ready = SimpleQueue[None]()
+        """One for each call, and one for the end."""
+
+    def add(self, owner: str, call: Callable[[], None]) -> None:
+        with self._lock:
+            self._waiting.setdefault(owner, deque()).append(call)
+        self._ready.put(None)
+
+    def end(self, last: Callable[[], None] | None = None) -> None:
+        """Ends the thread when it has done what waits, and the last one."""
+        with self._lock:
+            self._last = last
+        self._ready.put(None)
+        self._ready.put(None)
+
+    def take(self) -> Callable[[], None] | None:
+        """Returns the next one once there is one; None at the end."""
+        self._ready.get()
+        with self._lock:
+            if not self._waiting:
+                last, self._last = self._last, None
+                return last
+            owner, calls = self._waiting.popitem(last=False)
+            call = calls.popleft()
+            if calls:
+                self._waiting[owner] = calls  # behind the others
+            return call
+
+
+def _serve(calls: _Calls) -> None:
     """Runs on the thread of a connection. Keeps nothing of a call: the next one may be an hour away."""
-    while (call := calls.get()) is not None:
+    while (call := calls.take()) is not None:
         call()
         del call
+
+
+async def _translated(result: "asyncio.Future[T]") -> T:
+    try:
+        return await result
+    except FAILURES as error:
+        raise translate(error) from error
+
+
+def _answer_unless_gone(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:
+    if not result.cancelled():
+        _answer(result, function)
 
 
 def _answer(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:

@@ -1,6 +1,7 @@
 """Requests: read within a time, with memory for large ones until they are carried out."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -170,15 +171,19 @@ class Incomplete:
         """None has begun."""
         self._requests = requests
         self._come = asyncio.Event()
+        self.received: list[str] = []
+        """Those that are being received, in their order."""
         self._reading: dict[str, asyncio.Task[bytes]] = {}
 
     async def begin(self, *names: str, network: str = "192.0.2.1") -> None:
         """Lets requests begin, each on a connection of its own."""
         for name in names:
-            self._reading[name] = asyncio.create_task(self._requests.read(f"ipv4:{network}:{name}", self._receive))
+            receive = partial(self._receive, name)
+            self._reading[name] = asyncio.create_task(self._requests.read(f"ipv4:{network}:{name}", receive))
         await settled()
 
-    async def _receive(self) -> bytes:
+    async def _receive(self, name: str) -> bytes:
+        self.received.append(name)
         await self._come.wait()
         return b"x"
 
@@ -213,3 +218,45 @@ async def test_the_newest_of_each_network_are_spared() -> None:
     await incomplete.begin("honest", network="192.0.2.2")
     requests.shed_incomplete(MEMORY_SHORT, 4)
     assert await incomplete.ended() == dict.fromkeys("123", MemoryShort)
+
+
+async def test_few_are_read_at_a_time_when_that_is_bounded() -> None:
+    """Those that were begun before count, and further ones wait until one has ended, or for the end of the bound."""
+    requests = Asked().requests
+    incomplete = Incomplete(requests)
+    await incomplete.begin(*"12")
+    requests.bound_reading(3, MEMORY_SHORT)
+    await incomplete.begin(*"345")
+    assert incomplete.received == [*"123"]
+    requests.shed_incomplete(MEMORY_SHORT, 1)
+    await settled()
+    assert incomplete.received == [*"12345"]
+    await incomplete.begin(*"67")
+    assert incomplete.received == [*"12345"]
+    requests.unbound_reading()
+    await settled()
+    assert incomplete.received == [*"1234567"]
+    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
+
+
+async def test_networks_share_what_may_be_read() -> None:
+    """The requests of another address do not wait for all those of one."""
+    requests = Asked().requests
+    requests.bound_reading(4, MEMORY_SHORT)
+    incomplete = Incomplete(requests)
+    await incomplete.begin(*"1234")
+    await incomplete.begin("honest", network="192.0.2.2")
+    await incomplete.begin("5")
+    requests.shed_incomplete(MEMORY_SHORT, 3)
+    await settled()
+    assert incomplete.received == [*"1234", "honest"]
+    assert await incomplete.ended() == {"1": MemoryShort}
+
+
+async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it has waited for: it is not its caller that was slow."""
+    monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
+    requests = Asked().requests
+    requests.bound_reading(0, MEMORY_SHORT)
+    with pytest.raises(MemoryShort):
+        await requests.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes

@@ -1,6 +1,5 @@
 """What a call's handler does around the service."""
 
-import asyncio
 import gc
 import weakref
 from collections.abc import AsyncGenerator
@@ -11,7 +10,8 @@ import pytest
 from opencode.session.session_pb2 import GetSessionRequest
 from tests.support.fakes.identity import KnownCallers, some_load
 from turnwire.api.gate import Gate, StreamingMethod
-from turnwire.api.grpc.handlers import read_message, stream_behavior
+from turnwire.api.grpc.handlers import stream_behavior
+from turnwire.api.grpc.reads import Reads
 from turnwire.domain.principal import Role
 from turnwire.identity.everybody import Everybody
 
@@ -65,7 +65,7 @@ async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
 
     client = GoneClient()
     method = StreamingMethod("Watch", Role.READER, bytes, answers)
-    await stream_behavior(method, Gate(Everybody(), some_load()))(b"", client)  # type: ignore[arg-type]
+    await stream_behavior(method, Gate(Everybody(), some_load()), Reads())(b"", client)  # type: ignore[arg-type]
     assert (client.aborted, closed) == (False, [True])
     assert "rpc_failed" not in capsys.readouterr().out
 
@@ -104,6 +104,7 @@ async def test_a_refused_call_leaves_nothing_for_the_garbage_collector() -> None
     handle = stream_behavior(
         StreamingMethod("Watch", Role.READER, GetSessionRequest.FromString, answers),
         Gate(KnownCallers({}), some_load()),
+        Reads(),
     )
     call = RefusedCall()
     gone = weakref.ref(call)
@@ -115,24 +116,3 @@ async def test_a_refused_call_leaves_nothing_for_the_garbage_collector() -> None
         assert gone() is None
     finally:
         gc.enable()
-
-
-async def test_a_read_goes_on_when_its_call_has_ended() -> None:
-    """GRPC frees a message only when it is read. An error of such a read is told to nobody."""
-    came, read = asyncio.Event(), list[str]()
-
-    class Slow(GoneClient):
-        async def read(self) -> bytes:
-            await came.wait()
-            read.append("read")
-            raise grpc.aio.InternalError("its call has ended")
-
-    call = asyncio.create_task(read_message(Slow()))  # type: ignore[arg-type]
-    await asyncio.sleep(0)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    assert read == []
-    came.set()
-    while not read:
-        await asyncio.sleep(0)

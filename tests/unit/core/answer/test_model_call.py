@@ -10,6 +10,7 @@ from tests.support.fakes.context import ScriptedProvider
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.turns import LoneRun
 from turnwire.core.answer.model_call import delay_before_retry, may_fall_back, note_long_wait
 from turnwire.core.ending import Ending
 from turnwire.core.settings import Retries
@@ -32,7 +33,7 @@ def _run(observer: RecordingObserver, *answers: Sequence[StreamItem | Exception 
     environment = make_environment(
         store, FakeProviders(provider), settings={"retries": Retries(max_retries=1), **settings}, observer=observer
     )
-    return TurnRun(environment, make_turn())
+    return LoneRun(environment, make_turn())
 
 
 async def test_each_attempt_is_reported_with_what_follows_it() -> None:
@@ -81,7 +82,7 @@ async def test_times_are_those_of_the_loop() -> None:
             yield STOP
 
     store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
-    run = TurnRun(make_environment(store, FakeProviders(Slow([])), observer=observer), make_turn())
+    run = LoneRun(make_environment(store, FakeProviders(Slow([])), observer=observer), make_turn())
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     await elapse(timedelta(seconds=3))
     begins.set()

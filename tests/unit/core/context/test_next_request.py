@@ -11,9 +11,9 @@ from tests.support.fakes.context_world import USAGE, WINDOW, WORDS, World, words
 from tests.support.fakes.core import FakeProviders
 from tests.support.fakes.domain_values import make_message, make_turn
 from tests.support.fakes.loop import settled
+from tests.support.fakes.turns import LoneRun
 from turnwire.core.context.next_request import KEPT_SETTINGS_BYTES, StepRequests
 from turnwire.core.settings import CompactionSettings
-from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import File, FinishReason, MessageType, ModelRef
 from turnwire.domain.conversation.turns import ToolDefinition
@@ -61,7 +61,7 @@ async def test_large_settings_are_read_again_for_each_request() -> None:
     turn = make_turn(tools=(tool,), system="s" * KEPT_SETTINGS_BYTES)
     world = World(says("fine"), window=None, turn=turn)
     world.store.unfinished = (turn,)
-    run = TurnRun(world.environment, turn)
+    run = LoneRun(world.environment, turn)
     assert run.turn == world.requests._turn == turn.header()
     for _ in range(2):
         made = (await world.requests.again()).request
@@ -177,7 +177,7 @@ async def test_a_turn_whose_model_is_gone_says_so() -> None:
 
     world = World()
     environment = dataclasses.replace(world.environment, providers=Providers())
-    work = await TurnRun(environment, world.turn).run(FairSemaphore(1))
+    work = await LoneRun(environment, world.turn).run(FairSemaphore(1))
     assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)

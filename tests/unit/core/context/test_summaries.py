@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.support.fakes.context import STOP, says
 from tests.support.fakes.context_world import OLD, USAGE, WORDS, World, words_in
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, outcome
+from tests.support.fakes.turns import LoneRun
 from turnwire.core.context import summaries
 from turnwire.core.context.summaries import chunks, shorten, transcript
 from turnwire.core.ending import Ending
 from turnwire.core.token_estimate import text_tokens
-from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.messages import (
     Compaction,
     File,
@@ -82,7 +82,7 @@ async def test_a_summary_that_fails_lets_the_step_go_on(answer: Sequence[StreamI
 async def test_a_stopped_summary_stores_no_message() -> None:
     """And what it used until then counts."""
     world = World((UsageReported(USAGE), TextDelta(0, "half a"), None))
-    run = TurnRun(world.environment, world.turn)
+    run = LoneRun(world.environment, world.turn)
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     await world.provider.waiting.wait()
     run.stop(Ending(FinishReason.ABORTED))

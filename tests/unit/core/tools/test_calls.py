@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
-from turnwire.core.tools.calls import ToolCalls
+from tests.support.fakes.turns import make_calls
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.events import ToolCallUpdated
 from turnwire.domain.conversation.limits import MAX_LOG_LINES
@@ -40,7 +40,7 @@ class Claimed:
             leased_tool_timeout_seconds=whole_limit.total_seconds(),
         )
         environment = make_environment(self.store, settings={"limits": limits}, clock=self.clock)
-        self.calls = ToolCalls(environment, make_turn(), make_answer("msg_1", *calls), frozenset({"read"}))
+        self.calls = make_calls(environment, make_turn(), make_answer("msg_1", *calls), frozenset({"read"}))
         self.settling = asyncio.create_task(self.calls.settle())
 
     @property

@@ -9,6 +9,7 @@ import pytest
 from tests.support.fakes.core import FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.turns import make_calls
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
@@ -29,7 +30,7 @@ def _calls(
 ) -> ToolCalls:
     limits = Limits(client_tool_timeout_seconds=timeout.total_seconds())
     environment = make_environment(store, settings={"limits": limits}, observer=observer)
-    return ToolCalls(environment, make_turn(), make_answer("msg_1", *calls), CLIENT_TOOLS)
+    return make_calls(environment, make_turn(), make_answer("msg_1", *calls), CLIENT_TOOLS)
 
 
 def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:

@@ -8,6 +8,7 @@ import pytest
 from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
 from tests.support.fakes.domain_values import NOW, make_answer, make_turn
 from tests.support.fakes.loop import settled
+from tests.support.fakes.turns import make_calls
 from turnwire.core.settings import PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import ask_permissions
@@ -60,7 +61,7 @@ def _asking(
     environment = make_environment(
         store, settings={"limits": Limits(client_tool_timeout_seconds=timeout.total_seconds())}, tools=tools
     )
-    return ToolCalls(environment, make_turn(), message, CLIENT_TOOLS, permissions), tools
+    return make_calls(environment, make_turn(), message, CLIENT_TOOLS, permissions), tools
 
 
 ONCE, ALWAYS, REJECT = map(PermissionAnswer, (PermissionChoice.ONCE, PermissionChoice.ALWAYS, PermissionChoice.REJECT))

@@ -8,6 +8,7 @@ import pytest
 from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.turns import make_calls
 from turnwire.core.tools import questions
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL
@@ -18,7 +19,7 @@ from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
 from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import Committed, PutQuestion, Work
+from turnwire.ports.commit import PutQuestion, Work
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 
 ACCEPT, DECLINE = QuestionAnswer(QuestionAction.ACCEPT), QuestionAnswer(QuestionAction.DECLINE)
@@ -38,7 +39,7 @@ class Asker:
         limits = {"limits": Limits(question_timeout_seconds=60.0)}
         self.environment = make_environment(self.store, clock=self.clock, settings=limits)
         message = make_answer("msg_1", ToolUse(name="ask.one", input_json="{}"), ToolUse(name="two", input_json="{}"))
-        self.calls = ToolCalls(self.environment, make_turn(), message, frozenset())
+        self.calls = make_calls(self.environment, make_turn(), message, frozenset())
         self.watching = asyncio.create_task(self.calls._watch_time())
 
     async def ask(self, index: int = 0, new: NewQuestion = NEW) -> "asyncio.Task[QuestionReply]":
@@ -50,7 +51,7 @@ class Asker:
     def after_restart(self) -> ToolCalls:
         """Returns the calls as the next process finds them."""
         pending = self.calls.state.pending_questions
-        return ToolCalls(self.environment, make_turn(), self.calls.message, frozenset(), questions=pending)
+        return make_calls(self.environment, make_turn(), self.calls.message, frozenset(), questions=pending)
 
     def is_paused(self) -> bool:
         """Returns whether the first call has paused."""
@@ -168,7 +169,7 @@ async def test_a_question_that_could_not_be_stored_was_never_asked() -> None:
 
 
 async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
-    """Watchers hear CANCEL; at the end of the turn it is left to that, and counts no more."""
+    """Watchers hear CANCEL; at the end of the turn it is left to that, and counts until then."""
     asker = Asker()
     first, second = await asker.ask(), await asker.ask()
     first.cancel()
@@ -179,6 +180,8 @@ async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
     second.cancel()
     await asyncio.wait((second,))
     assert [one.question_id for one in asker.calls.state.open_questions] == ["que_2"]
+    assert asker.environment.open_questions == {"default": 1}
+    questions.count_questions(asker.environment, "default", asker.calls.state, None)
     assert asker.environment.open_questions == {}
 
 
@@ -253,7 +256,7 @@ async def test_the_end_of_a_call_ends_its_questions_in_the_same_commit() -> None
     asker = Asker()
     first, second = await asker.ask(0), await asker.ask(1)
     asker.store.automatic = False
-    ending = asker.calls._actor.ask(EndCall(0, CallResult(output="over")))
+    ending = asker.calls._owner.ask(EndCall(0, CallResult(output="over")))
     kinds = [type(event.kind) for event in asker.store.commits[-1].events]
     assert kinds == [QuestionAnswered, ToolCallUpdated]
     asker.store.futures[-1].set_exception(StorageBusy("busy"))
@@ -261,23 +264,9 @@ async def test_the_end_of_a_call_ends_its_questions_in_the_same_commit() -> None
         await ending
     assert [one.question_id for one in asker.calls.state.open_questions] == ["que_1", "que_2"]
     asker.store.automatic = True
-    await asker.calls._actor.ask(EndCall(0, CallResult(output="over")))
+    await asker.calls._owner.ask(EndCall(0, CallResult(output="over")))
     assert [one.question_id for one in asker.calls.state.open_questions] == ["que_2"]
     assert (await first).action is QuestionAction.CANCEL
     asker.calls._questions.end()
     second.cancel()
     await asyncio.wait((second,))
-
-
-@pytest.mark.parametrize("is_seen", [False, True])
-async def test_the_end_of_a_step_gives_back_each_question_once(is_seen: bool) -> None:
-    """Also one whose commit is done, or about to be, while nothing behind it has run."""
-    asker = Asker(automatic=False)
-    asked = await asker.ask()
-    asker.store.futures[-1].set_result(Committed(0, 1))
-    assert len(asker.calls.state.open_questions if is_seen else [None]) == 1
-    asker.calls._questions.end()
-    await settled()
-    assert asker.environment.open_questions == {}
-    asked.cancel()
-    asker.watching.cancel()

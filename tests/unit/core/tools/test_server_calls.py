@@ -17,6 +17,7 @@ from tests.support.fakes.core import (
 )
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.turns import make_calls
 from turnwire.core.actor import RETRY_SECONDS
 from turnwire.core.memory import WaitingCalls
 from turnwire.core.settings import Agent, PermissionRule
@@ -45,7 +46,7 @@ def _server_calls(
         store, feed=feed, settings={"limits": Limits(**limits)}, tools=tools, observer=observer
     )
     call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
-    return ToolCalls(environment, make_turn(), make_answer("msg_1", *[call] * count), frozenset()), tools, feed
+    return make_calls(environment, make_turn(), make_answer("msg_1", *[call] * count), frozenset()), tools, feed
 
 
 async def test_calls_of_the_servers_tools_run_up_to_the_limit_at_once() -> None:
@@ -185,22 +186,6 @@ async def test_what_a_cancelled_call_holds_is_given_up() -> None:
     assert room.bytes == 0
 
 
-async def test_what_calls_store_is_waited_for() -> None:
-    """A turn that is stopped has its end stored behind it, with what has become of each call."""
-    store = FakeStore(automatic=False)
-    calls, _, _ = _server_calls(1, store)
-    await calls.wait_stored()
-    settling = asyncio.create_task(calls.settle())
-    await settled()
-    [storing] = store.futures
-    waiting = asyncio.create_task(calls.wait_stored())
-    settling.cancel()
-    await settled()
-    assert not waiting.done()
-    storing.set_result(Committed(0, 1))
-    await waiting
-
-
 async def test_a_result_that_cannot_be_stored_ends_the_step() -> None:
     """With the store's error, and the other calls are cancelled."""
     store = FakeStore(automatic=False)
@@ -231,7 +216,7 @@ async def test_what_a_tool_says_after_its_call_was_cancelled_is_not_told() -> No
     feed = RecordingFeed(PlainCodec())
     tools = FakeServerTools(server_tool("fs.read"))
     call = ToolUse(name="fs.read", call_id="c1", input_json="{}")
-    calls = ToolCalls(make_environment(feed=feed, tools=tools), make_turn(), make_answer("msg_1", call), frozenset())
+    calls = make_calls(make_environment(feed=feed, tools=tools), make_turn(), make_answer("msg_1", call), frozenset())
     settling = asyncio.create_task(calls.settle())
     await tools.until_called(1)
     tools.calls[0][2]("in time")
@@ -279,7 +264,7 @@ async def test_a_tool_that_ran_when_the_process_died_is_not_run_again() -> None:
     tools = FakeServerTools(server_tool("fs.read"))
     ran = ToolUse(name="fs.read", call_id="c1", input_json="{}", status=ToolStatus.RUNNING)
     waits = msgspec.structs.replace(ran, status=ToolStatus.PENDING)
-    calls = ToolCalls(make_environment(tools=tools), make_turn(), make_answer("msg_1", ran, waits), frozenset())
+    calls = make_calls(make_environment(tools=tools), make_turn(), make_answer("msg_1", ran, waits), frozenset())
     settling = asyncio.create_task(calls.settle())
     await tools.until_called(1)
     tools.calls[0][3].set_result(ToolOutcome(output="done"))
@@ -301,7 +286,7 @@ async def test_a_call_of_before_a_restart_obeys_the_rules_of_now(name: str, agen
     settings = {"permissions": (PermissionRule("fs.write", PermissionAction.DENY),), "agents": {"careful": careful}}
     call = ToolUse(name=name, call_id="c1", input_json="{}")
     environment = make_environment(settings=settings, tools=tools)
-    calls = ToolCalls(environment, make_turn(agent=agent), make_answer("msg_1", call), frozenset())
+    calls = make_calls(environment, make_turn(agent=agent), make_answer("msg_1", call), frozenset())
     await asyncio.wait_for(calls.settle(), 1)
     assert tools.calls == []
     assert _results(calls.message) == [(ToolStatus.ERROR, None, f"the tool {name!r} is not permitted")]

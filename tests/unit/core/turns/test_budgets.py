@@ -5,8 +5,8 @@ import pytest
 from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
+from tests.support.fakes.turns import LoneRun
 from turnwire.core.turns.budgets import budget_ending, check_budgets, consumption_of, minimum_budget
-from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.sessions import Budget
@@ -96,7 +96,7 @@ async def test_a_session_without_means_asks_no_model() -> None:
         spent_so_far=Spent(Usage(input_tokens=10), None),
     )
     provider = ScriptedProvider(says("never"))
-    work = await TurnRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
+    work = await LoneRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
     assert work is not None
     ended = work.events[-1].kind
     assert isinstance(ended, TurnEnded)

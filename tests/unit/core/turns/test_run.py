@@ -7,8 +7,10 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, outcome
 from tests.support.fakes.loop import settled
-from turnwire.core.ending import Ending
+from tests.support.fakes.turns import LoneRun
+from turnwire.core.ending import UNANSWERED_CALL, Ending
 from turnwire.core.settings import PermissionRule
+from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.run import TurnRun
 from turnwire.domain.conversation.events import MessageAdded, MessageFinished, PartFinished, TurnEnded
@@ -28,7 +30,7 @@ STOP = StepFinished(FinishReason.STOP, "end_turn")
 def _run(*items: StreamItem | Exception | None) -> tuple[TurnRun, FakeProvider]:
     provider = FakeProvider(items)
     store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
-    return TurnRun(make_environment(store, FakeProviders(provider)), make_turn()), provider
+    return LoneRun(make_environment(store, FakeProviders(provider)), make_turn()), provider
 
 
 def _ended(work: Work) -> TurnEnded:
@@ -55,7 +57,7 @@ async def test_an_answer_that_comes_whole_is_two_commits() -> None:
     """One adds its message, the other ends the part, the message and the turn; each commit costs as much as a send."""
     provider = FakeProvider((TextDelta(0, "hello"), PartEnded(0), STOP))
     store = FakeStore(conversation=(make_message("msg_user", "hi"),), sessions_by_id={"ses_1": make_session()})
-    work = await TurnRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
+    work = await LoneRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
     assert [type(event.kind) for commit in store.commits for event in commit.events] == [MessageAdded]
     assert work is not None
     assert [type(event.kind) for event in work.events] == [PartFinished, MessageFinished, TurnEnded]
@@ -91,6 +93,7 @@ async def test_a_stopped_turn_keeps_text_usage_and_cost() -> None:
     await provider.waiting.wait()
     run.stop(Ending(FinishReason.ABORTED))
     work = await running
+    assert run.open_message() is None
     [message] = [change.message for change in work.changes if isinstance(change, PutMessage)]
     assert (message.status, message.parts[0].content) == (MessageStatus.INTERRUPTED, Text("so far"))
     assert (message.usage, message.cost_pico_usd) == (USAGE, 7)
@@ -124,7 +127,7 @@ async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_op
     """The steps that a dead process ended count, and the message that it began is closed."""
     step = make_answer("msg_1", "first", usage=USAGE, finish_reason=FinishReason.PAUSED)
     begun = make_answer("msg_2", status=MessageStatus.STREAMING)
-    run = TurnRun(make_environment(), make_turn(), ResumePoint((step,), begun))
+    run = LoneRun(make_environment(), make_turn(), ResumePoint((step,), begun))
     run.stop(Ending(FinishReason.ABORTED))
     work = await run.run(FairSemaphore(1))
     assert work is not None
@@ -153,7 +156,7 @@ async def test_the_next_step_waits_until_a_pause_is_stored(is_lost: bool) -> Non
     """Else its request would be without the paused answer; when that cannot be stored, the model is not asked again."""
     store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
     provider = FakeProvider((TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")))
-    run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn())
+    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn())
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
         for future in store.futures:
@@ -179,7 +182,7 @@ async def test_an_answer_has_its_place_once_it_is_stored() -> None:
     """The store tells what is before it, and which alternative it is: while it streams, and when it has ended."""
     store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
     provider = FakeProvider((TextDelta(0, "so far"), None))
-    run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn())
+    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn())
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     await settled()
     assert run.open_message() is None
@@ -204,7 +207,7 @@ async def test_calls_and_requests_are_open_once_the_end_of_their_step_is_stored(
     provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
     rules = (PermissionRule("look", PermissionAction.ASK),)
     environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
-    run = TurnRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
+    run = LoneRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
         for future in store.futures:
@@ -231,7 +234,7 @@ async def test_permission_requests_count_until_their_step_has_ended() -> None:
     store = FakeStore(sessions_by_id={"ses_1": make_session()})
     environment = make_environment(store, FakeProviders(provider), settings={"permissions": rules})
     turn = make_turn(tools=(ToolDefinition("look", "", "{}"),))
-    run = TurnRun(environment, turn)
+    run = LoneRun(environment, turn)
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     while run.calls is None or not run.calls.state.open_permissions:
         await settled()
@@ -240,6 +243,7 @@ async def test_permission_requests_count_until_their_step_has_ended() -> None:
     [asked] = run.calls.state.open_permissions
     await run.calls.reply(asked.permission_id, PermissionAnswer(PermissionChoice.REJECT))
     await provider.waiting.wait()
+    assert (run.calls, run.actor.state.calls) == (None, None)  # nor does the session keep the answer
     assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 1000
     run.stop(Ending(FinishReason.ABORTED))
     await running
@@ -250,7 +254,7 @@ async def test_readers_see_no_call_to_run_before_the_end_of_its_step_is_stored()
     store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
     provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
     environment = make_environment(store, FakeProviders(provider))
-    run = TurnRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
+    run = LoneRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
         for future in store.futures:
@@ -273,6 +277,85 @@ async def test_readers_see_no_call_to_run_before_the_end_of_its_step_is_stored()
     await running
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_turn_that_is_stopped_while_a_step_ends_tells_that_once(is_lost: bool) -> None:
+    """Readers who flush meanwhile wait for it, and write nothing over it."""
+    store = FakeStore(automatic=False, sessions_by_id={"ses_1": make_session()})
+    provider = FakeProvider((TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn")))
+    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn())
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
+    while not any(isinstance(event.kind, MessageFinished) for commit in store.commits for event in commit.events):
+        for future in store.futures:
+            future.done() or future.set_result(Committed(0, 1))
+        await settled()
+    commits = len(store.commits)
+    flushing = asyncio.create_task(run.flush())
+    await settled()
+    assert not flushing.done()
+    run.stop(Ending(FinishReason.ABORTED))
+    await settled()
+    assert len(store.commits) == commits
+    if is_lost:
+        store.futures[-1].set_exception(StorageError("the disk is gone"))
+    else:
+        store.futures[-1].set_result(Committed(1, 2))
+        await flushing
+    work = await running
+    flushing.cancel()
+    assert work is not None
+    told = [type(event.kind) for event in work.events]
+    assert told == ([PartFinished, MessageFinished, TurnEnded] if is_lost else [TurnEnded])
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_stopped_turn_ends_with_the_results_that_are_stored(is_lost: bool) -> None:
+    """Also with one whose commit is under way when it is stopped; one that is lost was never given."""
+    store = FakeStore(sessions_by_id={"ses_1": make_session()})
+    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
+    environment = make_environment(store, FakeProviders(provider))
+    run = LoneRun(environment, make_turn(tools=(ToolDefinition("look", "", "{}"),)))
+    running = asyncio.create_task(run.run(FairSemaphore(1)))
+    while run.calls is None:
+        await settled()
+    store.automatic = False
+    submitting = asyncio.create_task(run.calls.submit(0, CallResult(output="seen")))
+    await settled()
+    run.stop(Ending(FinishReason.ABORTED))
+    await settled()
+    storing = store.futures[-1]
+    if is_lost:
+        storing.set_exception(StorageError("the disk is gone"))
+        with pytest.raises(StorageError):
+            await submitting
+    else:
+        storing.set_result(Committed(1, 2))
+        await submitting
+    work = await running
+    assert work is not None
+    written = [change.message for change in work.changes if isinstance(change, PutMessage)]
+    closed = [call.error for message in written for _, call in message.tool_calls()]
+    assert closed == ([UNANSWERED_CALL] if is_lost else [])
+
+
+async def test_a_turn_that_waits_for_results_goes_on_after_a_stop() -> None:
+    """All of it is stored; one whose answer has begun ends."""
+    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), STOP))
+    store = FakeStore(sessions_by_id={"ses_1": make_session()})
+    waits = LoneRun(
+        make_environment(store, FakeProviders(provider)), make_turn(tools=(ToolDefinition("look", "", "{}"),))
+    )
+    running = asyncio.create_task(waits.run(FairSemaphore(1)))
+    while waits.calls is None:
+        await settled()
+    waits.suspend(Ending(FinishReason.INTERRUPTED))
+    assert await running is None
+    says, provider = _run(TextDelta(0, "so far"), None)
+    running = asyncio.create_task(says.run(FairSemaphore(1)))
+    await provider.waiting.wait()
+    says.suspend(Ending(FinishReason.INTERRUPTED))
+    assert _ended(await running).turn.finish_reason is FinishReason.INTERRUPTED
+
+
 async def _joins(*items: StreamItem | Exception | None, resume: ResumePoint | None = None) -> list[int]:
     """Runs a turn, and returns how many requests were sent before each time when messages could join."""
     provider = FakeProvider(items)
@@ -280,12 +363,10 @@ async def _joins(*items: StreamItem | Exception | None, resume: ResumePoint | No
     times: list[int] = []
 
     async def take_in(run: TurnRun) -> None:
-        assert run.takes_messages
         times.append(len(provider.requests))
 
-    run = TurnRun(make_environment(store, FakeProviders(provider)), make_turn(), resume, take_in)
+    run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn(), resume, take_in)
     await run.run(FairSemaphore(1))
-    assert not run.takes_messages
     return times
 
 

@@ -2,29 +2,36 @@
 
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
-from tests.support.fakes.domain_values import NOW, make_message, make_session, make_turn
+from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_session, make_turn
 from tests.support.fakes.turns import make_accept
 from turnwire.core.actor import Command, Decision, Now
 from turnwire.core.ending import Ending
+from turnwire.core.tools.client_calls import SubmitResult
+from turnwire.core.tools.open_calls import CallsClosed, OpenCalls
+from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.schedule import (
     TRANSITIONS,
     Aborting,
     AbortTurn,
     Accepted,
+    AddAnswer,
     AppendMessage,
     ArchiveSession,
     BecomeIdle,
+    BeginStep,
     BeginTurn,
     Between,
+    ChangeCalls,
     Changed,
     ChangeSettings,
     DropMessage,
     EditWaiting,
+    EndStep,
     EndTurn,
     GiveUpTurn,
     Idle,
@@ -48,7 +55,7 @@ from turnwire.domain.conversation.events import (
     TurnStarted,
     TurnSteered,
 )
-from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text, ToolUse
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns, TurnInProgress, TurnNotRunning
 from turnwire.ports.commit import MarkArchived, OrderQueue, PutMessage, RemoveMessage, Work
@@ -121,7 +128,7 @@ def test_a_message_comes_where_its_policy_puts_it(coming: str, order: str) -> No
 
 def test_nothing_comes_before_a_turn_that_is_being_begun() -> None:
     """Its message is being read: one that interrupts ends it as soon as it runs."""
-    schedule = EndTurn("trn_a", Work(), is_stopping=False).decide(_after("a q1 q2"), AT).state
+    schedule = EndTurn("trn_a", lambda *_: Work(), is_stopping=False).decide(_after("a q1 q2"), AT).state
     assert schedule.phase == Between("trn_a")
     assert schedule.active_turn_id == "trn_q1"
     schedule = _after("i1 s1", schedule)
@@ -157,20 +164,20 @@ def test_who_does_not_want_to_wait_is_refused() -> None:
 
 def test_a_turn_ends_and_the_next_one_begins() -> None:
     """The session is idle in the same commit when nothing waits, or the server stops."""
-    ended = EndTurn("trn_a", MARK, is_stopping=False).decide(_after("a b"), AT)
+    ended = EndTurn("trn_a", lambda *_: MARK, is_stopping=False).decide(_after("a b"), AT)
     assert (ended.work, _names(ended.state)) == (MARK, "b")
     begun = _begin(ended.state)
     assert _kinds(begun) == [TurnStarted, QueueChanged]
-    last = EndTurn("trn_b", MARK, is_stopping=False).decide(begun.state, AT)
+    last = EndTurn("trn_b", lambda *_: MARK, is_stopping=False).decide(begun.state, AT)
     assert (last.state, last.work.changes) == (Schedule(), MARK.changes)
     assert [event.kind for event in last.work.events] == [SessionStatusChanged(False)]
-    stopped = EndTurn("trn_a", MARK, is_stopping=True).decide(_after("a b"), AT)
+    stopped = EndTurn("trn_a", lambda *_: MARK, is_stopping=True).decide(_after("a b"), AT)
     assert (stopped.state.phase, _names(stopped.state)) == (Idle(), "b")
 
 
 def test_a_turn_begins_only_as_it_was_read() -> None:
     """Not when it was edited, or another one is first by now."""
-    schedule = EndTurn("trn_a", Work(), is_stopping=False).decide(_after("a b c"), AT).state
+    schedule = EndTurn("trn_a", lambda *_: Work(), is_stopping=False).decide(_after("a b c"), AT).state
     first = schedule.waiting[0]
     beginning = BeginTurn(first, first.turn, Work())
     edited = _edit(schedule, "b").state
@@ -317,6 +324,23 @@ def test_what_may_not_happen_beside_a_turn() -> None:
             WhenIdle(MARK).decide(busy, AT)
 
 
+def test_calls_wait_from_the_end_of_their_step_to_the_next_one() -> None:
+    """A command on those of another step is refused."""
+    message = make_answer("msg_1", ToolUse(name="read", call_id="c1", input_json="{}"))
+    calls = OpenCalls.of(message, frozenset({"read"}), (), (), question_timeout=timedelta(1), now=AT)
+    result = SubmitResult(0, CallResult(output="1"))
+    waits = EndStep("trn_a", "msg_1", calls, MARK).decide(_after("a"), AT).state
+    assert waits.open_requests == 1
+    with pytest.raises(CallsClosed):
+        ChangeCalls("msg_0", result).decide(waits, AT)
+    answered = ChangeCalls("msg_1", result).decide(waits, AT).state
+    assert (answered.open_requests, _after("q b", answered).calls) == (0, answered.calls)
+    over = BeginStep("trn_a").decide(answered, AT).state
+    assert over.calls is None
+    with pytest.raises(CallsClosed):
+        ChangeCalls("msg_1", result).decide(over, AT)
+
+
 def test_what_waits_keeps_nothing_that_is_large() -> None:
     """Neither its content nor the tools and the system prompt of its turn."""
     accepted = make_accept("b", system="s" * 10_000).decide(_after("a"), AT)
@@ -368,7 +392,7 @@ def _walk(seed: int) -> Iterator[tuple[Schedule, Command[Schedule], Decision[Sch
         command = _any(chance, schedule, number)
         try:
             decision = command.decide(schedule, AT)
-        except (MessageNotWaiting, TurnInProgress, TooManyTurns, Changed):
+        except (MessageNotWaiting, TurnInProgress, TooManyTurns, Changed, CallsClosed):
             continue
         yield schedule, command, decision
         schedule = decision.state
@@ -385,8 +409,12 @@ def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Sche
             return chance.choice([_beginning(first)] * 4 + [LeaveOut(first.message_id), DropMessage(first.message_id)])
         case Running(turn) if not chance.randrange(4):
             joining = tuple((one, one.turn, make_message(one.message_id)) for one in schedule.joining(turn.turn_id))
-            ends = EndTurn(turn.turn_id, Work(), is_stopping=False), GiveUpTurn(turn.turn_id)
-            return chance.choice([*ends, JoinTurn(turn.turn_id, joining)])
+            ends = EndTurn(turn.turn_id, lambda *_: Work(), is_stopping=False), GiveUpTurn(turn.turn_id)
+            message = make_answer(f"msg_{number}", ToolUse(name="read", call_id="c1", input_json="{}"))
+            calls = OpenCalls.of(message, frozenset({"read"}), (), (), question_timeout=timedelta(1), now=AT)
+            result = ChangeCalls(schedule.phase.ended_message_id, SubmitResult(0, CallResult(output="1")))
+            step = AddAnswer(MARK), EndStep(turn.turn_id, message.message_id, calls, MARK), BeginStep(turn.turn_id)
+            return chance.choice([*ends, *step, result, JoinTurn(turn.turn_id, joining)])
     chosen = chance.choice(waits)
     found = next((one for one in schedule.waiting if one.message_id == chosen), Waiting("msg_none", make_turn()))
     return chance.choice(

@@ -6,20 +6,39 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
+from tests.support.fakes.core import (
+    FakeProvider,
+    FakeProviders,
+    FakeServerTools,
+    FakeStore,
+    RecordingObserver,
+    make_environment,
+    server_tool,
+)
 from tests.support.fakes.domain_values import make_session
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import send
 from turnwire.core.ending import Ending
+from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.turns.session import RETRY_SECONDS
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
+from turnwire.domain.conversation.questions import SchemaForm
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import QueueEntry
-from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageBusy, StorageFull, TurnInProgress
+from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
+from turnwire.domain.errors import (
+    SessionNotFound,
+    ShuttingDown,
+    StorageBusy,
+    StorageFull,
+    ToolCallAlreadySettled,
+    TurnInProgress,
+)
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutTurn, RemoveMessage, Work
-from turnwire.ports.provider import PreparedRequest, StepFinished, StreamItem, TextDelta
+from turnwire.ports.provider import PartEnded, PreparedRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta
+from turnwire.ports.tools import NewQuestion
 
+FORM = '{"type": "object", "properties": {"colour": {"type": "string"}}}'
 SESSIONS: dict[str, Session] = {"ses_1": make_session()}
 
 
@@ -165,9 +184,7 @@ async def test_an_abort_that_cannot_be_stored_changes_nothing() -> None:
     with pytest.raises(StorageFull):
         await aborting
     assert turns.counts() == TurnCounts(running=1, waiting=0, queued=1)
-    live = turns.live("ses_1")
-    assert live is not None
-    assert live.takes_messages  # type: ignore[attr-defined]
+    assert turns._owners["ses_1"].schedule.running("trn_a").stop is None  # type: ignore[union-attr]
     store.automatic = True
     await turns.aclose()
 
@@ -373,3 +390,63 @@ async def test_a_turn_that_begins_at_once_behind_another_runs_once() -> None:
     assert [(what, turn.turn_id) for what, turn in observer.turns][-2:] == [("ended", "trn_a"), ("started", "trn_b")]
     await turns.aclose()
     assert turns._slots.in_use == 0
+
+
+@pytest.mark.parametrize("comes", ["before the end", "behind the end", "behind an end that is lost"])
+async def test_a_result_and_the_end_of_its_turn_have_an_order(comes: str) -> None:
+    """A result before the end is stored, and not written over; one behind it is refused. A lost end ends nothing."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    provider = FakeProvider((ToolCallDelta(0, "look", "c1", "{}"), PartEnded(0), StepFinished(FinishReason.STOP, "")))
+    turns = Turns(make_environment(store, FakeProviders(provider)))
+    await send(turns, "a", tools=(ToolDefinition("look", "", "{}"),))
+    while (calls := turns.calls("ses_1")) is None:
+        await settled()
+    store.conversation, store.automatic = (calls.message,), False
+    [(part, _)] = calls.message.tool_calls()
+    result = turns.deliver_result(make_session(), part.part_id, CallResult(output="seen"))
+    ending = turns.abort("ses_1", "", keep_queue=False)
+    in_order = (result, ending) if comes == "before the end" else (ending, result)
+    asked = list[asyncio.Task[object]]()
+    for one in in_order:
+        asked.append(asyncio.create_task(one))
+        await settled()
+    store.automatic = True
+    if comes == "behind an end that is lost":
+        store.futures[-1].set_exception(StorageFull("full"))
+        await elapse(timedelta(seconds=RETRY_SECONDS[0]))
+    else:
+        store.futures[-1].set_result(Committed(0, 1))
+    if comes == "behind the end":
+        with pytest.raises(ToolCallAlreadySettled):
+            await asked[1]
+    await asyncio.wait(asked)
+    written = [
+        change.message
+        for commit, storing in zip(store.commits, store.futures, strict=True)
+        for change in commit.changes
+        if storing.exception() is None and isinstance(change, PutMessage)
+    ]
+    last = next(one for one in reversed(written) if one.message_id == calls.message.message_id)
+    assert [call.output for _, call in last.tool_calls()] == [None if comes == "behind the end" else "seen"]
+
+
+async def test_questions_count_while_their_calls_wait() -> None:
+    """However the turn ends."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    tools = FakeServerTools(server_tool("fs.read"))
+    provider = FakeProvider(
+        (ToolCallDelta(0, "fs.read", "c1", "{}"), PartEnded(0), StepFinished(FinishReason.STOP, ""))
+    )
+    environment = make_environment(store, FakeProviders(provider), tools=tools)
+    turns = Turns(environment)
+    await send(turns, "a")
+    await settled()
+    await tools.until_called(1)
+    asking = asyncio.ensure_future(tools.asks[0](NewQuestion(prompt="Which?", form=SchemaForm(schema_json=FORM))))
+    await settled()
+    assert len(turns.open_questions("default", None)) == 1
+    assert environment.open_questions == {"default": 1}
+    await turns.abort("ses_1", "", keep_queue=False)
+    assert environment.open_questions == {}
+    asking.cancel()
+    await turns.aclose()

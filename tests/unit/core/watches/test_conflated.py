@@ -49,7 +49,7 @@ class World:
         self.turns = FakeTurns()
         self.feed = RecordingFeed(ProtoCodec())
         environment = make_environment(self.store, feed=self.feed)
-        self.watches = ConflatedWatches(environment, self.turns, ProtoCodec())  # type: ignore[arg-type]
+        self.watches = ConflatedWatches(environment, self.turns)  # type: ignore[arg-type]
         self.position = 0
 
     def happen(self, kind: DurableKind, session_id: str = "ses_1") -> None:

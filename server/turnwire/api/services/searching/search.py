@@ -5,10 +5,11 @@ from opencode.search import search_pb2 as pb
 from turnwire.api.wire.answers import times
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import Checks
-from turnwire.core.use_cases.searches import MessageSearches, SearchAsked
+from turnwire.core.use_cases.searches import MessageSearches
 from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.principal import Principal
-from turnwire.domain.searching.hits import SearchHit, SearchOrder
+from turnwire.domain.searching.hits import Search, SearchHit, SearchOrder
+from turnwire.domain.searching.queries import parse_query
 
 _ORDERS = {
     pb.SEARCH_ORDER_UNSPECIFIED: SearchOrder.RANK,
@@ -33,13 +34,13 @@ class SearchService:
         """Returns a page of hits."""
         page = pages.page(request.page_size, request.page_token, default=pages.DEFAULT_PAGE_SIZE)
         asked, size = _asked(request), page.size or pages.DEFAULT_PAGE_SIZE
-        found = await self._searches.search(principal, asked, size=size, token=page.token)
+        found, token = await self._searches.search(principal, asked, size=size, token=page.token)
         return pb.SearchMessagesResponse(
-            hits=map(_hit, found.hits), next_page_token=found.next_token, incomplete=not found.is_complete
+            hits=map(_hit, found.hits), next_page_token=token, incomplete=not found.is_complete
         )
 
 
-def _asked(request: pb.SearchMessagesRequest) -> SearchAsked:
+def _asked(request: pb.SearchMessagesRequest) -> Search:
     checks = Checks()
     checks.required("query", request.query)
     for index, number in enumerate(request.types):
@@ -47,17 +48,18 @@ def _asked(request: pb.SearchMessagesRequest) -> SearchAsked:
             checks.fail(f"types[{index}]", "is not a type of this server")
     if request.order not in _ORDERS:
         checks.fail("order", "is not an order of this server")
-    asked = SearchAsked(
-        query=request.query,
-        session_ids=tuple(request.session_ids),
-        types=tuple(_TYPES[number] for number in request.types if number in _TYPES),
-        senders=tuple(request.senders),
-        start=checks.moment("start_time", request.start_time) if request.HasField("start_time") else None,
-        end=checks.moment("end_time", request.end_time) if request.HasField("end_time") else None,
-        order=_ORDERS.get(request.order, SearchOrder.RANK),
-    )
+    start = checks.moment("start_time", request.start_time) if request.HasField("start_time") else None
+    end = checks.moment("end_time", request.end_time) if request.HasField("end_time") else None
     checks.done()
-    return asked
+    return Search(
+        query=parse_query(request.query),
+        session_ids=tuple(request.session_ids),
+        types=tuple(dict.fromkeys(_TYPES[number] for number in request.types)),
+        senders=tuple(request.senders),
+        start=start,
+        end=end,
+        order=_ORDERS[request.order],
+    )
 
 
 def _hit(hit: SearchHit) -> pb.SearchHit:

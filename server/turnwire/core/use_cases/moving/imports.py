@@ -3,17 +3,16 @@
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from uuid import uuid4
 
 from msgspec import Struct
 
 from turnwire.core.environment import Environment
-from turnwire.core.intake.requests import NamedRequest
 from turnwire.core.intake.uploads import complete_upload, spooled
-from turnwire.core.use_cases.moving.formats import OWN, Formats
+from turnwire.core.use_cases.moving.formats import Formats
 from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
-from turnwire.core.use_cases.moving.runs import ImportPlan, ImportRun
+from turnwire.core.use_cases.moving.runs import ImportRequest, ImportRun
 from turnwire.domain.errors import (
     ImportRunning,
     RequestIdReused,
@@ -28,16 +27,6 @@ MAX_KEPT = 16
 
 _Key = tuple[str, str, str]
 """Tenant, subject, and the name of the request."""
-
-
-class ImportRequest(NamedRequest, frozen=True, kw_only=True):
-    """What to import."""
-
-    upload_id: str
-    format: str = ""
-    dry_run: bool = False
-    verify: bool = False
-    options: Mapping[str, str] = {}
 
 
 class _Import(Struct, frozen=True):
@@ -104,19 +93,12 @@ class Imports:
         if (known := self._known(key, request)) is not None:  # another call was as quick
             return known
         self._check_room(principal.tenant, request.upload_id)
-        plan = ImportPlan(
-            principal=principal,
-            format_name=request.format or OWN,
-            options=request.options,
-            stores_nothing=request.dry_run or request.verify,
-            verifies=request.verify,
-        )
         progress = ImportProgress()
         progress.total_bytes = upload.received_bytes
-        run = ImportRun(self._environment, plan, reader=reader, progress=progress)
+        run = ImportRun(self._environment, principal, request, reader=reader, progress=progress)
         self._imports[key] = _Import(request.fingerprint, principal.tenant, progress)
         self._imports.move_to_end(key)
-        task = asyncio.create_task(self._carry_out(run, plan, request.upload_id, progress), name="import")
+        task = asyncio.create_task(self._carry_out(run, principal.tenant, request, progress), name="import")
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return progress
@@ -140,16 +122,15 @@ class Imports:
         if len(running) >= limit:
             raise TooManyTransfers.of("limits.max_imports", limit, "too many imports run already")
 
-    async def _carry_out(self, run: ImportRun, plan: ImportPlan, upload_id: str, progress: ImportProgress) -> None:
+    async def _carry_out(self, run: ImportRun, tenant: str, request: ImportRequest, progress: ImportProgress) -> None:
         error: Exception | None = None
         try:
-            folder = self._environment.settings.spool_folder
-            uploads, tenant = self._environment.store.uploads, plan.principal.tenant
-            async with spooled(uploads, tenant, upload_id, folder) as archive:
+            folder, uploads = self._environment.settings.spool_folder, self._environment.store.uploads
+            async with spooled(uploads, tenant, request.upload_id, folder) as archive:
                 await run.carry_out(archive)
-            if not plan.stores_nothing and not progress.refused_sessions:
+            if not request.stores_nothing and not progress.refused_sessions:
                 with contextlib.suppress(UploadNotFound):
-                    await asyncio.shield(uploads.remove(tenant, upload_id))
+                    await asyncio.shield(uploads.remove(tenant, request.upload_id))
         except asyncio.CancelledError:
             error = ShuttingDown()
             raise

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 import msgspec
-from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.readable_files import is_allowed_directory
+from turnwire.core.intake.requests import NamedRequest
 from turnwire.core.use_cases.moving.continuing import Continued, Continuing
+from turnwire.core.use_cases.moving.formats import OWN
 from turnwire.core.use_cases.moving.identities import Identities, Source
 from turnwire.core.use_cases.moving.parts import Item, Reading, SessionInParts, changes_of, end_of, first_words_in
 from turnwire.core.use_cases.moving.progress import ImportedSession, ImportOutcome, ImportProgress
@@ -38,16 +39,19 @@ MISSING = "MISSING"
 """What a verification has found: the session, or its end, is not here."""
 
 
-class ImportPlan(Struct, frozen=True, kw_only=True):
-    """What to import, and how."""
+class ImportRequest(NamedRequest, frozen=True, kw_only=True):
+    """What to import."""
 
-    principal: Principal
-    format_name: str
-    options: Mapping[str, str]
-    stores_nothing: bool
-    """Whether to tell alone what an import would do."""
-    verifies: bool
-    """Whether what is not here is a problem."""
+    upload_id: str
+    format: str = ""
+    dry_run: bool = False
+    verify: bool = False
+    options: Mapping[str, str] = {}
+
+    @property
+    def stores_nothing(self) -> bool:
+        """Whether to tell alone what an import would do."""
+        return self.dry_run or self.verify
 
 
 class ImportRun:
@@ -56,15 +60,17 @@ class ImportRun:
     def __init__(
         self,
         environment: Environment,
-        plan: ImportPlan,
+        principal: Principal,
+        request: ImportRequest,
         *,
         reader: ArchiveReader,
         progress: ImportProgress,
     ) -> None:
         """Takes what it shares with other imports, what to do, and where to tell of it."""
         self._environment = environment
-        self._store = environment.store.of(plan.principal.tenant)
-        self._plan = plan
+        self._store = environment.store.of(principal.tenant)
+        self._principal = principal
+        self._request = request
         self._reader = reader
         self._progress = progress
         self._key = environment.store.token_key
@@ -81,7 +87,7 @@ class ImportRun:
             StorageError: nothing more can be stored; what was imported stays.
         """
         await self._validate(archive)
-        reading = Reading(self._reader, archive, self._plan.options)
+        reading = Reading(self._reader, archive, self._request.options)
         while batch := await reading.next():
             if not any(isinstance(one, ArchivedSession) for one in batch):  # problems before a session, or after all
                 continue
@@ -90,7 +96,7 @@ class ImportRun:
         self._progress.done_bytes = self._progress.total_bytes
 
     async def _validate(self, archive: BinaryIO) -> None:
-        reading = Reading(self._reader, archive, self._plan.options)
+        reading = Reading(self._reader, archive, self._request.options)
         validation = Validation(self._is_allowed, checks_values=not self._reader.keeps_ids)
         while batch := await reading.next():
             for problem in await asyncio.to_thread(validation.check, batch):
@@ -108,14 +114,14 @@ class ImportRun:
         await self._environment.store.removals()  # else ids of an attempt that failed would seem to be taken
         self._show(reading)
         session = next(one.session for one in first if isinstance(one, ArchivedSession))
-        plan = self._plan
-        source = Source(plan.principal.tenant, plan.format_name, session.session_id, self._reader.keeps_ids)
+        request = self._request
+        source = Source(self._principal.tenant, request.format or OWN, session.session_id, self._reader.keeps_ids)
         known = source.imported_as(self._key, await self._store.known_sessions(source.possible_ids(self._key)))
         session_id, done = known.session_id if known else "", None
         try:
             if known is not None:
                 done = await self._go_on(known, reading, first)
-            elif not plan.stores_nothing:
+            elif not request.stores_nothing:
                 session_id = await self._store_new(source, reading, number, first)
         except QuotaExceeded as error:
             self._leave_out(session, error.reason, error.message)
@@ -135,12 +141,12 @@ class ImportRun:
 
     def _tell(self, session: Session, session_id: str, done: Continued) -> None:
         """Notes what became of a session."""
-        lacks_some = self._plan.stores_nothing and done.outcome in {ImportOutcome.CREATED, ImportOutcome.ADDED}
+        lacks_some = self._request.stores_nothing and done.outcome in {ImportOutcome.CREATED, ImportOutcome.ADDED}
         self._progress.incomplete_count += lacks_some or done.missing > 0
         if done.missing:
             text = f"the session is not as it was imported: {done.missing} messages from here on are not stored"
             self._add_problem(session, DIFFERS, text, done.place)
-        elif lacks_some and self._plan.verifies:
+        elif lacks_some and self._request.verify:
             is_new = done.outcome is ImportOutcome.CREATED
             text = "the session is not here" if is_new else f"{done.added} messages from here on are not here"
             self._add_problem(session, MISSING, text, done.place)
@@ -165,8 +171,8 @@ class ImportRun:
         continuing = Continuing(
             self._environment,
             known,
-            self._plan.principal.tenant,
-            stores_nothing=self._plan.stores_nothing,
+            self._principal.tenant,
+            stores_nothing=self._request.stores_nothing,
         )
         return await continuing.carry_out(reading, first)
 
@@ -229,5 +235,5 @@ class ImportRun:
 
     def _is_allowed(self, directory: str) -> bool:
         settings = self._environment.settings
-        roots = settings.roots(self._plan.principal.tenant)
+        roots = settings.roots(self._principal.tenant)
         return directory.startswith("/") and is_allowed_directory(directory, roots, settings.written_roots)

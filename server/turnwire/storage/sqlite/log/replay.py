@@ -84,10 +84,10 @@ def session_events(
         )
         earliest = pruned[0] if pruned else 0
         rows = db.execute(query, (session_id, max(after, earliest), tenant))
-        frames, last = _made(db, codec, rows, kinds, max_bytes)
+        events, frames, last = _made(db, codec, rows, kinds, max_bytes)
     finally:
         db.execute("COMMIT")
-    return EventPage(frames, last or after, earliest)
+    return EventPage(events, frames, last or after, earliest)
 
 
 def log_events(
@@ -109,10 +109,10 @@ def log_events(
         )
         lost = tuple(PrunedSession(*row) for row in db.execute(newer, (tenant, after)))
         query = f"SELECT position, {COLUMNS} {EVENTS_OF_TENANT} AND position > ? ORDER BY position"
-        frames, last = _made(db, codec, db.execute(query, (tenant, max(after, pruned))), kinds, max_bytes)
+        events, frames, last = _made(db, codec, db.execute(query, (tenant, max(after, pruned))), kinds, max_bytes)
     finally:
         db.execute("COMMIT")
-    return EventPage(frames, last or after, pruned, lost)
+    return EventPage(events, frames, last or after, pruned, lost)
 
 
 def _made(
@@ -121,13 +121,13 @@ def _made(
     rows: sqlite3.Cursor,
     kinds: frozenset[str] | None,
     max_bytes: int | None,
-) -> tuple[tuple[bytes, ...], int]:
-    """Returns the frames of a page, and the place of its last event; 0 when there is none.
+) -> tuple[tuple[Event, ...], tuple[bytes, ...], int]:
+    """Returns the events of a page, their frames, and the place of the last one; 0 when there is none.
 
     Goes through events of all kinds until the page is full, so that a filter does not hold up other readers. Of a
     session that is being removed only the last event is replayed, as when all others are gone.
     """
-    frames, size, last, removed = list[bytes](), 0, 0, removed_sessions(db)
+    events, frames, size, last, removed = list[Event](), list[bytes](), 0, 0, removed_sessions(db)
     subjects = Subjects(db, max_bytes)
     with closing(rows):
         for order, *columns in rows:
@@ -143,11 +143,12 @@ def _made(
             last = int(order)
             size += len(logged.facts)
             if event is not None:
+                events.append(event)
                 frames.append(codec.encode_event(event))
                 size += len(frames[-1])
             if size >= PAGE_BYTES or len(frames) >= PAGE_EVENTS:
                 break
-    return tuple(frames), last
+    return tuple(events), tuple(frames), last
 
 
 class Subjects:

@@ -73,8 +73,9 @@ class SqliteUploads:
         _, upload = await self._reading.run(find, tenant, upload_id)
         return upload
 
-    async def pieces(self, tenant: str, upload_id: str, offset: int = 0) -> AsyncIterator[bytes]:
+    async def pieces(self, tenant: str, upload_id: str) -> AsyncIterator[bytes]:
         """Yields the bytes."""
+        offset = 0
         while piece := await self._reading.run(_piece, tenant, upload_id, offset):
             yield piece
             offset += len(piece)

@@ -1,0 +1,195 @@
+"""The OpenAI Responses and Conversations API in front of sessions.
+
+A conversation is a session, a response a turn of it, or a part of one: a turn that waits for tools of the client, or
+for a person's approval, is one response up to there and another one behind. Nothing is kept here: ids say what they
+name (`ids`), and a response is made of the turn's events (`streaming`). Start at `creating` and `following`.
+"""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from sse_starlette import ServerSentEvent
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
+from opencode.provider.provider_pb2 import GetProvidersRequest
+from opencode.provider.provider_pb2_grpc import ProviderServiceStub
+from opencode.session.session_pb2 import RevertSessionRequest
+from opencode.session.session_pb2_grpc import SessionServiceStub
+from turnwire_adapters.http import bearer_token, event_stream, json_object
+from turnwire_adapters.responses import errors
+from turnwire_adapters.responses.conversations import Conversations, page_of
+from turnwire_adapters.responses.creating import create
+from turnwire_adapters.responses.errors import ApiError, from_turnwire, not_found
+from turnwire_adapters.responses.following import current, finished, follow, path_of
+from turnwire_adapters.responses.forgetting import Forgetting
+from turnwire_adapters.responses.ids import ResponseId, UnknownIdError, read_response_id
+from turnwire_adapters.responses.items import items_of
+from turnwire_adapters.responses.requests import read_create, wrong
+from turnwire_adapters.upstream import Upstream
+from turnwire_client import TurnwireError
+
+
+def app(upstream: Upstream) -> Starlette:
+    """Returns the application, for the prefix `/v1`."""
+    responses, conversations = Responses(upstream), Conversations(upstream)
+    one, items = "/conversations/{conversation}", "/conversations/{conversation}/items"
+    return Starlette(
+        routes=[
+            Route("/models", responses.models),
+            Route("/models/{model:path}", responses.model),
+            Route("/responses", responses.create, methods=["POST"]),
+            Route("/responses/{response}", responses.get),
+            Route("/responses/{response}", responses.delete, methods=["DELETE"]),
+            Route("/responses/{response}/cancel", responses.cancel, methods=["POST"]),
+            Route("/responses/{response}/input_items", responses.input_items),
+            Route("/conversations", conversations.create, methods=["POST"]),
+            Route(one, conversations.get),
+            Route(one, conversations.update, methods=["POST"]),
+            Route(one, conversations.delete, methods=["DELETE"]),
+            Route(items, conversations.list_items),
+            Route(items, conversations.add_items, methods=["POST"]),
+            Route(f"{items}/{{item}}", conversations.get_item),
+            Route(f"{items}/{{item}}", conversations.delete_item, methods=["DELETE"]),
+        ],
+        exception_handlers={
+            ApiError: errors.answer_api_error,
+            TurnwireError: errors.answer_turnwire_error,
+            HTTPException: errors.answer_http_error,
+            Exception: errors.answer_failure,
+        },
+        lifespan=responses.lifespan,
+    )
+
+
+class Responses:
+    """The endpoints of responses and models."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        """Takes the server that answers."""
+        self._upstream = upstream
+        self._forgetting = Forgetting(upstream)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        """Deletes, while the application runs, what is not to be kept."""
+        async with self._forgetting:
+            yield
+
+    async def create(self, request: Request) -> Response:
+        """POST /responses."""
+        wanted = read_create(await json_object(request))
+        token = bearer_token(request)
+        async with self._upstream.client(token) as client:
+            named = await create(client, wanted, request.headers.get("idempotency-key", ""))
+            self._forgetting.begun(token, named, store=wanted.store)
+            if wanted.background and not wanted.stream:
+                return JSONResponse((await current(client, named))[0])
+            if not wanted.stream:
+                return JSONResponse(await finished(client, named))
+        return event_stream(self._events(token, named, -1))
+
+    async def get(self, request: Request) -> Response:
+        """GET /responses/{id}: as it is now, or its events behind `starting_after`."""
+        named, token = _named(request), bearer_token(request)
+        async with self._upstream.client(token) as client:
+            shown, _ = await current(client, named)
+        if request.query_params.get("stream") != "true":
+            return JSONResponse(shown)
+        after = request.query_params.get("starting_after", "-1")
+        if not after.removeprefix("-").isdecimal():
+            raise wrong("starting_after", "must be a whole number")
+        return event_stream(self._events(token, named, int(after)))
+
+    async def cancel(self, request: Request) -> Response:
+        """POST /responses/{id}/cancel: idempotent; what was written is kept."""
+        named = _named(request)
+        async with self._upstream.client(bearer_token(request)) as client:
+            _, stream = await current(client, named)
+            if not stream.ended or stream.waiting:
+                await client.abort(named.session_id, named.turn_id, keep_queue=True)
+            return JSONResponse((await current(client, named))[0])
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE /responses/{id}: of the newest response only, whose turn is taken back."""
+        named = _named(request)
+        async with self._upstream.client(bearer_token(request)) as client:
+            shown, stream = await current(client, named)
+            messages = [one for one in await path_of(client, named.session_id) if one.type != MESSAGE_TYPE_HOST]
+            if not messages:
+                raise not_found("Response", shown["id"])
+            if not stream.ended or messages[-1].turn_id != named.turn_id:
+                raise wrong("response_id", "is not the newest response of its conversation, or has not ended")
+            first = next(one for one in messages if one.turn_id == named.turn_id)
+            revert = RevertSessionRequest(session_id=named.session_id, before_message_id=first.message_id)
+            await client.call(client.stub(SessionServiceStub).RevertSession, revert)
+        return JSONResponse({"id": shown["id"], "object": "response", "deleted": True})
+
+    async def input_items(self, request: Request) -> Response:
+        """GET /responses/{id}/input_items: what the model had when the response began."""
+        named = _named(request)
+        async with self._upstream.client(bearer_token(request)) as client:
+            shown, _ = await current(client, named)
+            own = {item["id"] for item in shown["output"]}
+            items = []
+            for item in (item for one in await path_of(client, named.session_id) for item in items_of(one)):
+                if item["id"] in own:
+                    break
+                items.append(item)
+        return JSONResponse(page_of(items, request))
+
+    async def models(self, request: Request) -> Response:
+        """GET /models."""
+        return JSONResponse({"object": "list", "data": await self._models(request)})
+
+    async def model(self, request: Request) -> Response:
+        """GET /models/{id}."""
+        named = request.path_params["model"]
+        found = next((model for model in await self._models(request) if model["id"] == named), None)
+        if found is None:
+            words = f"The model '{named}' does not exist."
+            raise ApiError(words, status=404, param="model", code="model_not_found")
+        return JSONResponse(found)
+
+    async def _models(self, request: Request) -> list[dict[str, Any]]:
+        async with self._upstream.client(bearer_token(request)) as client:
+            listed = await client.call(client.stub(ProviderServiceStub).GetProviders, GetProvidersRequest())
+        names = [(provider.id, model) for provider in listed.providers for model in sorted(provider.models)]
+        return [
+            {"id": f"{provider}/{model}", "object": "model", "created": 0, "owned_by": provider}
+            for provider, model in names
+        ]
+
+    async def _events(self, token: str, named: ResponseId, after: int) -> AsyncIterator[ServerSentEvent]:
+        """Yields the events of a response behind a place."""
+        try:
+            async with self._upstream.client(token) as client:
+                async for batch in follow(client, named, after):
+                    for event in batch:
+                        after = event["sequence_number"]
+                        yield _event(event)
+        except (ApiError, TurnwireError) as error:
+            # The answer has begun: the error is an event, and what follows can be asked for with `starting_after`.
+            body = (error if isinstance(error, ApiError) else from_turnwire(error)).body
+            said = {name: body[name] for name in ("code", "message", "param")}
+            yield _event({"type": "error", "sequence_number": after + 1, **said})
+            return
+        yield ServerSentEvent(data="[DONE]", sep="\n")
+
+
+def _event(event: dict[str, Any]) -> ServerSentEvent:
+    return ServerSentEvent(data=json.dumps(event, ensure_ascii=False), event=event["type"], sep="\n")
+
+
+def _named(request: Request) -> ResponseId:
+    named = request.path_params["response"]
+    try:
+        return read_response_id(named)
+    except UnknownIdError:
+        raise not_found("Response", named) from None

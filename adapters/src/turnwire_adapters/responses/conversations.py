@@ -1,0 +1,167 @@
+"""The Conversations API: sessions, and their messages as items."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from opencode.message.content_pb2 import SessionMessage
+from opencode.message.message_pb2_grpc import MessageServiceStub
+from opencode.session.session_pb2 import (
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    RevertSessionRequest,
+    SessionInfo,
+    SessionSettings,
+    UpdateSessionRequest,
+)
+from opencode.session.session_pb2_grpc import SessionServiceStub
+from turnwire_adapters.http import bearer_token, json_object
+from turnwire_adapters.responses.creating import append_request, entries_of
+from turnwire_adapters.responses.errors import ApiError, not_found
+from turnwire_adapters.responses.following import message_of, path_of
+from turnwire_adapters.responses.ids import UnknownIdError, conversation_id, read_conversation_id, read_item_id
+from turnwire_adapters.responses.items import Item, items_of
+from turnwire_adapters.responses.requests import read_input, read_metadata, wrong
+from turnwire_adapters.upstream import Upstream
+from turnwire_client import Client, NotFoundError
+
+MAX_PAGE = 100
+"""Items of one page, as OpenAI has it."""
+
+
+class Conversations:
+    """The endpoints of conversations."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        """Takes the server that keeps them."""
+        self._upstream = upstream
+
+    async def create(self, request: Request) -> Response:
+        """POST /conversations."""
+        body = await json_object(request)
+        labels, given = read_metadata(body.get("metadata")), read_input(body.get("items"), "items")
+        entries = entries_of(given, ends_with_request=False)
+        async with self._upstream.client(bearer_token(request)) as client:
+            creating = CreateSessionRequest(settings=SessionSettings(labels=labels))
+            info = await client.call(client.stub(SessionServiceStub).CreateSession, creating)
+            for entry in entries:
+                appending = append_request(info.id, entry.type, entry.parts, "")
+                await client.call(client.stub(MessageServiceStub).AppendMessage, appending)
+        return JSONResponse(_conversation(info))
+
+    async def get(self, request: Request) -> Response:
+        """GET /conversations/{id}."""
+        async with self._upstream.client(bearer_token(request)) as client:
+            return JSONResponse(_conversation(await _session(client, request)))
+
+    async def update(self, request: Request) -> Response:
+        """POST /conversations/{id}: other metadata."""
+        labels = read_metadata((await json_object(request)).get("metadata"))
+        async with self._upstream.client(bearer_token(request)) as client:
+            info = await _session(client, request)
+            update = UpdateSessionRequest(session_id=info.id, settings=SessionSettings(labels=labels))
+            update.update_mask.paths.append("labels")
+            changed = await client.call(client.stub(SessionServiceStub).UpdateSession, update)
+        return JSONResponse(_conversation(changed.session))
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE /conversations/{id}."""
+        async with self._upstream.client(bearer_token(request)) as client:
+            info = await _session(client, request)
+            await client.call(client.stub(SessionServiceStub).DeleteSession, DeleteSessionRequest(session_id=info.id))
+        return JSONResponse({"id": conversation_id(info.id), "object": "conversation.deleted", "deleted": True})
+
+    async def list_items(self, request: Request) -> Response:
+        """GET /conversations/{id}/items."""
+        async with self._upstream.client(bearer_token(request)) as client:
+            info = await _session(client, request)
+            found = await path_of(client, info.id)
+        return JSONResponse(page_of([item for message in found for item in items_of(message)], request))
+
+    async def add_items(self, request: Request) -> Response:
+        """POST /conversations/{id}/items: stores them, and starts no response."""
+        given = read_input((await json_object(request)).get("items"), "items")
+        if not given:
+            raise ApiError("Missing required parameter: 'items'.", param="items", code="missing_required_parameter")
+        added: list[Item] = []
+        async with self._upstream.client(bearer_token(request)) as client:
+            info = await _session(client, request)
+            for entry in entries_of(given, ends_with_request=False):
+                appending = append_request(info.id, entry.type, entry.parts, "")
+                stored = await client.call(client.stub(MessageServiceStub).AppendMessage, appending)
+                added += items_of(await message_of(client, info.id, stored.message_id))
+        return JSONResponse(page(added, has_more=False))
+
+    async def get_item(self, request: Request) -> Response:
+        """GET /conversations/{id}/items/{item}."""
+        async with self._upstream.client(bearer_token(request)) as client:
+            _, item = await _item(client, request)
+        return JSONResponse(item)
+
+    async def delete_item(self, request: Request) -> Response:
+        """DELETE /conversations/{id}/items/{item}: of the newest message only, which is taken back."""
+        async with self._upstream.client(bearer_token(request)) as client:
+            info = await _session(client, request)
+            message, _ = await _item(client, request)
+            found = await path_of(client, info.id)
+            if not found or found[-1].message_id != message.message_id:
+                raise wrong("item_id", "is not of the newest message, and no other can be taken back")
+            revert = RevertSessionRequest(session_id=info.id, before_message_id=message.message_id)
+            await client.call(client.stub(SessionServiceStub).RevertSession, revert)
+            return JSONResponse(_conversation(info))
+
+
+def page_of(items: list[Item], request: Request) -> dict[str, Any]:
+    """Returns the page of a list that a request asks for: `order`, `after`, `limit`. Raises ApiError."""
+    query = request.query_params
+    order, limit = query.get("order", "desc"), query.get("limit", "20")
+    if order not in ("asc", "desc"):
+        raise wrong("order", "must be asc or desc")
+    if not limit.isdecimal() or not 1 <= int(limit) <= MAX_PAGE:
+        raise wrong("limit", f"must be a number from 1 to {MAX_PAGE}")
+    ordered = items if order == "asc" else items[::-1]
+    if after := query.get("after"):
+        at = next((at for at, item in enumerate(ordered) if item["id"] == after), None)
+        if at is None:
+            raise wrong("after", "names no item of the list")
+        ordered = ordered[at + 1 :]
+    return page(ordered[: int(limit)], has_more=len(ordered) > int(limit))
+
+
+def page(items: list[Item], *, has_more: bool) -> dict[str, Any]:
+    """Returns a list of items in the form of the API."""
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": has_more}
+
+
+def _conversation(info: SessionInfo) -> dict[str, Any]:
+    return {
+        "id": conversation_id(info.id),
+        "object": "conversation",
+        "created_at": info.time.created // 1000,
+        "metadata": dict(info.settings.labels),
+    }
+
+
+async def _session(client: Client, request: Request) -> SessionInfo:
+    named = request.path_params["conversation"]
+    try:
+        asked = GetSessionRequest(session_id=read_conversation_id(named))
+        return (await client.call(client.stub(SessionServiceStub).GetSession, asked)).session
+    except (UnknownIdError, NotFoundError):
+        raise not_found("Conversation", named) from None
+
+
+async def _item(client: Client, request: Request) -> tuple[SessionMessage, Item]:
+    """Returns an item of a conversation, and the message that has it. Raises ApiError (404)."""
+    info, named = await _session(client, request), request.path_params["item"]
+    try:
+        place = read_item_id(named)
+        if place.session_id != info.id:
+            raise UnknownIdError(named)
+        message = await message_of(client, info.id, place.message_id)
+        return message, next(item for item in items_of(message) if item["id"] == named)
+    except (UnknownIdError, NotFoundError, StopIteration):
+        raise not_found("Item", named) from None

@@ -1,0 +1,377 @@
+"""What a request of the API asks for, checked: every field that this server does not have is refused by its name."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opencode.message.message_pb2 import FilePart, MessagePart, TextPart
+from opencode.model.model_pb2 import ModelName
+from opencode.tool.tool_pb2 import ToolDefinition
+from opencode.turn.turn_pb2 import GenerationOptions, TurnSettings
+from turnwire_adapters.responses.errors import ApiError, unsupported
+
+IGNORED = ("stream_options", "include", "prompt_cache_retention", "verbosity")
+"""Fields that change nothing here: taken, because clients send them unasked."""
+
+TAKEN = (
+    *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "max_output_tokens"),
+    *("temperature", "top_p", "reasoning", "text", "metadata", "truncation", "max_tool_calls", "user"),
+    *("safety_identifier", "service_tier", "prompt_cache_key", "store", "stream", "background"),
+    *("previous_response_id", "conversation", "top_logprobs"),
+)
+MAX_METADATA = 16
+"""Pairs of metadata, as OpenAI has it."""
+
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that somebody said."""
+
+    role: str
+    """`user`, `system` or `assistant`; a developer is `system`."""
+    parts: tuple[MessagePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call that a model made."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool answered."""
+
+    call_id: str
+    output: str
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What a person decided about a call."""
+
+    request_id: str
+    approve: bool
+    reason: str
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An item that this server has."""
+
+    item_id: str
+    param: str
+
+
+Input = Said | Called | Result | Approval | Reference
+
+
+@dataclass(slots=True)
+class CreateRequest:
+    """A request for a response."""
+
+    input: list[Input]
+    settings: TurnSettings
+    facts: dict[str, Any]
+    """What the response object repeats, and Turnwire has no field for."""
+    stream: bool = False
+    background: bool = False
+    store: bool = True
+    previous_response_id: str = ""
+    conversation_id: str = ""
+    sender: str = ""
+    keeps_all: bool = False
+    """Truncation is disabled: older messages are not summarised."""
+    tool_names: list[str] = field(default_factory=list)
+
+
+def read_create(body: Mapping[str, Any]) -> CreateRequest:
+    """Returns a request for a response.
+
+    Raises:
+        ApiError: a field is wrong, or is one that this server does not have.
+    """
+    for name, value in body.items():
+        if name not in TAKEN and name not in IGNORED and value is not None:
+            raise unsupported(name, "is not supported by this server.")
+    if body.get("previous_response_id") and body.get("conversation"):
+        raise wrong("previous_response_id", "cannot be used together with 'conversation'")
+    background, store = _bool(body, "background", False), _bool(body, "store", True)
+    if background and not store:
+        raise wrong("background", "needs store to be true")
+    if _bool(body, "parallel_tool_calls", True) is False:
+        raise unsupported("parallel_tool_calls", "can only be true.")
+    if body.get("top_logprobs"):
+        raise unsupported("top_logprobs", "can only be 0.")
+    conversation = body.get("conversation") or ""
+    if isinstance(conversation, Mapping):
+        conversation = conversation.get("id")
+    truncation = _word(body, "truncation", ("auto", "disabled"))
+    settings, facts = _settings(body)
+    sender = _text(body, "safety_identifier") or _text(body, "user")
+    return CreateRequest(
+        input=read_input(body.get("input"), "input"),
+        settings=settings,
+        facts=facts
+        | {name: body[name] for name in ("user", "safety_identifier", "prompt_cache_key") if body.get(name)}
+        | {name: True for name in ("background", "conversation") if body.get(name)}
+        | ({"service_tier": "default"} if body.get("service_tier") else {})
+        | ({"truncation": truncation} if truncation else {})
+        | ({"previous_response_id": body["previous_response_id"]} if body.get("previous_response_id") else {})
+        | ({} if store else {"store": False})
+        | ({"metadata": metadata} if (metadata := read_metadata(body.get("metadata"))) else {}),
+        stream=_bool(body, "stream", False),
+        background=background,
+        store=store,
+        previous_response_id=_text(body, "previous_response_id"),
+        conversation_id=_text({"conversation": conversation}, "conversation"),
+        sender=sender,
+        keeps_all=truncation == "disabled",
+        tool_names=[tool.name for tool in settings.tools],
+    )
+
+
+def read_input(given: Any, param: str) -> list[Input]:
+    """Returns the items of an input: a text is what a user said. Raises ApiError."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [Said("user", (_text_part(given, param),))]
+    if not isinstance(given, list):
+        raise wrong(param, "must be a string or an array of items")
+    read: list[Input] = []
+    for at, item in enumerate(given):
+        place = f"{param}[{at}]"
+        if not isinstance(item, Mapping):
+            raise wrong(place, "must be an object")
+        if (one := _item(item, place)) is not None:
+            read.append(one)
+    return read
+
+
+def read_metadata(given: Any) -> dict[str, str]:
+    """Returns the pairs of metadata. Raises ApiError."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
+        raise wrong("metadata", "must be an object whose values are strings")
+    if len(given) > MAX_METADATA:
+        raise wrong("metadata", f"has more than {MAX_METADATA} pairs")
+    return dict(given)
+
+
+def wrong(param: str, why: str) -> ApiError:
+    """Returns the error for a field with a value that cannot be."""
+    return ApiError(f"Invalid '{param}': it {why}.", param=param, code="invalid_value")
+
+
+def _settings(body: Mapping[str, Any]) -> tuple[TurnSettings, dict[str, Any]]:
+    options = GenerationOptions()
+    facts: dict[str, Any] = {}
+    for name, cast in (("temperature", float), ("top_p", float), ("max_output_tokens", int)):
+        if (value := body.get(name)) is not None:
+            if isinstance(value, bool) or not isinstance(value, (int, float) if cast is float else int) or value < 0:
+                raise wrong(name, "must be a number" if cast is float else "must be a whole number")
+            setattr(options, name, cast(value))
+    if (value := body.get("max_tool_calls")) is not None:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
+            raise wrong("max_tool_calls", "must be a whole number from 1")
+        options.max_steps, facts["max_tool_calls"] = value, value
+    reasoning = _object(body, "reasoning")
+    for name in reasoning:
+        if name not in ("effort", "summary", "generate_summary"):
+            raise unsupported(f"reasoning.{name}", "is not supported by this server.")
+    options.reasoning_effort = _text(reasoning, "effort", "reasoning.effort")
+    if summary := _text(reasoning, "summary", "reasoning.summary"):
+        facts["reasoning_summary"] = summary
+    settings = TurnSettings(tools=_tools(body.get("tools")), options=options)
+    if (instructions := body.get("instructions")) is not None:
+        settings.system = _text({"instructions": instructions}, "instructions")
+    if model := _text(body, "model"):
+        settings.model.CopyFrom(model_name(model))
+    _text_format(settings, facts, body)
+    _tool_choice(settings, facts, body)
+    return settings, facts
+
+
+def model_name(model: str) -> ModelName:
+    """Returns a model by its name `provider/model`. Raises ApiError."""
+    provider, slash, name = model.partition("/")
+    if not slash:
+        message = f"The model '{model}' does not exist: models are named provider/model, as GET /v1/models lists them."
+        raise ApiError(message, param="model", code="model_not_found")
+    return ModelName(provider_id=provider, model_id=name)
+
+
+def _text_format(settings: TurnSettings, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
+    text = _object(body, "text")
+    for name in text:
+        if name not in ("format", "verbosity"):
+            raise unsupported(f"text.{name}", "is not supported by this server.")
+    form = _object(text, "format", "text.format")
+    if form.get("type", "text") != "text":
+        raise unsupported("text.format", "can only be text.")
+
+
+def _tool_choice(settings: TurnSettings, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
+    choice = body.get("tool_choice", "auto")
+    if choice == "none":
+        del settings.tools[:]
+        facts["tool_choice"] = "none"
+    elif choice not in ("auto", None):
+        raise unsupported("tool_choice", "can only be auto or none.")
+
+
+def _tools(given: Any) -> list[ToolDefinition]:
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        raise wrong("tools", "must be an array")
+    tools = []
+    for at, tool in enumerate(given):
+        place = f"tools[{at}]"
+        if not isinstance(tool, Mapping):
+            raise wrong(place, "must be an object")
+        if tool.get("type") != "function":
+            raise unsupported(f"{place}.type", f"can only be function, not {tool.get('type')!r}.")
+        schema = tool.get("parameters")
+        tools.append(
+            ToolDefinition(
+                name=_text(tool, "name", f"{place}.name"),
+                description=_text(tool, "description", f"{place}.description"),
+                input_schema_json="" if schema is None else json.dumps(schema, ensure_ascii=False),
+            )
+        )
+    return tools
+
+
+def _item(item: Mapping[str, Any], place: str) -> Input | None:
+    kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
+    if kind == "message":
+        return _said(item, place)
+    if kind == "function_call":
+        call_id = _required(item, "call_id", place)
+        return Called(call_id, _required(item, "name", place), _text(item, "arguments", f"{place}.arguments"))
+    if kind == "function_call_output":
+        return Result(_required(item, "call_id", place), _output(item.get("output"), f"{place}.output"), place)
+    if kind == "mcp_approval_response":
+        request_id = _required(item, "approval_request_id", place)
+        approve = _bool(item, "approve", None, f"{place}.approve")
+        return Approval(request_id, bool(approve), _text(item, "reason", f"{place}.reason"), place)
+    if kind == "item_reference":
+        return Reference(_required(item, "id", place), place)
+    if kind in ("reasoning", "mcp_call", "mcp_list_tools", "mcp_approval_request"):
+        return None  # what this server made, and makes again: a model gets reasoning back from its own provider alone
+    raise unsupported(f"{place}.type", f"{kind!r} is not supported by this server.")
+
+
+def _said(item: Mapping[str, Any], place: str) -> Said:
+    role = item.get("role")
+    if role not in ("user", "assistant", "system", "developer"):
+        raise wrong(f"{place}.role", "must be user, assistant, system or developer")
+    content = item.get("content")
+    if isinstance(content, str):
+        content = [{"type": "input_text", "text": content}]
+    if not isinstance(content, list):
+        raise wrong(f"{place}.content", "must be a string or an array")
+    parts = [_content(part, f"{place}.content[{at}]") for at, part in enumerate(content)]
+    return Said("system" if role == "developer" else str(role), tuple(parts))
+
+
+def _content(part: Any, place: str) -> MessagePart:
+    if not isinstance(part, Mapping):
+        raise wrong(place, "must be an object")
+    kind = part.get("type")
+    if kind in ("input_text", "output_text", "text"):
+        return _text_part(part.get("text"), f"{place}.text")
+    if kind == "refusal":
+        refusal = MessagePart()
+        refusal.refusal.text = _text(part, "refusal", f"{place}.refusal")
+        return refusal
+    if kind == "input_image" and part.get("image_url"):
+        return _file(part["image_url"], "", f"{place}.image_url")
+    if kind == "input_file" and part.get("file_data"):
+        return _file(part["file_data"], _text(part, "filename", f"{place}.filename"), f"{place}.file_data")
+    for name in ("file_id", "file_url"):
+        if part.get(name):
+            raise unsupported(f"{place}.{name}", "is not supported by this server: send the bytes as a data URL.")
+    raise unsupported(f"{place}.type", f"{kind!r} is not supported by this server.")
+
+
+def _file(url: Any, filename: str, place: str) -> MessagePart:
+    found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
+    if found is None:
+        raise unsupported(place, "can only be a data URL in base64.")
+    try:
+        data = base64.b64decode(found[2], validate=True)
+    except (ValueError, binascii.Error):
+        raise wrong(place, "is no base64") from None
+    return MessagePart(file=FilePart(mime=found[1], data=data, **({"filename": filename} if filename else {})))
+
+
+def _output(given: Any, place: str) -> str:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list):
+        texts = [part.get("text") for part in given if isinstance(part, Mapping) and part.get("type") == "input_text"]
+        if len(texts) == len(given) and all(isinstance(text, str) for text in texts):
+            return "".join(map(str, texts))
+        raise unsupported(place, "can only have texts.")
+    raise wrong(place, "must be a string or an array")
+
+
+def _text_part(text: Any, place: str) -> MessagePart:
+    if not isinstance(text, str):
+        raise wrong(place, "must be a string")
+    return MessagePart(text=TextPart(text=text))
+
+
+def _required(item: Mapping[str, Any], name: str, place: str) -> str:
+    if not (text := _text(item, name, f"{place}.{name}")):
+        raise ApiError(
+            f"Missing required parameter: '{place}.{name}'.", param=f"{place}.{name}", code="missing_required_parameter"
+        )
+    return text
+
+
+def _text(given: Mapping[str, Any], name: str, param: str = "") -> str:
+    value = given.get(name)
+    if value is not None and not isinstance(value, str):
+        raise wrong(param or name, "must be a string")
+    return value or ""
+
+
+def _bool(given: Mapping[str, Any], name: str, default: bool | None, param: str = "") -> bool:
+    value = given.get(name, default)
+    if value is None:
+        value = default
+    if not isinstance(value, bool):
+        raise wrong(param or name, "must be true or false")
+    return value
+
+
+def _object(given: Mapping[str, Any], name: str, param: str = "") -> Mapping[str, Any]:
+    value = given.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise wrong(param or name, "must be an object")
+    return value
+
+
+def _word(given: Mapping[str, Any], name: str, words: Sequence[str]) -> str:
+    value = _text(given, name)
+    if value and value not in words:
+        raise wrong(name, f"must be one of {', '.join(words)}")
+    return value

@@ -1,0 +1,169 @@
+"""What is refused, with the name of the field; what is not stored, who is asked for rights."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.session.session_pb2_grpc import SessionServiceStub
+from turnwire_client import Client
+
+MODEL = "offline/echo"
+USER = {"role": "user", "content": "Hello"}
+CALL = {"type": "function_call", "call_id": "c", "name": "roll", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param", "code"),
+    [
+        ({"n": 2}, "n", "unsupported_parameter"),
+        ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
+        ({"parallel_tool_calls": False}, "parallel_tool_calls", "unsupported_parameter"),
+        ({"top_logprobs": 2}, "top_logprobs", "unsupported_parameter"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "unsupported_parameter"),
+        ({"background": True, "store": False}, "background", "invalid_value"),
+        ({"temperature": "hot"}, "temperature", "invalid_value"),
+        ({"temperature": 3.0}, "temperature", "invalid_request"),
+        ({"max_output_tokens": 1.5}, "max_output_tokens", "invalid_value"),
+        ({"metadata": {"a": 1}}, "metadata", "invalid_value"),
+        ({"model": "gpt-5"}, "model", "model_not_found"),
+        ({"model": "offline/none"}, "model", "model_not_found"),
+        ({"input": None}, "input", "missing_required_parameter"),
+        ({"input": 5}, "input", "invalid_value"),
+        ({"input": [{"role": "robot", "content": ""}]}, "input[0].role", "invalid_value"),
+        ({"input": [{"type": "computer_call"}]}, "input[0].type", "unsupported_parameter"),
+        ({"input": [USER, {"role": "assistant", "content": "Hi"}]}, "input", "invalid_value"),
+        ({"input": [USER, CALL]}, "input", None),
+        ({"input": [{"type": "function_call_output", "call_id": "x", "output": "4"}]}, "input[0]", None),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, None, "not_found"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://a.example/b"}]}]},
+            "input[0].content[0].image_url",
+            "unsupported_parameter",
+        ),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "previous_response_not_found"),
+        ({"conversation": "conv_1"}, None, "not_found"),
+        ({"conversation": "conv_1", "previous_response_id": "resp_1"}, "previous_response_id", "invalid_value"),
+        ({"truncation": "some"}, "truncation", "invalid_value"),
+        ({"reasoning": {"budget": 1}}, "reasoning.budget", "unsupported_parameter"),
+        ({"text": {"tone": "kind"}}, "text.tone", "unsupported_parameter"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_name(
+    base: str, with_tools: str, wrong: dict[str, Any], param: str | None, code: str | None
+) -> None:
+    """And nothing is stored."""
+
+    async def sessions() -> int:
+        listed = await turnwire.call(turnwire.stub(SessionServiceStub).ListSessions, ListSessionsRequest())
+        return len(listed.sessions)
+
+    async with httpx2.AsyncClient() as http, Client.connect(with_tools) as turnwire:
+        before = await sessions()
+        answer = await http.post(f"{base}/responses", json={"model": MODEL, "input": "Hello", **wrong})
+        error = answer.json()["error"]
+        assert (error["param"], error["code"]) == (param, code)
+        assert error["type"] == "invalid_request_error"
+        assert answer.status_code in (400, 404)
+        assert await sessions() == before
+
+
+async def test_paths_that_are_not_there_say_so(base: str) -> None:
+    """In the form of the API."""
+    async with httpx2.AsyncClient() as http:
+        for method, path in (("POST", "/chat/completions"), ("POST", "/responses/compact"), ("GET", "/files")):
+            answer = await http.request(method, f"{base}{path}", json={} if method == "POST" else None)
+            assert answer.status_code in (404, 405)
+            assert path in answer.json()["error"]["message"]
+
+
+async def test_every_call_of_a_response_is_answered(client: openai.AsyncOpenAI) -> None:
+    """Otherwise nothing is taken; so is an output for a call that nobody waits for."""
+    tools: Any = [{"type": "function", "name": name, "parameters": None, "strict": False} for name in ("a", "b")]
+    asked = await client.responses.create(model=MODEL, input="/tool a\n/tool b\n/step\nDone.", tools=tools)
+    outputs: Any = [
+        {"type": "function_call_output", "call_id": call.call_id, "output": "1"}
+        for call in asked.output
+        if call.type == "function_call"
+    ]
+    for given in (outputs[:1], [*outputs, {**outputs[0], "call_id": "call_x"}], [*outputs, USER]):
+        with pytest.raises(openai.BadRequestError):
+            await client.responses.create(model=MODEL, input=given, previous_response_id=asked.id)
+    done = await client.responses.create(model=MODEL, input=outputs, previous_response_id=asked.id)
+    assert done.output_text == "Done."
+    with pytest.raises(openai.BadRequestError):
+        await client.responses.create(model=MODEL, input=outputs, previous_response_id=asked.id)
+
+
+async def test_a_conversation_has_one_response_at_a_time(client: openai.AsyncOpenAI) -> None:
+    """The second is refused with 409."""
+    conversation = await client.conversations.create()
+    running = await client.responses.create(
+        model=MODEL, input="/sleep 60\nHello", conversation=conversation.id, background=True
+    )
+    for place in ({"conversation": conversation.id}, {"previous_response_id": running.id}):
+        with pytest.raises(openai.ConflictError) as caught:
+            await client.responses.create(model=MODEL, input="Hello", **place)
+        assert caught.value.code == "conversation_locked"
+    await client.responses.cancel(running.id)
+
+
+async def test_a_request_with_a_key_is_carried_out_once(client: openai.AsyncOpenAI) -> None:
+    """The second one gets the first response; the same key with other words is refused."""
+    for given in ("Hello", [USER, {"role": "assistant", "content": "Hi"}, USER]):
+        key = {"Idempotency-Key": f"a key {len(given)}"}
+        first = await client.responses.create(model=MODEL, input=given, extra_headers=key)  # type: ignore[arg-type]
+        again = await client.responses.create(model=MODEL, input=given, extra_headers=key)  # type: ignore[arg-type]
+        assert again.to_dict() == first.to_dict()
+    with pytest.raises(openai.BadRequestError, match="was used for another request"):
+        await client.responses.create(model=MODEL, input="Other", extra_headers={"Idempotency-Key": "a key 5"})
+
+
+async def test_what_is_not_stored_is_gone(
+    client: openai.AsyncOpenAI, with_tools: str, until: Callable[..., Any]
+) -> None:
+    """When the response has ended; a client that streams gets all of it."""
+    stream = await client.responses.create(model=MODEL, input="Hello", store=False, stream=True)
+    events = [event async for event in stream]
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "Hello"
+
+    async def is_gone() -> bool:
+        async with Client.connect(with_tools) as turnwire:
+            asked = ListSessionsRequest(labels={"turnwire.store": "false"})
+            return not (await turnwire.call(turnwire.stub(SessionServiceStub).ListSessions, asked)).sessions
+
+    await until(is_gone)
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(events[-1].response.id)
+
+
+async def test_files_go_to_the_model(client: openai.AsyncOpenAI) -> None:
+    """As data URLs."""
+    data = base64.b64encode(b"hello").decode()
+    content = [
+        {"type": "input_text", "text": "Look"},
+        {"type": "input_file", "filename": "a.txt", "file_data": f"data:text/plain;base64,{data}"},
+    ]
+    response = await client.responses.create(model=MODEL, input=[{"role": "user", "content": content}])  # type: ignore[list-item,misc]
+    assert "a.txt" in response.output_text
+
+
+async def test_a_client_that_leaves_stops_nothing(base: str, client: openai.AsyncOpenAI) -> None:
+    """Its response goes on, streamed or not."""
+    async with httpx2.AsyncClient() as http:
+        body = {"model": MODEL, "input": "/rate 20\none two three", "stream": True}
+        async with http.stream("POST", f"{base}/responses", json=body) as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("data: "):
+                    response_id = json.loads(line[6:])["response"]["id"]
+                    break
+    rest = await client.responses.retrieve(response_id, stream=True)
+    events = [event async for event in rest]
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "one two three"

@@ -21,9 +21,8 @@ def message_bytes(message: Message) -> int:
     """Returns about how much memory a message takes."""
     size = BARE_BYTES
     for part in message.parts:
-        call = part.content if isinstance(part.content, ToolUse) else None
-        texts = (call.input_json, call.output, call.error) if call else (getattr(part.content, "text", ""),)
-        size += sum(map(memory_bytes, (*texts, part.provider_state)))
+        error = part.content.error if isinstance(part.content, ToolUse) else None
+        size += sum(map(memory_bytes, (*texts_of(part), error, part.provider_state)))
     return size
 
 

@@ -11,7 +11,10 @@ MAX_CONVERSATION_BYTES = 256 * 2**20
 context windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
 
 BARE_BYTES = 800
-"""What a message takes without its texts."""
+"""What a message with one part takes without its texts."""
+
+_FURTHER_PART_BYTES = 250
+"""What each further part takes without its texts."""
 
 _MARKUP_BYTES = 200
 """Around a message."""
@@ -19,7 +22,7 @@ _MARKUP_BYTES = 200
 
 def message_bytes(message: Message) -> int:
     """Returns about how much memory a message takes."""
-    size = BARE_BYTES
+    size = BARE_BYTES + _FURTHER_PART_BYTES * max(len(message.parts) - 1, 0)
     for part in message.parts:
         error = part.content.error if isinstance(part.content, ToolUse) else None
         size += sum(map(memory_bytes, (*texts_of(part), error, part.provider_state)))

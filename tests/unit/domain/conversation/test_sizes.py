@@ -23,3 +23,9 @@ LONG = "x" * 100_000
 def test_every_text_counts(content: Content) -> None:
     """Results too that have a message of their own."""
     assert message_bytes(make_message("msg_1", make_part(0, content))) == BARE_BYTES + len(LONG)
+
+
+def test_parts_count_without_a_text() -> None:
+    """A message may have thousands."""
+    parts = [make_part(index, Text("")) for index in range(1000)]
+    assert 200_000 < message_bytes(make_message("msg_1", *parts)) < 300_000

@@ -18,8 +18,8 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
-from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.titles import first_words
 from turnwire.ports.commit import (
     Change,
@@ -41,8 +41,6 @@ from turnwire.ports.moving.archives import ArchiveReader
 PART_CHANGES = 100
 PART_BYTES = 2**20
 """Of one commit: others wait some tens of milliseconds for it at most."""
-PART_WEIGHT = 256
-"""Bytes that one more part of a message counts as: a row takes time however short it is."""
 
 
 class SessionInParts:
@@ -180,21 +178,12 @@ def parts_of(changes: Iterable[Change]) -> Iterator[list[Change]]:
     for change in changes:
         part.append(change)
         size += len(change.content) if isinstance(change, PutFile) else 0
-        size += weight(change.message) if isinstance(change, PutMessage) else 0
+        size += message_bytes(change.message) if isinstance(change, PutMessage) else 0
         if len(part) >= PART_CHANGES or size >= PART_BYTES:
             yield part
             part, size = [], 0
     if part:
         yield part
-
-
-def weight(message: Message) -> int:
-    """Returns about how many bytes a message has, without encoding it. Each part counts as storing it takes time."""
-    size = 0
-    for part in message.parts:
-        texts = (getattr(part.content, name, "") for name in ("text", "output", "input_json"))
-        size += PART_WEIGHT + len(part.provider_state or "") + sum(len(text or "") for text in texts)
-    return size
 
 
 Item = Record | ImportProblem
@@ -241,7 +230,7 @@ class Reading:
         for item in self._items:
             batch.append(item)
             read = self._advanced()  # the whole of a line, whatever it has
-            size += max(read, _weight(item))
+            size += max(read, _bytes_of(item))
             if isinstance(item, SessionEnd):
                 self.sessions += 1
                 break
@@ -266,10 +255,10 @@ async def end_of(reading: Reading) -> int:
     return end.messages if isinstance(end, SessionEnd) else 0
 
 
-def _weight(item: Item) -> int:
+def _bytes_of(item: Item) -> int:
     match item:
         case ArchivedFile(content=content):
             return len(content)
         case ArchivedMessage(message):
-            return weight(message)
+            return message_bytes(message)
     return 0

@@ -23,7 +23,8 @@ from turnwire.domain.archive.records import (
     Record,
     SessionEnd,
 )
-from turnwire.domain.conversation.messages import Branch, FinishReason, Message, MessageStatus, Part, ToolUse
+from turnwire.domain.conversation.messages import Branch, FinishReason, Message, MessageStatus
+from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.rows import NOT_TAKEN_BACK, turn_of
 from turnwire.storage.sqlite.connection import Connection
@@ -129,18 +130,11 @@ def _size(record: Record) -> int:
         case ArchivedFile(_, content):
             return len(content)
         case ArchivedMessage(message):
-            return sum(len(part.provider_state or "") + _content_size(part) for part in message.parts)
+            return message_bytes(message)
         case ArchivedTurn(turn):
             return len(turn.system or "") + sum(len(tool.input_schema_json) for tool in turn.tools)
         case _:
             return 0
-
-
-def _content_size(part: Part) -> int:
-    content = part.content
-    if isinstance(content, ToolUse):
-        return len(content.input_json) + len(content.output or "") + len(content.error or "")
-    return len(getattr(content, "text", "")) + len(getattr(content, "output", ""))
 
 
 def _records(db: sqlite3.Connection, tenant: str, session_id: str, *, include_files: bool) -> Iterator[Record]:

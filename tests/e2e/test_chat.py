@@ -5,6 +5,7 @@ import contextlib
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -360,3 +361,28 @@ async def test_a_file_gets_the_answers_alone(served: Server, tmp_path: Path) -> 
         await chat.shows("\ncontinue with: turnwire chat")
         assert await chat.ended() == 0
     assert answers.read_text() == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("redirected", "told"),
+    [
+        ("hello <&-", ""),
+        ("<&-", "turnwire: nothing to send\n"),
+        pytest.param(
+            "hello > /dev/full",
+            "turnwire: cannot write the answer: No space left on device\n",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full"),
+        ),
+    ],
+)
+async def test_streams_that_are_closed_or_full_are_told_in_one_line(
+    served: Server, tmp_path: Path, redirected: str, told: str
+) -> None:
+    """As those of a service often are."""
+    command = f"{shlex.join([*TURNWIRE, served.address])} {redirected}"
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", command), env=environ(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    assert errors.decode() == told
+    assert (process.returncode, output) == ((1, b"") if told else (0, b"hello\n"))

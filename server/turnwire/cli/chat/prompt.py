@@ -1,5 +1,6 @@
 """Sends what is typed, and follows the answer."""
 
+import os
 import signal
 import sys
 import threading
@@ -35,8 +36,8 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
         text: The only message to send; "" sends standard input, or asks for messages when it is a terminal.
 
     Returns:
-        The exit code: 0; 1 when the server cannot be used, or the only message was not answered; 2 for wrong options;
-        130 when it was interrupted.
+        The exit code: 0; 1 when the server cannot be used, the only message was not answered or the answer cannot be
+        written; 2 for wrong options; 130 when it was interrupted.
     """
     try:
         text = _only_message(text)
@@ -45,15 +46,17 @@ def run_chat(connection: Connection, session_id: str, model: str, text: str) -> 
         return 1
     try:
         with connection.client() as client:
-            if text:
-                return Chat(client, session_id, model).answer(text)
-            Chat(client, session_id, model).run(f"turnwire chat --target {connection.target}")
-            return 0
+            chat = Chat(client, session_id, model)
+            return chat.answer(text) if text else chat.run(f"turnwire chat --target {connection.target}")
     except ConnectionProblem as problem:
         print(f"turnwire: {problem}", file=sys.stderr)
         return 2
     except TurnwireError as error:
         print(f"turnwire: {explain(error.code, error.message)}", file=sys.stderr)
+        return 1
+    except OSError as error:  # of standard output: a full disk, or a reader that has left
+        print(f"turnwire: cannot write the answer: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more when it ends
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -83,8 +86,8 @@ class Chat:
         self._settings: Settings = {"model": model} if model else {}
         self._printer = Printer()
 
-    def run(self, command: str) -> None:
-        """Asks for messages until the end of the input; names the command and the session to go on with.
+    def run(self, command: str) -> int:
+        """Asks for messages until the end of the input; names the command and the session to go on with. Returns 0.
 
         Raises:
             TurnwireError: the session cannot be read.
@@ -106,6 +109,7 @@ class Chat:
             except TurnwireError as error:
                 self._printer.line(f"[{error}]")
         self._printer.line(f"\ncontinue with: {command} --session {self._session_id}" if self._session_id else "")
+        return 0
 
     def answer(self, text: str) -> int:
         """Sends a message and prints the answer. Returns 0, or 1 when it failed. Raises TurnwireError."""

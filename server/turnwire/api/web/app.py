@@ -16,6 +16,7 @@ from turnwire.api.web.exchange import Exchange, Receive, Scope, Send, shared_bod
 from turnwire.api.web.origins import Origins
 from turnwire.api.web.protocols import connect_stream, connect_unary, grpc_web
 from turnwire.api.web.protocols.call import Gatekeeper, Serving
+from turnwire.event_loop.owner import own
 
 log = structlog.get_logger()
 
@@ -76,6 +77,7 @@ class WebApplication:
         assert task is not None
         self._running.add(task)
         exchange = Exchange(scope, receive, send, self._bodies)
+        own(exchange.connection())
         try:
             await self._answer(exchange)
         except CallerGone:

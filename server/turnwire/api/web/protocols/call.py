@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from google.protobuf.message import Message
 from google.rpc import code_pb2
@@ -27,6 +27,8 @@ from turnwire.api.web.encoding.compression import (
 from turnwire.api.web.encoding.envelopes import COMPRESSED, BrokenEnvelope, Envelope, envelope, envelopes
 from turnwire.api.web.encoding.statuses import simple_status
 from turnwire.api.web.exchange import Exchange
+
+T = TypeVar("T")
 
 
 class Gatekeeper(Protocol):
@@ -154,8 +156,8 @@ async def answer_envelope(route: Route, codec: CodecName, answer: Message | byte
     return envelope(0, data)
 
 
-async def while_connected(exchange: Exchange, call: Coroutine[Any, Any, None]) -> None:
-    """Runs a call and cancels it when the client leaves.
+async def while_connected(exchange: Exchange, call: Coroutine[Any, Any, T]) -> T:
+    """Returns what a call returns, and cancels it when the client leaves.
 
     Raises:
         CallerGone: the client left.
@@ -167,7 +169,7 @@ async def while_connected(exchange: Exchange, call: Coroutine[Any, Any, None]) -
         await asyncio.wait((gone, running), return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             raise CallerGone
-        await running
+        return await running
     finally:
         for task in (running, gone):
             if not task.done():

@@ -27,6 +27,7 @@ from turnwire.api.web.protocols.call import (
     read_body,
     refuse,
     refuse_too_large,
+    while_connected,
 )
 
 CONTENT_TYPES: Mapping[str, CodecName] = {"application/proto": "proto", "application/json": "json"}
@@ -112,7 +113,8 @@ async def _carry_out(serving: Serving, route: Route, request: _Request, exchange
     with contextlib.ExitStack() as sent:  # a large answer has its place until it is written
         try:
             seconds = deadline(exchange)
-            answer = await within(seconds, serving.gate.unary(method, request.receive, caller, sent.callback))
+            call = serving.gate.unary(method, request.receive, caller, sent.callback)
+            answer = await while_connected(exchange, within(seconds, call))
         except CallFailed as failed:
             metadata = (*caller.answer_headers, *as_trailers(caller.answer_trailers), *more)
             await answer_failure(exchange, failed.status, metadata)

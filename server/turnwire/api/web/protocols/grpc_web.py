@@ -71,7 +71,8 @@ async def serve(serving: Serving, route: Route, content_type: str, exchange: Exc
             if isinstance(method, StreamingMethod):
                 await while_connected(exchange, within(seconds, serving.gate.stream(method, receive, caller, outlet)))
             else:
-                outlet.keep(await within(seconds, serving.gate.unary(method, receive, caller, sent.callback)))
+                call = serving.gate.unary(method, receive, caller, sent.callback)
+                outlet.keep(await while_connected(exchange, within(seconds, call)))
         except CallFailed as failed:
             status = failed.status
         await outlet.end(status)

@@ -13,7 +13,8 @@ from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc import code_pb2
 
-from tests.support.fakes.loop import elapse
+from tests.support.fakes.loop import elapse, settled
+from turnwire.api.admission.requests import CallerGone
 from turnwire.api.admission.responses import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.web.caller import WebCaller
@@ -47,6 +48,8 @@ class _Gate:
 
     def __init__(self, code: int | None = None, *, waits: bool = False) -> None:
         self._code, self._waits = code, waits
+        self.waiting = 0
+        """Calls that are being carried out, and never end."""
 
     async def unary(
         self, method: UnaryMethod, receive: Receive, caller: WebCaller, when_sent: WhenSent | None = None
@@ -54,7 +57,11 @@ class _Gate:
         """Carries out a call."""
         data = await receive()
         if self._waits:
-            await asyncio.Event().wait()
+            self.waiting += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.waiting -= 1
         if self._code is not None:
             raise CallFailed(simple_status(self._code, "it failed"))
         parsed = method.parse(data)
@@ -83,13 +90,21 @@ def _said(text: str) -> bytes:
 
 
 async def _called(
-    headers: Mapping[str, str], body: bytes = b"", query: Mapping[str, str] | None = None, gate: _Gate | None = None
+    headers: Mapping[str, str],
+    body: bytes = b"",
+    query: Mapping[str, str] | None = None,
+    gate: _Gate | None = None,
+    gone: asyncio.Event | None = None,
 ) -> Answer:
-    """Carries out a POST, or a GET where there is a query."""
+    """Carries out a POST, or a GET where there is a query. The client leaves when `gone` is set."""
     sent: list[MutableMapping[str, Any]] = []
+    bodies = [body]
 
     async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+        await (gone or asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
 
     async def send(event: MutableMapping[str, Any]) -> None:
         sent.append(event)
@@ -166,6 +181,19 @@ async def test_a_caller_waits_as_long_as_it_says() -> None:
     assert not call.done()
     await elapse(timedelta(seconds=1))
     assert ((await call).status, (await call).error[0]) == (504, "deadline_exceeded")
+
+
+@pytest.mark.parametrize("query", [None, {"encoding": "proto", "message": ""}])
+async def test_a_call_ends_with_its_caller(query: Mapping[str, str] | None) -> None:
+    """A page that is closed leaves no work behind."""
+    gate, gone = _Gate(waits=True), asyncio.Event()
+    call = asyncio.create_task(_called({}, b"", query, gate, gone))
+    await settled()
+    assert gate.waiting == 1
+    gone.set()
+    with pytest.raises(CallerGone):
+        await call
+    assert gate.waiting == 0
 
 
 QUERY = {"connect": "v1", "encoding": "json", "message": '"hello"'}

@@ -89,7 +89,7 @@ async def test_of_too_many_calls_those_of_who_has_most_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the limit and when to come back. The last call that came is another connection's, and is answered."""
-    monkeypatch.setattr(grpc_server, "fair_servers", lambda _, reading: fair_servers(20, reading))
+    monkeypatch.setattr(grpc_server, "fair_servers", lambda _, *rest: fair_servers(20, *rest))
     async with running_server(tmp_path) as server:
         with capture_logs() as lines, sent(server, INFO, 60) as many, sent(server, AGENTS, 1):
             await until(lambda: "opencode.agent.AgentService.ListAgents" in [line.get("method") for line in lines])
@@ -141,7 +141,7 @@ async def test_calls_of_clients_that_left_keep_no_place(tmp_path: Path, held: He
 @pytest.mark.parametrize("path", [INFO, "/grpc.health.v1.Health/Check", "/no.such.Service/Method"])
 async def test_calls_that_have_ended_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """All of them, those that were refused too, and without a look at all objects of the process."""
-    monkeypatch.setattr(grpc_server, "fair_servers", lambda _, reading: fair_servers(20, reading))
+    monkeypatch.setattr(grpc_server, "fair_servers", lambda _, *rest: fair_servers(20, *rest))
 
     def calls() -> int:
         return sum(type(one).__name__ == "RPCState" for one in gc.get_objects())

@@ -23,7 +23,7 @@ from turnwire.api.admission.flow import Client
 from turnwire.api.admission.overload import InFlight, Overload
 from turnwire.api.admission.requests import CallerGone
 from turnwire.api.admission.responses import Answer, Answers, WhenSent
-from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, Refusals
+from turnwire.api.refusals import CANCELLED_LINES_A_SECOND
 from turnwire.api.rights import BEGINS_WORK
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import code_name, internal_status, status_of
@@ -127,7 +127,7 @@ class Gate:
         # must not hold up what else is done beside it
         self._beside = ThreadPoolExecutor(1, "large messages")
         self._answers = Answers(overload, self._beside)
-        self._refusals = Refusals()
+        self._refusals = overload.refusals
         self._count = count
         self._observer = observer
         self._stranger_lines, self._cancelled_lines = LineLimit(), LineLimit(lines_a_second=CANCELLED_LINES_A_SECOND)

@@ -35,15 +35,20 @@ class Refusals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Takes the clock, in seconds."""
-        self._log = RefusalLog(clock)
+        self._lines = LineLimit(clock)
         self._clock = clock
         self._second = 0
         self._counts: Counter[str] = Counter()
         self._held = 0
 
     def log(self, method: str, code: str, cause: str, address: str) -> None:
-        """Logs a refusal whose caller may know at once; see `note`."""
-        self._log.note(method, code, cause, address)
+        """Logs a refusal whose caller may know at once; at most a few lines in each second. For the rest see `note`."""
+        unlogged = self._lines.take()
+        if unlogged is None:
+            return
+        log.warning(
+            "caller_refused", method=method, code=code, cause=cause, address=address, refused_since_last_line=unlogged
+        )
 
     async def note(self, method: str, code: str, cause: str, address: str, *, of: str) -> None:
         """Logs a refusal and returns when its caller may know. Safe to cancel.
@@ -57,7 +62,7 @@ class Refusals:
             address: Where the call came from.
             of: Whose refusals are counted together.
         """
-        self._log.note(method, code, cause, address)
+        self.log(method, code, cause, address)
         second = int(self._clock())
         if second != self._second:
             self._second = second
@@ -71,20 +76,3 @@ class Refusals:
             await asyncio.sleep(max(HOLD_SECONDS, self._held / HELD_PER_SECOND) * random.uniform(0.5, 1.5))
         finally:
             self._held -= 1
-
-
-class RefusalLog:
-    """Logs callers that are refused before their call begins, at most a few lines in each second."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes the clock, in seconds."""
-        self._limit = LineLimit(clock)
-
-    def note(self, method: str, code: str, cause: str, address: str) -> None:
-        """Writes a line, or counts the refusal for a later line. `cause` never has any part of a credential."""
-        unlogged = self._limit.take()
-        if unlogged is None:
-            return
-        log.warning(
-            "caller_refused", method=method, code=code, cause=cause, address=address, refused_since_last_line=unlogged
-        )

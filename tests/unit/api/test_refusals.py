@@ -12,7 +12,6 @@ from turnwire.api.refusals import (
     HOLD_SECONDS,
     MAX_HELD,
     PROMPT_PER_SECOND,
-    RefusalLog,
     Refusals,
 )
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
@@ -23,13 +22,13 @@ ATTACKER, OTHER = "192.0.2.1", "192.0.2.2"
 def test_a_flood_of_refused_callers_writes_few_lines() -> None:
     """Ten in a second; the next line has the number of those without one."""
     now = [0.0]
-    refusals = RefusalLog(lambda: now[0])
+    refusals = Refusals(lambda: now[0])
     with capture_logs() as lines:
         for number in range(2_000):
             now[0] = number / 1_000
-            refusals.note("S.One", "UNAUTHENTICATED", "not known", "192.0.2.1")
+            refusals.log("S.One", "UNAUTHENTICATED", "not known", "192.0.2.1")
         now[0] = 5
-        refusals.note("S.One", "UNAUTHENTICATED", "not known", "192.0.2.1")
+        refusals.log("S.One", "UNAUTHENTICATED", "not known", "192.0.2.1")
     assert len(lines) == 2 * LINES_A_SECOND + 1
     assert sum(line["refused_since_last_line"] for line in lines) + len(lines) == 2_001
 

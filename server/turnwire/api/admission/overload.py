@@ -13,6 +13,7 @@ from typing import NamedTuple
 from turnwire.api.admission.abuse import CutOffs
 from turnwire.api.admission.requests import RETRY_AFTER, Requests
 from turnwire.api.admission.sending import Sending
+from turnwire.api.refusals import Refusals
 from turnwire.domain.errors import MemoryShort, TooManyCalls
 from turnwire.domain.limits import Limits
 from turnwire.domain.networks import network_of_peer
@@ -44,6 +45,7 @@ class Overload:
         """Takes the bounds."""
         self._limits = limits
         self.cut_offs = CutOffs()
+        self.refusals = Refusals()
         self.requests = Requests(limits.max_request_memory_bytes)
         self.sending = Sending(limits.max_sending_bytes)
         self.calls = 0

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
@@ -79,10 +80,11 @@ class Answers:
             if made := await self._made(answer):
                 await send(made)
 
-    def keep(self, size: int, client: Client) -> Callable[[], None]:
-        """Gives what is sent in pieces a place. Returns what takes it back. Raises TooManyCalls: there is none."""
+    def keep(self, size: int, client: Client) -> "Kept":
+        """Gives what is sent in pieces a place. Raises TooManyCalls: there is none."""
         sending = self._overload.sending
-        return partial(sending.release, sending.hold(size, client, partial(self._cut_off, client)))
+        held = sending.hold(size, client, partial(self._cut_off, client))
+        return Kept(partial(sending.renew, held), partial(sending.release, held))
 
     async def _made(self, answer: Answer) -> Message | bytes:
         if not isinstance(answer, Unmade):
@@ -95,13 +97,21 @@ class Answers:
         self._overload.cut_offs.cut_off(client.connection, "answers that are not read")
 
 
+class Kept(NamedTuple):
+    """The place of what is sent in pieces."""
+
+    renew: Callable[[], None]
+    """Called when a piece was sent: who reads is not cut off, however long the whole takes."""
+    take_back: Callable[[], None]
+
+
 class StreamAnswers:
     """Sends the answers of one stream. A file that comes in pieces has one place, to its last piece."""
 
     def __init__(self, answers: Answers, client: Client, send: Send) -> None:
         """Called by `Answers.stream`."""
         self._answers, self._client, self._send = answers, client, send
-        self._take_back: Callable[[], None] | None = None
+        self._file: Kept | None = None
 
     async def send(self, answer: Answer) -> None:
         """Sends the next answer; one that is empty when it is made is not sent.
@@ -114,16 +124,17 @@ class StreamAnswers:
             return
         if not isinstance(answer, bytes | Unmade):
             if size := getattr(answer, "size_bytes", 0):  # the first piece of a file
-                self._take_back = self._answers.keep(size, self._client)
-            if self._take_back is not None:
+                self._file = self._answers.keep(size, self._client)
+            if self._file is not None:
                 await self._send(answer)
+                self._file.renew()
                 return
         await self._answers.send(answer, self._client, self._send)
 
     def close(self) -> None:
         """Takes back what a file has. Idempotent."""
-        if self._take_back is not None:
-            self._take_back()
+        if self._file is not None:
+            self._file.take_back()
 
 
 def size_of(answer: Answer) -> int:

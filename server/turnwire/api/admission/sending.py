@@ -106,6 +106,13 @@ class Sending:
             raise self._full()
         return self._take(size, client, end)
 
+    def renew(self, held: Held) -> None:
+        """Takes that the client has read some of an answer, so that it is not cut off for the rest."""
+        if held in self._held and not held.is_ended:
+            del self._held[held]
+            held.since = asyncio.get_running_loop().time()
+            self._held[held] = None  # the oldest are first
+
     def release(self, held: Held) -> None:
         """Takes a part back. Idempotent."""
         if held in self._held:

@@ -22,7 +22,7 @@ from grpc_status import rpc_status
 
 from turnwire.api.admission.fair_queue import PendingCalls
 from turnwire.api.admission.requests import RETRY_AFTER
-from turnwire.api.refusals import RefusalLog
+from turnwire.api.refusals import Refusals
 from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import ShuttingDown, TooManyCalls
 
@@ -56,14 +56,14 @@ def when_ended(done: Callable[[], None]) -> None:
 class FairServer(_SERVER):  # type: ignore[misc]
     """gRPC's server, which is given the calls in another order."""
 
-    def __init__(self, max_pending: int, reading: Callable[[], int], *rest: Any) -> None:
-        """Takes what `PendingCalls` takes, and what gRPC's server takes."""
+    def __init__(self, max_pending: int, reading: Callable[[], int], refusals: Refusals, *rest: Any) -> None:
+        """Takes what `PendingCalls` takes, what logs calls that are refused, and what gRPC's server takes."""
         super().__init__(*rest)
         self._loop_of_calls = asyncio.get_running_loop()
         self._pending = PendingCalls[Any](max_pending, reading)
         full = TooManyCalls.at("limits.max_pending_calls", max_pending, RETRY_AFTER)
         self._full, self._stopping = (rpc_status.to_status(status_of(error)) for error in (full, ShuttingDown()))
-        self._log = RefusalLog()
+        self._refusals = refusals
         self._takers = set[asyncio.Task[None]]()
         """Each asks gRPC for a call, again and again. They end when gRPC stops."""
         self._refusing = set[asyncio.Task[None]]()
@@ -111,7 +111,7 @@ class FairServer(_SERVER):  # type: ignore[misc]
         if surplus is not None:
             connection, call = surplus
             self._refuse(call, self._full)
-            self._log.note("none", "RESOURCE_EXHAUSTED", "calls that wait to begin", connection)
+            self._refusals.log("none", "RESOURCE_EXHAUSTED", "calls that wait to begin", connection)
 
     def _refuse(self, call: Any, status: grpc.Status) -> None:
         task = asyncio.create_task(self._send(call, status))
@@ -127,8 +127,8 @@ class FairServer(_SERVER):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def fair_servers(max_pending: int, reading: Callable[[], int]) -> Iterator[None]:
-    """Lets servers of gRPC that are made within begin calls in turns; takes what `PendingCalls` takes.
+def fair_servers(max_pending: int, reading: Callable[[], int], refusals: Refusals) -> Iterator[None]:
+    """Lets servers of gRPC that are made within begin calls in turns; takes what `FairServer` takes.
 
     With a version of gRPC that lacks what this needs, calls begin in their order, and the log says so.
     """
@@ -138,7 +138,7 @@ def fair_servers(max_pending: int, reading: Callable[[], int]) -> Iterator[None]
         yield
         return
     before = module.AioServer
-    module.AioServer = partial(FairServer, max_pending, reading)
+    module.AioServer = partial(FairServer, max_pending, reading, refusals)
     try:
         yield
     finally:

@@ -70,7 +70,8 @@ class GrpcServer:
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
         self._reads = reads = Reads()
-        with unblocked_wakeups(), fair_servers(limits.limits.max_pending_calls, lambda: reads.count):
+        fair = fair_servers(limits.limits.max_pending_calls, lambda: reads.count, overload.refusals)
+        with unblocked_wakeups(), fair:
             self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
         self._health = Health(overload, reads)
         self._certificates = certificates

@@ -4,15 +4,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
+from opencode.file.file_pb2 import DownloadFileResponse
 from opencode.message.message_pb2 import GetMessageResponse
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import elapse, settled
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.responses import BESIDE_BYTES, Answers
-from turnwire.api.admission.sending import MAX_MADE
+from turnwire.api.admission.sending import MAX_MADE, UNREAD_SECONDS
 from turnwire.api.rights import MAKES_OBJECTS
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.limits import Limits
@@ -130,4 +132,28 @@ async def test_an_answer_of_one_call_keeps_its_place_until_it_is_sent(answers: A
     assert load.sending.bytes == SIZE
     [done] = sent
     done()
+    assert load.sending.bytes == 0
+
+
+async def test_who_reads_a_file_slowly_is_not_cut_off(
+    answers: Answers, load: Overload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has one place for all pieces, and is cut off when it has read none for long and another wants the place."""
+    cut_off = list[str]()
+    monkeypatch.setattr(load.cut_offs, "cut_off", lambda connection, _: cut_off.append(connection))
+
+    async def send(_: object) -> None:
+        return
+
+    reader, other = answers.stream(ONE, send), answers.stream(Client("", "other"), send)
+    await reader.send(DownloadFileResponse(data=b"x", size_bytes=SIZE))
+    waiting = asyncio.create_task(other.send(bytes(SIZE)))
+    for _ in range(5):
+        await elapse(timedelta(seconds=UNREAD_SECONDS - 1))
+        await reader.send(DownloadFileResponse(data=b"x"))
+    assert cut_off == []
+    await elapse(timedelta(seconds=UNREAD_SECONDS + 1))
+    assert (cut_off, waiting.done()) == (["one"], False)
+    reader.close()
+    await waiting
     assert load.sending.bytes == 0

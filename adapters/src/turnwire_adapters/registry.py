@@ -32,6 +32,7 @@ class Command:
 
 HTTP_ADAPTERS: dict[str, HttpAdapter] = {
     "responses": HttpAdapter("turnwire_adapters.responses", "/v1", "the OpenAI Responses and Conversations API"),
+    "opencode": HttpAdapter("turnwire_adapters.opencode", "/opencode", "OpenCode's HTTP API, for its own clients"),
 }
 """What `turnwire-adapters serve` takes."""
 

@@ -1,0 +1,309 @@
+"""What happens in Turnwire, told in OpenCode's words.
+
+A `Translator` turns the events of all sessions of one caller into OpenCode's. It reads what an event does not have: the
+session around a message, the question of an answer.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from opencode.event.session_event_pb2 import (
+    CONVERSATION_CHANGE_ALTERNATIVE_SELECTED,
+    CONVERSATION_CHANGE_RESTORED,
+    SessionEvent,
+)
+from opencode.message.content_pb2 import (
+    FINISH_REASON_ABORTED,
+    MESSAGE_TYPE_ASSISTANT,
+    MESSAGE_TYPE_USER,
+    PART_STATUS_STREAMING,
+    Part,
+    SessionMessage,
+)
+from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT
+from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_RUNNING, SessionInfo, SessionStatus
+from opencode.tool.tool_pb2 import PERMISSION_REPLY_ALWAYS, PERMISSION_REPLY_ONCE
+from turnwire_adapters.opencode.ids import shown
+from turnwire_adapters.opencode.objects import (
+    Json,
+    aborted_json,
+    directory_of,
+    failure_json,
+    message_id_of,
+    permission_json,
+    session_json,
+)
+from turnwire_adapters.opencode.questions import question_json
+from turnwire_adapters.opencode.reading import Reader
+from turnwire_client import NotFoundError
+
+_KEPT_SESSIONS = 2_000
+"""Sessions that a stream remembers; others are read again."""
+
+Told = tuple[str, Json]
+"""Type and properties of an event."""
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A part whose text grows."""
+
+    session_id: str
+    message_id: str
+    part_id: str
+    size: int
+    """Bytes that the client has."""
+
+
+class Translator:
+    """Tells the events of a watch of all sessions. One for each stream: it knows what that stream's client holds."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Begins with nothing told."""
+        self._reader = reader
+        self._sessions: OrderedDict[str, SessionInfo] = OrderedDict()
+        self._messages: dict[str, SessionMessage] = {}
+        """Answers that are being written, without their parts."""
+        self._growing: dict[tuple[str, int], _Growing] = {}
+        self._marks: dict[str, Json] = {}
+        """What is taken back, by session, as far as this stream told it."""
+        self.read_through: dict[str, int] = {}
+        """Sequences up to which a session was told by reading it."""
+
+    async def directory(self, session_id: str) -> str:
+        """Returns where a session's client runs; "/" when that is not known."""
+        return directory_of(await self._session(session_id)) or "/"
+
+    async def tell(self, event: SessionEvent) -> list[Told]:
+        """Returns what a client is told of an event. May be empty."""
+        kind = event.WhichOneof("kind")
+        if event.sequence and event.sequence <= self.read_through.get(event.session_id, 0):
+            return []
+        tell = getattr(self, f"_on_{kind}", None)
+        if tell is None:
+            return []
+        try:
+            told: list[Told] = await tell(getattr(event, str(kind)), event)
+        except NotFoundError:  # the session or the message went meanwhile, which is the next event
+            return []
+        return told
+
+    async def tell_turn(self, session_id: str, user_message_id: str = "") -> list[Told]:
+        """Returns the whole of the newest turn, or of all since a message, and whether it goes on.
+
+        Events that this has told already are told no second time.
+        """
+        messages, sequence = await self._reader.turn(session_id, user_message_id)
+        told = await self._updated(session_id)
+        self.read_through[session_id] = sequence
+        for message in messages:
+            told += await self._whole(message)
+        return [*told, *_told_status(session_id, self._sessions[session_id].status)]
+
+    async def _session(self, session_id: str) -> SessionInfo:
+        if session_id not in self._sessions:
+            self._keep((await self._reader.session(session_id)).session)
+        return self._sessions[session_id]
+
+    def _keep(self, session: SessionInfo) -> None:
+        self._sessions[session.id] = session
+        self._sessions.move_to_end(session.id)
+        while len(self._sessions) > _KEPT_SESSIONS:
+            self._sessions.popitem(last=False)
+
+    async def _updated(self, session_id: str) -> list[Told]:
+        """Tells a session as it is now."""
+        found = await self._reader.session(session_id)
+        self._keep(found.session)
+        self._marks[session_id] = await self._reader.revert(found.session)
+        return [_told_session("session.updated", await self._reader.session_json(found))]
+
+    async def _info(self, message: SessionMessage) -> list[Told]:
+        if message.type not in (MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT):
+            return []
+        info = await self._reader.info(message, await self._session(message.session_id))
+        return [("message.updated", {"sessionID": message.session_id, "info": info})]
+
+    async def _whole(self, message: SessionMessage) -> list[Told]:
+        """Tells a message with all that it has; what grows goes on from there."""
+        told = await self._info(message)
+        if not told:
+            return []
+        lost = self._forget(message.message_id, kept={shown(part.part_id) for part in message.parts})
+        if told[0][1]["info"]["role"] == "assistant" and "completed" not in told[0][1]["info"]["time"]:
+            self._messages[message.message_id] = message
+        told += [_told_part(message.session_id, part) for part in await self._reader.parts(message)]
+        for part in message.parts:
+            self._grow(message, part)
+        return [*lost, *told]
+
+    def _grow(self, message: SessionMessage, part: Part) -> None:
+        if part.status == PART_STATUS_STREAMING and part.WhichOneof("content") in ("text", "reasoning", "refusal"):
+            made = _Growing(message.session_id, message_id_of(message), shown(part.part_id), part.content_bytes)
+            self._growing[message.message_id, part.index] = made
+
+    def _forget(self, message_id: str, kept: Collection[str] = ()) -> list[Told]:
+        """Forgets what grows of a message; returns the removal of parts that a server that was killed has lost."""
+        self._messages.pop(message_id, None)
+        gone = [self._growing.pop(place) for place in list(self._growing) if place[0] == message_id]
+        return [
+            (
+                "message.part.removed",
+                {"sessionID": growing.session_id, "messageID": growing.message_id, "partID": growing.part_id},
+            )
+            for growing in gone
+            if growing.part_id not in kept
+        ]
+
+    async def _part(self, message_id: str, part: Part, session_id: str) -> list[Told]:
+        message = self._messages.get(message_id)
+        if message is None:
+            if not session_id:
+                return []
+            message = SessionMessage(message_id=message_id, session_id=session_id, type=MESSAGE_TYPE_ASSISTANT)
+            message.create_time.GetCurrentTime()
+        copy = SessionMessage()
+        copy.CopyFrom(message)
+        copy.update_time.GetCurrentTime()
+        made = await self._reader.part(copy, part)
+        return [] if made is None else [_told_part(message.session_id, made)]
+
+    async def _on_message_added(self, added: Any, _: SessionEvent) -> list[Told]:
+        told = await self._whole(added.message)
+        if added.session_title:
+            told += await self._updated(added.message.session_id)
+        return told
+
+    async def _on_message_snapshot(self, snapshot: Any, _: SessionEvent) -> list[Told]:
+        return await self._whole(snapshot.message)
+
+    async def _on_message_replaced(self, replaced: Any, _: SessionEvent) -> list[Told]:
+        return await self._whole(replaced.message)
+
+    async def _on_message_finished(self, finished: Any, _: SessionEvent) -> list[Told]:
+        lost = self._forget(finished.message.message_id)
+        return [*lost, *await self._info(finished.message)]
+
+    async def _on_message_removed(self, removed: Any, event: SessionEvent) -> list[Told]:
+        known = self._reader.known.get(removed.message_id)
+        shown_id = known.message_id if known else message_id_of(SessionMessage(message_id=removed.message_id))
+        return [("message.removed", {"sessionID": event.session_id, "messageID": shown_id})]
+
+    async def _on_part_started(self, started: Any, event: SessionEvent) -> list[Told]:
+        message = self._messages.get(started.message_id)
+        if message is None or (started.message_id, started.part.index) in self._growing:
+            return []
+        self._grow(message, started.part)
+        return await self._part(started.message_id, started.part, event.session_id)
+
+    async def _on_part_delta(self, delta: Any, _: SessionEvent) -> list[Told]:
+        growing = self._growing.get((delta.message_id, delta.part_index))
+        if growing is None or not delta.offset <= growing.size < delta.end_offset:
+            return []
+        text = delta.text.encode()[growing.size - delta.offset :].decode(errors="replace")
+        growing.size = delta.end_offset
+        properties = {
+            "sessionID": growing.session_id,
+            "messageID": growing.message_id,
+            "partID": growing.part_id,
+            "field": "text",
+            "delta": text,
+        }
+        return [("message.part.delta", properties)]
+
+    async def _on_part_finished(self, finished: Any, event: SessionEvent) -> list[Told]:
+        self._growing.pop((finished.message_id, finished.part.index), None)
+        return await self._part(finished.message_id, finished.part, event.session_id)
+
+    async def _on_tool_call_updated(self, updated: Any, event: SessionEvent) -> list[Told]:
+        part = Part(part_id=updated.state.id, index=updated.part_index, tool_use=updated.state)
+        return await self._part(updated.message_id, part, event.session_id)
+
+    async def _on_turn_started(self, _: Any, event: SessionEvent) -> list[Told]:
+        mark = self._marks.get(event.session_id)
+        if not mark:
+            return []
+        gone = [
+            ("message.removed", {"sessionID": event.session_id, "messageID": one}) for one in mark.get("hidden", ())
+        ]
+        return [*gone, *await self._updated(event.session_id)]
+
+    async def _on_turn_ended(self, ended: Any, event: SessionEvent) -> list[Told]:
+        told = await self._updated(event.session_id)
+        turn = ended.turn
+        if turn.finish_reason == FINISH_REASON_ABORTED:
+            return [("session.error", {"sessionID": event.session_id, "error": aborted_json()}), *told]
+        if turn.HasField("failure"):
+            error = failure_json(turn.failure, turn.settings.model.provider_id)
+            return [("session.error", {"sessionID": event.session_id, "error": error}), *told]
+        return told
+
+    async def _on_retry_scheduled(self, retry: Any, event: SessionEvent) -> list[Told]:
+        due = int(time.time() * 1000) + retry.delay.ToMilliseconds()
+        status = {"type": "retry", "attempt": retry.attempt, "message": retry.failure.message, "next": due}
+        return [("session.status", {"sessionID": event.session_id, "status": status})]
+
+    async def _on_session_status_changed(self, changed: Any, event: SessionEvent) -> list[Told]:
+        return _told_status(event.session_id, changed.status)
+
+    async def _on_session_created(self, created: Any, event: SessionEvent) -> list[Told]:
+        self._keep(created.session)
+        info = session_json(created.session)
+        return [_told_session("session.created", info), _told_session("session.updated", info)]
+
+    async def _on_session_updated(self, _: Any, event: SessionEvent) -> list[Told]:
+        return await self._updated(event.session_id)
+
+    async def _on_session_deleted(self, _: Any, event: SessionEvent) -> list[Told]:
+        session = self._sessions.pop(event.session_id, None) or SessionInfo(id=event.session_id)
+        return [_told_session("session.deleted", session_json(session))]
+
+    async def _on_context_compacted(self, _: Any, event: SessionEvent) -> list[Told]:
+        return [("session.compacted", {"sessionID": event.session_id})]
+
+    async def _on_conversation_changed(self, changed: Any, event: SessionEvent) -> list[Told]:
+        if changed.change not in (CONVERSATION_CHANGE_RESTORED, CONVERSATION_CHANGE_ALTERNATIVE_SELECTED):
+            return []  # what is taken back is told by the session's mark, and a copy has nobody who shows it yet
+        messages, _ = await self._reader.conversation(event.session_id)
+        return [told for message in messages for told in await self._whole(message)]
+
+    async def _on_permission_asked(self, asked: Any, _: SessionEvent) -> list[Told]:
+        return [("permission.asked", permission_json(asked.permission))]
+
+    _on_permission_snapshot = _on_permission_asked
+
+    async def _on_permission_replied(self, replied: Any, event: SessionEvent) -> list[Told]:
+        reply = {PERMISSION_REPLY_ONCE: "once", PERMISSION_REPLY_ALWAYS: "always"}.get(replied.response, "reject")
+        properties = {"sessionID": event.session_id, "requestID": replied.permission_id, "reply": reply}
+        return [("permission.replied", properties)]
+
+    async def _on_question_asked(self, asked: Any, _: SessionEvent) -> list[Told]:
+        return [("question.asked", question_json(asked.question))]
+
+    _on_question_snapshot = _on_question_asked
+
+    async def _on_question_answered(self, answered: Any, event: SessionEvent) -> list[Told]:
+        properties: Json = {"sessionID": event.session_id, "requestID": answered.question_id}
+        if answered.action == QUESTION_ACTION_ACCEPT:  # Turnwire keeps no answers, so there are none to tell
+            return [("question.replied", {**properties, "answers": []})]
+        return [("question.rejected", properties)]
+
+
+def _told_session(kind: str, info: Json) -> Told:
+    return kind, {"sessionID": info["id"], "info": info}
+
+
+def _told_status(session_id: str, status: "SessionStatus.ValueType") -> list[Told]:
+    if status == SESSION_STATUS_RUNNING:
+        return [("session.status", {"sessionID": session_id, "status": {"type": "busy"}})]
+    if status == SESSION_STATUS_IDLE:
+        idle = {"sessionID": session_id, "status": {"type": "idle"}}
+        return [("session.status", idle), ("session.idle", {"sessionID": session_id})]
+    return []
+
+
+def _told_part(session_id: str, part: Json) -> Told:
+    return "message.part.updated", {"sessionID": session_id, "part": part, "time": int(time.time() * 1000)}

@@ -16,7 +16,7 @@ from turnwire.core.tools.questions import count_questions
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.run import TurnRun
-from turnwire.core.turns.schedule import Accepted, AcceptMessage, Running, Schedule
+from turnwire.core.turns.schedule import Accepted, AcceptMessage, Asking, Running, Schedule
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion
@@ -58,7 +58,7 @@ class LoneRun(TurnRun):
     ) -> None:
         """Takes what a run takes, but for the session."""
         self.lone_environment = environment
-        schedule = Schedule(Running(turn.header()), is_announced=True)
+        schedule = Schedule(Asking(turn.header()), is_announced=True)
         self.actor = Actor(schedule, _store_of(environment, turn), environment.clock)
         super().__init__(environment, turn, self.actor, resume, take_in)
 

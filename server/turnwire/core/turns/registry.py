@@ -25,6 +25,7 @@ from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
     Accepted,
     AcceptMessage,
+    Asking,
     Between,
     Idle,
     Running,
@@ -232,7 +233,7 @@ class Turns:
         for session_id, tenant in sessions:
             queue = await self._queue(tenant, session_id, waiting)
             if (resumed := resumptions.get(session_id)) is not None:
-                owner = self._owner(tenant, session_id, Schedule(Running(resumed.turn.header()), queue, True))
+                owner = self._owner(tenant, session_id, Schedule(Asking(resumed.turn.header()), queue, True))
                 owner.resume(resumed.turn, resumed.point)
             elif queue:
                 self._owner(tenant, session_id, Schedule(Between(""), queue)).start_next()

@@ -46,7 +46,7 @@ from turnwire.core.tools.permission_requests import ask_permissions, closing_wor
 from turnwire.core.tools.toolbox import Toolbox
 from turnwire.core.turns.budgets import check_budgets
 from turnwire.core.turns.recovery import ResumePoint
-from turnwire.core.turns.schedule import AddAnswer, BeginStep, ChangeCalls, EndStep, Running, Schedule
+from turnwire.core.turns.schedule import AddAnswer, BeginStep, Calling, ChangeCalls, EndStep, Running, Schedule
 from turnwire.domain.conversation.events import CompactionStarted, MessageAdded, RetryScheduled
 from turnwire.domain.conversation.messages import (
     Failure,
@@ -334,7 +334,8 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
         step = self.step
         if step is not None and running.ended_message_id == step.message.message_id:
             step = StepEnd(step.message)
-            if (calls := running.calls) is not None:
+            if isinstance(running, Calling):
+                calls = running.calls
                 message = message_with_logs(calls.message, self.logs)
                 step = StepEnd(message, calls.open_permissions, calls.pending_questions)
         if self.is_suspended and (step is None or step.is_resumable):
@@ -525,7 +526,7 @@ class TurnRun:
             self._step = None
             return ending
         message = await self._settle(end)
-        self._actor.ask(BeginStep(self.turn.turn_id))
+        self._actor.ask(BeginStep())
         self._settled.append(msgspec.structs.replace(message, parts=()))
         self._environment.forget_calls(self.turn.turn_id)
         self._calls = self._end = None
@@ -549,7 +550,7 @@ class TurnRun:
             )
             owner = StepCalls(self._actor, opened)
             self._calls = ToolCalls(environment, self.turn, owner), owner
-        await asyncio.shield(self._actor.ask(EndStep(self.turn.turn_id, message.message_id, opened, end.work)))
+        await asyncio.shield(self._actor.ask(EndStep(message.message_id, opened, end.work)))
         self._step = None
         if self._calls is None:
             return message

@@ -3,7 +3,7 @@
 Everything here is a pure function. `turnwire.core.turns.session` owns such a value and runs the turns.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 
 import msgspec
@@ -53,16 +53,43 @@ class Idle(Struct, frozen=True):
 
 
 class Running(Struct, frozen=True):
-    """A turn runs, or waits for people and tools."""
+    """A turn runs: one of the phases `Asking`, `Paused` and `Calling`."""
 
     turn: Turn
     """As it began; may be a header."""
     stop: Ending | None = None
     """How it is to end before it has finished; None when it goes on."""
-    ended_message_id: str = ""
-    """The message of the newest step, once its end is stored; "" while a model is asked."""
-    calls: OpenCalls | None = None
-    """The calls of that step, while they wait for their results."""
+
+    @property
+    def ended_message_id(self) -> str:
+        """The message of the newest step, once its end is stored; "" while a model is asked."""
+        return ""
+
+
+class Asking(Running, frozen=True):
+    """A turn runs, and a model is asked, or about to be."""
+
+
+class Paused(Running, frozen=True, kw_only=True):
+    """A turn runs, whose provider has paused its answer: that is stored, and the model is asked again."""
+
+    message_id: str
+
+    @property
+    def ended_message_id(self) -> str:
+        """The message of the paused answer."""
+        return self.message_id
+
+
+class Calling(Running, frozen=True, kw_only=True):
+    """A turn runs, and the calls of its newest step wait for people, clients and tools."""
+
+    calls: OpenCalls
+
+    @property
+    def ended_message_id(self) -> str:
+        """The message with the calls."""
+        return self.calls.message.message_id
 
 
 class Between(Struct, frozen=True):
@@ -76,7 +103,7 @@ class Between(Struct, frozen=True):
     """How that one is to end."""
 
 
-Phase = Idle | Running | Between
+Phase = Idle | Asking | Paused | Calling | Between
 
 
 class Waiting(Struct, frozen=True):
@@ -132,10 +159,16 @@ class Schedule(Struct, frozen=True):
         running = self.phase
         return running if isinstance(running, Running) and running.turn.turn_id == turn_id else None
 
+    def require(self, *phases: type[Running]) -> Running:
+        """Returns the phase, in which a turn runs. Raises Changed when it is none of these."""
+        if not isinstance(self.phase, Running) or not isinstance(self.phase, phases):
+            raise Changed
+        return self.phase
+
     @property
     def calls(self) -> OpenCalls | None:
         """The calls for which the running turn waits."""
-        return self.phase.calls if isinstance(self.phase, Running) else None
+        return self.phase.calls if isinstance(self.phase, Calling) else None
 
     def calls_of(self, message_id: str) -> OpenCalls | None:
         """Returns the calls of a message; None when no turn waits for them."""
@@ -221,7 +254,7 @@ class Schedule(Struct, frozen=True):
             events.insert(0, NewEvent(SessionStatusChanged(True)))
         if isinstance(before, Between) and before.stopped_turn_id == turn.turn_id:
             stop = before.stop
-        return msgspec.structs.replace(self, phase=Running(turn.header(), stop), is_announced=True), tuple(events)
+        return msgspec.structs.replace(self, phase=Asking(turn.header(), stop), is_announced=True), tuple(events)
 
     def aim_of(self, policy: BusyPolicy) -> str:
         """Returns the turn that a message with a policy acts on; "" when it only waits."""
@@ -391,14 +424,14 @@ class AddAnswer(Struct, frozen=True):
     """Stores and tells it."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the same schedule, and the work."""
+        """Returns the same schedule, and the work. Raises Changed: no model is to be asked."""
+        schedule.require(Asking)
         return Decision(schedule, self.work)
 
 
 class EndStep(Struct, frozen=True):
     """The end of a step that another one follows: its calls wait for results from then on."""
 
-    turn_id: str
     message_id: str
     calls: OpenCalls | None
     """None when it has no calls."""
@@ -406,26 +439,21 @@ class EndStep(Struct, frozen=True):
     """Stores the end; empty when an earlier process did."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule with the calls."""
-        return Decision(_with_step(schedule, self.turn_id, self.message_id, self.calls), self.work)
+        """Returns the schedule with the calls. Raises Changed: no model is being asked."""
+        running = schedule.require(Asking)
+        after: Paused | Calling = Paused(running.turn, running.stop, message_id=self.message_id)
+        if self.calls is not None:
+            after = Calling(running.turn, running.stop, calls=self.calls)
+        return Decision(msgspec.structs.replace(schedule, phase=after), self.work)
 
 
 class BeginStep(Struct, frozen=True):
     """The next step of a turn: nothing waits for the one before."""
 
-    turn_id: str
-
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule without calls."""
-        return Decision(_with_step(schedule, self.turn_id, "", None))
-
-
-def _with_step(schedule: Schedule, turn_id: str, message_id: str, calls: OpenCalls | None) -> Schedule:
-    running = schedule.running(turn_id)
-    if running is None:
-        raise Changed
-    phase = msgspec.structs.replace(running, ended_message_id=message_id, calls=calls)
-    return msgspec.structs.replace(schedule, phase=phase)
+        """Returns the schedule in which a model is to be asked. Raises Changed: no step has ended."""
+        running = schedule.require(Paused, Calling)
+        return Decision(msgspec.structs.replace(schedule, phase=Asking(running.turn, running.stop)))
 
 
 class ChangeCalls(Struct, frozen=True):
@@ -444,7 +472,7 @@ class ChangeCalls(Struct, frozen=True):
         if calls is None:
             raise CallsClosed
         decided = self.command.decide(calls, now)
-        phase = msgspec.structs.replace(schedule.phase, calls=decided.state)
+        phase = msgspec.structs.replace(schedule.require(Calling), calls=decided.state)
         return Decision(msgspec.structs.replace(schedule, phase=phase), decided.work, decided.reply)
 
 
@@ -525,10 +553,12 @@ class JoinTurn(Struct, frozen=True):
     """As they were when they were read; turns and messages are whole."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule without them. One that waits no more, or was changed, does not join."""
+        """Returns the schedule without them. One that waits no more, or was changed, does not join.
+
+        Raises Changed: no model is to be asked.
+        """
         joining = [one for one in self.joining if one[0] in schedule.waiting]
-        running = schedule.phase
-        if not joining or not isinstance(running, Running) or running.stop is not None:
+        if not joining or schedule.require(Asking).stop is not None:
             return Decision(schedule)
         changed = schedule.without([waiting.message_id for waiting, _, _ in joining])
         works = (_joining_work(turn, message, self.turn_id, now.at) for _, turn, message in joining)
@@ -687,46 +717,28 @@ class ArchiveSession(Struct, frozen=True):
         return Decision(later, self.further + schedule.marked(is_archived=self.is_archived))
 
 
-TRANSITIONS: dict[type[Idle] | type[Running] | type[Between], dict[type, frozenset[type]]] = {
-    Idle: {
-        AcceptMessage: frozenset({Running}),
-        WhenIdle: frozenset({Idle}),
-        AppendMessage: frozenset({Idle}),
-        ChangeSettings: frozenset({Idle}),
-        ArchiveSession: frozenset({Idle}),
-        ReturnMessage: frozenset({Idle}),
+_AT_ANY_TIME = (AcceptMessage, AppendMessage, ChangeSettings, ArchiveSession, ReturnMessage)
+_WHILE_BUSY = (*_AT_ANY_TIME, AbortTurn, EditWaiting, MoveWaiting, RemoveWaiting)
+_OVER: dict[type, frozenset[type]] = {EndTurn: frozenset({Between, Idle}), GiveUpTurn: frozenset({Between})}
+
+
+def _staying(phase: type, commands: Iterable[type]) -> dict[type, frozenset[type]]:
+    """Returns the transitions of commands that lead to no other phase."""
+    return {command: frozenset({phase}) for command in commands}
+
+
+TRANSITIONS: dict[type, dict[type, frozenset[type]]] = {
+    Idle: {**_staying(Idle, (*_AT_ANY_TIME, WhenIdle)), AcceptMessage: frozenset({Asking})},
+    Asking: {
+        **_staying(Asking, (*_WHILE_BUSY, JoinTurn, AddAnswer)),
+        EndStep: frozenset({Paused, Calling}),
+        **_OVER,
     },
-    Running: {
-        AcceptMessage: frozenset({Running}),
-        AppendMessage: frozenset({Running}),
-        ChangeSettings: frozenset({Running}),
-        ArchiveSession: frozenset({Running}),
-        AbortTurn: frozenset({Running}),
-        EditWaiting: frozenset({Running}),
-        MoveWaiting: frozenset({Running}),
-        RemoveWaiting: frozenset({Running}),
-        ReturnMessage: frozenset({Running}),
-        JoinTurn: frozenset({Running}),
-        AddAnswer: frozenset({Running}),
-        EndStep: frozenset({Running}),
-        ChangeCalls: frozenset({Running}),
-        BeginStep: frozenset({Running}),
-        EndTurn: frozenset({Between, Idle}),
-        GiveUpTurn: frozenset({Between}),
-    },
+    Paused: {**_staying(Paused, _WHILE_BUSY), BeginStep: frozenset({Asking}), **_OVER},
+    Calling: {**_staying(Calling, (*_WHILE_BUSY, ChangeCalls)), BeginStep: frozenset({Asking}), **_OVER},
     Between: {
-        AcceptMessage: frozenset({Between}),
-        AppendMessage: frozenset({Between}),
-        ChangeSettings: frozenset({Between}),
-        ArchiveSession: frozenset({Between}),
-        AbortTurn: frozenset({Between}),
-        EditWaiting: frozenset({Between}),
-        MoveWaiting: frozenset({Between}),
-        RemoveWaiting: frozenset({Between}),
-        ReturnMessage: frozenset({Between}),
-        DropMessage: frozenset({Between}),
-        LeaveOut: frozenset({Between}),
-        BeginTurn: frozenset({Running}),
+        **_staying(Between, (*_WHILE_BUSY, DropMessage, LeaveOut)),
+        BeginTurn: frozenset({Asking}),
         BecomeIdle: frozenset({Idle}),
     },
 }

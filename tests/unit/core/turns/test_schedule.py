@@ -22,6 +22,7 @@ from turnwire.core.turns.schedule import (
     AddAnswer,
     AppendMessage,
     ArchiveSession,
+    Asking,
     BecomeIdle,
     BeginStep,
     BeginTurn,
@@ -229,7 +230,7 @@ def test_an_abort_takes_what_waits() -> None:
     aborting: Aborting = aborted.reply
     assert [one.message_id for one in aborting.taken] == ["msg_b", "msg_c"]
     assert _kinds(aborted) == [MessageRemoved, TurnEnded, MessageRemoved, TurnEnded, QueueChanged]
-    assert aborted.state.phase == Running(schedule.phase.turn, Ending(FinishReason.ABORTED))  # type: ignore[union-attr]
+    assert aborted.state.phase == Asking(schedule.phase.turn, Ending(FinishReason.ABORTED))  # type: ignore[union-attr]
     kept = AbortTurn("trn_a", keeps_queue=True).decide(schedule, AT)
     assert (_names(kept.state), kept.work, kept.reply) == ("b c", Work(), Aborting("trn_a"))
     assert AbortTurn("trn_b", keeps_queue=False).decide(schedule, AT) == Decision(schedule, Work(), Aborting())
@@ -329,16 +330,28 @@ def test_calls_wait_from_the_end_of_their_step_to_the_next_one() -> None:
     message = make_answer("msg_1", ToolUse(name="read", call_id="c1", input_json="{}"))
     calls = OpenCalls.of(message, frozenset({"read"}), (), (), question_timeout=timedelta(1), now=AT)
     result = SubmitResult(0, CallResult(output="1"))
-    waits = EndStep("trn_a", "msg_1", calls, MARK).decide(_after("a"), AT).state
+    waits = EndStep("msg_1", calls, MARK).decide(_after("a"), AT).state
     assert waits.open_requests == 1
     with pytest.raises(CallsClosed):
         ChangeCalls("msg_0", result).decide(waits, AT)
     answered = ChangeCalls("msg_1", result).decide(waits, AT).state
     assert (answered.open_requests, _after("q b", answered).calls) == (0, answered.calls)
-    over = BeginStep("trn_a").decide(answered, AT).state
+    over = BeginStep().decide(answered, AT).state
     assert over.calls is None
     with pytest.raises(CallsClosed):
         ChangeCalls("msg_1", result).decide(over, AT)
+
+
+def test_a_turn_that_is_to_end_stays_so_through_its_phases() -> None:
+    """A step may end, and the next one be begun, before the task of the turn has noticed."""
+    message = make_answer("msg_1", ToolUse(name="read", call_id="c1", input_json="{}"))
+    calls = OpenCalls.of(message, frozenset({"read"}), (), (), question_timeout=timedelta(1), now=AT)
+    stop = Ending(FinishReason.ABORTED)
+    stopped = AbortTurn("", keeps_queue=True).decide(_after("a"), AT).state
+    for ended in (EndStep("msg_1", calls, MARK), EndStep("msg_1", None, MARK)):
+        waits = ended.decide(stopped, AT).state
+        again = BeginStep().decide(waits, AT).state
+        assert [one.running("trn_a").stop for one in (stopped, waits, again)] == [stop] * 3  # type: ignore[union-attr]
 
 
 def test_what_waits_keeps_nothing_that_is_large() -> None:
@@ -413,7 +426,7 @@ def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Sche
             message = make_answer(f"msg_{number}", ToolUse(name="read", call_id="c1", input_json="{}"))
             calls = OpenCalls.of(message, frozenset({"read"}), (), (), question_timeout=timedelta(1), now=AT)
             result = ChangeCalls(schedule.phase.ended_message_id, SubmitResult(0, CallResult(output="1")))
-            step = AddAnswer(MARK), EndStep(turn.turn_id, message.message_id, calls, MARK), BeginStep(turn.turn_id)
+            step = AddAnswer(MARK), EndStep(message.message_id, chance.choice([calls, None]), MARK), BeginStep()
             return chance.choice([*ends, *step, result, JoinTurn(turn.turn_id, joining)])
     chosen = chance.choice(waits)
     found = next((one for one in schedule.waiting if one.message_id == chosen), Waiting("msg_none", make_turn()))

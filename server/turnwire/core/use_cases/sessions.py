@@ -26,10 +26,6 @@ from turnwire.ports.store import Spent
 
 T = TypeVar("T")
 
-VIEWS_AT_ONCE = 500
-"""Sessions of a list that are looked at before the event loop goes on with others."""
-
-
 _READS = 4
 """Times that a session is read for one answer at most, however many short turns begin and end meanwhile."""
 
@@ -98,11 +94,7 @@ class Sessions(UseCase):
             InvalidRequest: the page token is not of this listing.
         """
         found = await self._of(principal).sessions(self._environment.settings.bounded(page), wanted)
-        views = list[SessionView]()
-        for start in range(0, len(found.sessions), VIEWS_AT_ONCE):
-            views += map(self._turns.view, found.sessions[start : start + VIEWS_AT_ONCE])
-            await asyncio.sleep(0)
-        return SessionViews(tuple(views), found.next_token, found.truncated)
+        return SessionViews(tuple(map(self._turns.view, found.sessions)), found.next_token, found.truncated)
 
     async def update(self, principal: Principal, session_id: str, change: SessionChange) -> SessionView:
         """Changes settings; they count from the next turn on. A change that changes nothing stores nothing.

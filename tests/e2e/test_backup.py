@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.clients.conversation import messages_of, talk, watching
 from tests.support.oracles.damaged_database import damage_pages, make_database

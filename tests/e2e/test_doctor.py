@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from opencode.search.search_pb2 import SearchMessagesRequest
 from tests.support.clients.conversation import ask, talk

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
 from opencode.file.upload_pb2 import GetUploadRequest

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from tests.support.servers.authority import Authority
 from turnwire.cli.commands import app

@@ -35,6 +35,6 @@ def test_the_client_imports_nothing_of_the_server() -> None:
         "aiosqlite",
         "msgspec",
         "structlog",
-        "typer",
+        "click",
         "grpc_status",
     }

@@ -5,16 +5,15 @@ handed.
 """
 
 import functools
-import inspect
 import ipaddress
 import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from turnwire.cli.visible_text import one_line
 
@@ -135,33 +134,31 @@ class Connection:
             ) from None
 
 
-_PARAMETERS = {
-    "target": (str, "127.0.0.1:50051", typer.Option(envvar="TURNWIRE_TARGET", help="Address of the server.")),
-    "token": (
-        str,
-        "",
-        typer.Option(envvar="TURNWIRE_TOKEN", help="Token to present. Other users of the machine see options."),
+_FILE = click.Path(path_type=Path)
+_OPTIONS = (
+    click.option(
+        "--target",
+        envvar="TURNWIRE_TARGET",
+        default="127.0.0.1:50051",
+        show_default=True,
+        help="Address of the server.",
     ),
-    "token_file": (
-        Path | None,
-        None,
-        typer.Option(envvar="TURNWIRE_TOKEN_FILE", help="File with the token."),
+    click.option(
+        "--token",
+        envvar="TURNWIRE_TOKEN",
+        default="",
+        help="Token to present. Other users of the machine see options.",
     ),
-    "tls": (
-        bool,
-        False,
-        typer.Option("--tls", envvar="TURNWIRE_TLS", help="Encrypt; the system knows the authorities."),
+    click.option("--token-file", envvar="TURNWIRE_TOKEN_FILE", type=_FILE, help="File with the token."),
+    click.option("--tls", envvar="TURNWIRE_TLS", is_flag=True, help="Encrypt; the system knows the authorities."),
+    click.option(
+        "--ca", envvar="TURNWIRE_CA", type=_FILE, help="Encrypt; the authorities of the server's certificate (PEM)."
     ),
-    "ca": (
-        Path | None,
-        None,
-        typer.Option(envvar="TURNWIRE_CA", help="Encrypt; the authorities of the server's certificate (PEM)."),
-    ),
-    "cert": (Path | None, None, typer.Option(envvar="TURNWIRE_CERT", help="Client certificate (PEM).")),
-    "key": (Path | None, None, typer.Option(envvar="TURNWIRE_KEY", help="Key of the client certificate (PEM).")),
-    "tenant": (str, "", typer.Option(envvar="TURNWIRE_TENANT", help="Tenant to act for, as an admin.")),
-}
-"""Type, default and option of each parameter of a command that connects."""
+    click.option("--cert", envvar="TURNWIRE_CERT", type=_FILE, help="Client certificate (PEM)."),
+    click.option("--key", envvar="TURNWIRE_KEY", type=_FILE, help="Key of the client certificate (PEM)."),
+    click.option("--tenant", envvar="TURNWIRE_TENANT", default="", help="Tenant to act for, as an admin."),
+)
+_NAMES = ("target", "token", "token_file", "tls", "ca", "cert", "key", "tenant")
 
 
 def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
@@ -172,7 +169,7 @@ def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in _PARAMETERS}
+        given = {name: arguments.pop(name) for name in _NAMES}
         token_file = given.pop("token_file")
         try:
             if token_file is not None and not given["token"]:
@@ -180,17 +177,12 @@ def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
             if not given["token"].isascii() or not given["token"].isprintable():
                 raise ConnectionProblem("the token has characters that no token has")
         except ConnectionProblem as problem:
-            raise typer.BadParameter(str(problem)) from None
+            raise click.BadParameter(str(problem)) from None
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC reads it when the command imports it
         command(connection=Connection(**given), **arguments)
 
-    kept = [p for p in inspect.signature(command).parameters.values() if p.name != "connection"]
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-        for name, (kind, default, option) in _PARAMETERS.items()
-    ]
-    run.__signature__ = inspect.Signature([*(p.replace(kind=p.KEYWORD_ONLY) for p in kept), *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
+    for option in reversed(_OPTIONS):
+        run = option(run)
     return run
 
 

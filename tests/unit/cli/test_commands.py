@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from turnwire import __version__
 from turnwire.cli.commands import app
@@ -26,11 +26,11 @@ def test_help_does_not_wait_for_heavy_imports() -> None:
 
 
 def test_a_start_does_not_wait_for_what_it_does_not_use() -> None:
-    """Neither what draws tables nor, without that listener, what serves pages."""
+    """Neither what draws tables nor, without that listener, what serves pages, nor what only SDKs need."""
     code = (
         "import os, sys\n"
         "from turnwire.cli import main\n"
-        "os._exit = lambda code: print(code, sorted({'rich', 'uvicorn', 'grpc'} & set(sys.modules)))\n"
+        "os._exit = lambda code: print(code, sorted({'rich', 'uvicorn', 'grpc', 'pydantic'} & set(sys.modules)))\n"
         "main()"
     )
     command = [sys.executable, "-c", code, "serve", "--listen", "nowhere"]

@@ -1,24 +1,23 @@
 """How commands connect."""
 
 from pathlib import Path
-from typing import Annotated
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.servers.authority import Authority
 from turnwire.cli.connection import Connection, ConnectionProblem, takes_connection
 
 TOKEN = "tw_secret"
-app = typer.Typer(pretty_exceptions_enable=False)
 
 
-@app.command()
+@click.command()
 @takes_connection
-def show(*, connection: Connection, word: Annotated[str, typer.Option()] = "") -> None:
+@click.option("--word", default="")
+def app(connection: Connection, word: str) -> None:
     """Prints what it was handed."""
-    typer.echo(f"{connection.target} {connection.token == TOKEN} {connection.tenant} {connection.ca} {word}")
+    click.echo(f"{connection.target} {connection.token == TOKEN} {connection.tenant} {connection.ca} {word}")
 
 
 def shown(*arguments: str, **variables: str) -> str:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from turnwire.cli.commands import app
 

@@ -6,7 +6,6 @@ commits, so memory and database agree. Sessions are independent of each other.
 
 import asyncio
 from asyncio import Future
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -44,7 +43,6 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
     MessageNotWaiting,
-    SessionNotFound,
     ShuttingDown,
     ToolCallAlreadySettled,
     ToolCallNotReady,
@@ -78,8 +76,8 @@ class Turns:
     """All sessions that have a turn running or waiting. Used on the event loop only.
 
     `_owners` has one entry for each of these sessions, removed when it has no more work. `_tenants` has the same ones
-    by tenant. `_deleting` counts the running deletions of each session. An abort continues when its caller is gone:
-    half an abort would leave messages waiting forever.
+    by tenant. An abort continues when its caller is gone: half an abort would leave messages
+    waiting forever.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -87,7 +85,6 @@ class Turns:
         self._environment = environment
         self._owners: dict[str, SessionTurns] = {}
         self._tenants: dict[str, dict[str, SessionTurns]] = {}
-        self._deleting: Counter[str] = Counter()
         max_running = environment.settings.limits.max_running_turns
         self._slots = FairSemaphore(max_running, tenant_limit=max_running)
         self._is_closing = False
@@ -122,13 +119,10 @@ class Turns:
 
         Raises:
             ShuttingDown: the server stops.
-            SessionNotFound: the session is being deleted.
             QuotaExceeded: as many turns run, or messages wait, as the tenant may have.
         """
         if self._is_closing:
             raise ShuttingDown
-        if self._deleting[turn.session_id]:
-            raise SessionNotFound(turn.session_id)
         self._check_quotas(turn, when_busy)
         owner = self._owner(turn.tenant, turn.session_id)
         command = AcceptMessage(
@@ -186,26 +180,6 @@ class Turns:
         """
         owner = self._owners.get(session_id)
         return Aborted() if owner is None else await owner.abort(expected_turn_id, keep_queue=keep_queue)
-
-    def refuse_messages(self, session_id: str) -> None:
-        """Refuses new messages for a session that is being deleted, until `accept_messages`."""
-        self._deleting[session_id] += 1
-
-    def accept_messages(self, session_id: str) -> None:
-        """Undoes one `refuse_messages`."""
-        self._deleting -= Counter({session_id: 1})
-
-    async def end_turns(self, session_id: str) -> None:
-        """Ends the running turn of a session and drops its queue; returns when both are durable.
-
-        Raises StorageError and ShuttingDown, as `abort` does.
-        """
-        while (owner := self._owners.get(session_id)) is not None and not owner.is_at_rest:
-            if self._is_closing:  # what runs and waits stays with its owner, for the next start
-                raise ShuttingDown
-            await self.abort(session_id, "", keep_queue=False)
-            await owner.idle()
-            await asyncio.sleep(0)  # a turn ends in callbacks of its last command
 
     async def recover(self) -> None:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.

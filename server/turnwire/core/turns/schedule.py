@@ -29,7 +29,14 @@ from turnwire.domain.conversation.events import (
 from turnwire.domain.conversation.messages import FinishReason, Message, MessageStatus, Part
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, Turn, TurnStatus
-from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns, TurnInProgress, TurnNotRunning
+from turnwire.domain.errors import (
+    InvalidRequest,
+    MessageNotWaiting,
+    SessionNotFound,
+    TooManyTurns,
+    TurnInProgress,
+    TurnNotRunning,
+)
 from turnwire.ports.commit import (
     FileChange,
     MarkArchived,
@@ -142,6 +149,8 @@ class Schedule(Struct, frozen=True):
     """Grows with every change of the settings: who has read them before one has read others."""
     results_version: int = 0
     """Grows with every result of a call that no turn waits for: who has read the call before one must read again."""
+    deletions: int = 0
+    """How many deletions of the session are under way: it takes no message meanwhile."""
 
     @property
     def active_turn_id(self) -> str:
@@ -320,10 +329,13 @@ class AcceptMessage(Struct, frozen=True):
         """Returns the schedule with the message; replies with `Accepted`.
 
         Raises:
+            SessionNotFound: the session is being deleted.
             TurnNotRunning: the expected turn does not run.
             TurnInProgress: a turn runs and the policy is REJECT.
             TooManyTurns: too many messages wait.
         """
+        if schedule.deletions:
+            raise SessionNotFound(self.turn.session_id)
         active = schedule.active_turn_id
         if self.expected_turn_id and self.expected_turn_id != active:
             text = f"turn {self.expected_turn_id!r} does not run in the session"
@@ -717,7 +729,18 @@ class ArchiveSession(Struct, frozen=True):
         return Decision(later, self.further + schedule.marked(is_archived=self.is_archived))
 
 
-_AT_ANY_TIME = (AcceptMessage, AppendMessage, ChangeSettings, ArchiveSession, ReturnMessage)
+class NoteDeletion(Struct, frozen=True):
+    """A deletion of the session begins, or is over: it may have failed."""
+
+    has_begun: bool
+
+    def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
+        """Returns the schedule that counts it."""
+        deletions = schedule.deletions + (1 if self.has_begun else -1)
+        return Decision(msgspec.structs.replace(schedule, deletions=deletions))
+
+
+_AT_ANY_TIME = (AcceptMessage, AppendMessage, ChangeSettings, ArchiveSession, ReturnMessage, NoteDeletion)
 _WHILE_BUSY = (*_AT_ANY_TIME, AbortTurn, EditWaiting, MoveWaiting, RemoveWaiting)
 _OVER: dict[type, frozenset[type]] = {EndTurn: frozenset({Between, Idle}), GiveUpTurn: frozenset({Between})}
 

@@ -34,20 +34,23 @@ from turnwire.core.turns.schedule import (
     JoinTurn,
     LeaveOut,
     MoveWaiting,
+    NoteDeletion,
     RemoveWaiting,
     ReturnMessage,
     Running,
     Schedule,
     Waiting,
+    WhenIdle,
     leading_work,
 )
 from turnwire.core.turns.wholes import Whole, read_whole
+from turnwire.domain.conversation.events import SessionDeleted
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.turns import QueueEntry, Turn, TurnStatus
 from turnwire.domain.errors import MessageNotFound, MessageNotWaiting, NotFound, ShuttingDown, StorageError
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.event_loop.owner import own_if_nobody
-from turnwire.ports.commit import Committed, PutMessage, Work
+from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveSession, Work
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.ports.telemetry.tracing import Span, error_type, leave_trace
@@ -261,6 +264,27 @@ class SessionTurns:
                     return _revision(await asyncio.shield(removing))
                 except Changed:
                     continue
+
+    async def delete(self, before_removal: Callable[[str], Awaitable[None]]) -> None:
+        """Ends all turns, then removes the session; it takes no message meanwhile. Not for cancelling.
+
+        Args:
+            before_removal: Ends all else that happens in the session.
+
+        Raises:
+            StorageError: it was not removed, or waiting messages could not be dropped.
+            ShuttingDown: the server stops, and leaves what runs and waits to its next start.
+        """
+        await self.ask(NoteDeletion(has_begun=True))
+        try:
+            while not self.is_at_rest:
+                await self.abort("", keep_queue=False)
+                await self.idle()
+                await asyncio.sleep(0)  # a turn ends in callbacks of its last command
+            await before_removal(self._session_id)
+            await self.ask(WhenIdle(Work((RemoveSession(),), (NewEvent(SessionDeleted()),))), alone=True)
+        finally:
+            await self.ask(NoteDeletion(has_begun=False))
 
     def suspend(self, ending: Ending) -> None:
         """Stops the running turn and starts no other. It continues at the next start, or else ends with `ending`."""

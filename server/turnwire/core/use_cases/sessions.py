@@ -15,12 +15,12 @@ from turnwire.core.turns.schedule import ArchiveSession, Changed, ChangeSettings
 from turnwire.core.turns.session import SessionTurns
 from turnwire.core.use_cases.choices import changed_session, check_settings
 from turnwire.core.use_cases.use_case import UseCase
-from turnwire.domain.conversation.events import SessionCreated, SessionDeleted, SessionView
+from turnwire.domain.conversation.events import SessionCreated, SessionView
 from turnwire.domain.conversation.sessions import Session, SessionFilter
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StaleVersion
 from turnwire.domain.principal import Principal
-from turnwire.ports.commit import NewEvent, PutSession, RemoveSession, Work
+from turnwire.ports.commit import NewEvent, PutSession, Work
 from turnwire.ports.pages import Page
 from turnwire.ports.store import Spent
 
@@ -212,14 +212,8 @@ class Sessions(UseCase):
         return await self._change(turn.tenant, turn.session_id, attempt)
 
     async def _delete(self, tenant: str, session_id: str) -> None:
-        self._turns.refuse_messages(session_id)
-        try:
-            await self._turns.end_turns(session_id)
-            await self.before_removal(session_id)
-            work = Work((RemoveSession(),), (NewEvent(SessionDeleted()),))
-            await self._environment.commit(tenant, session_id, work, self._environment.clock())
-        finally:
-            self._turns.accept_messages(session_id)
+        with self._turns.held(tenant, session_id) as owner:
+            await owner.delete(self.before_removal)
 
 
 async def _nothing(_session_id: str) -> None:

@@ -39,6 +39,7 @@ from turnwire.core.turns.schedule import (
     JoinTurn,
     LeaveOut,
     MoveWaiting,
+    NoteDeletion,
     RemoveWaiting,
     ReturnMessage,
     Running,
@@ -58,7 +59,14 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text, ToolUse
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
-from turnwire.domain.errors import InvalidRequest, MessageNotWaiting, TooManyTurns, TurnInProgress, TurnNotRunning
+from turnwire.domain.errors import (
+    InvalidRequest,
+    MessageNotWaiting,
+    SessionNotFound,
+    TooManyTurns,
+    TurnInProgress,
+    TurnNotRunning,
+)
 from turnwire.ports.commit import MarkArchived, OrderQueue, PutMessage, RemoveMessage, Work
 
 AT = Now(datetime(2026, 1, 2, tzinfo=UTC), 5.0)
@@ -405,7 +413,7 @@ def _walk(seed: int) -> Iterator[tuple[Schedule, Command[Schedule], Decision[Sch
         command = _any(chance, schedule, number)
         try:
             decision = command.decide(schedule, AT)
-        except (MessageNotWaiting, TurnInProgress, TooManyTurns, Changed, CallsClosed):
+        except (MessageNotWaiting, TurnInProgress, TooManyTurns, SessionNotFound, Changed, CallsClosed):
             continue
         yield schedule, command, decision
         schedule = decision.state
@@ -442,6 +450,7 @@ def _any(chance: random.Random, schedule: Schedule, number: int) -> Command[Sche
             AppendMessage(MARK, results_version=chance.choice([None, schedule.results_version, -1])),
             ChangeSettings(schedule.settings_version - chance.randrange(2), make_session(), Work()),
             ArchiveSession(bool(chance.randrange(2)), Work()),
+            NoteDeletion(has_begun=not schedule.deletions),
         )
     )
 

@@ -22,6 +22,7 @@ from turnwire.core.ending import Ending
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
 from turnwire.core.turns.session import RETRY_SECONDS
+from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.questions import SchemaForm
 from turnwire.domain.conversation.sessions import Session
@@ -34,7 +35,7 @@ from turnwire.domain.errors import (
     ToolCallAlreadySettled,
     TurnInProgress,
 )
-from turnwire.ports.commit import Commit, Committed, PutMessage, PutTurn, RemoveMessage, Work
+from turnwire.ports.commit import Commit, Committed, PutMessage, PutTurn, RemoveMessage, RemoveSession, Work
 from turnwire.ports.provider import PartEnded, PreparedRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta
 from turnwire.ports.tools import NewQuestion
 
@@ -61,16 +62,53 @@ async def test_commits_have_the_order_of_the_calls() -> None:
 
 async def test_a_session_that_is_being_deleted_takes_no_message() -> None:
     """Until each of its deletions is over, for one may fail; other sessions go on."""
-    turns = _turns()
-    for _ in range(2):
-        turns.refuse_messages("ses_1")
-    turns.refuse_messages("ses_2")
-    for _ in range(2):
-        with pytest.raises(SessionNotFound):
-            send(turns, "a")
-        turns.accept_messages("ses_1")
-    assert (await send(turns, "a")).reply.queue_position == 0
+    turns, gates = _turns(), [asyncio.Event(), asyncio.Event()]
+
+    async def refuse(gate: asyncio.Event) -> None:
+        await gate.wait()
+        raise StorageFull("full")
+
+    async def delete(gate: asyncio.Event) -> None:
+        with turns.held("default", "ses_1") as owner, pytest.raises(StorageFull):
+            await owner.delete(lambda _: refuse(gate))
+
+    deleting = [asyncio.create_task(delete(gate)) for gate in gates]
+    await settled()
+    with turns.held("default", "ses_1"):  # somebody reads settings meanwhile
+        for gate, one in zip(gates, deleting, strict=True):
+            with pytest.raises(SessionNotFound):
+                await send(turns, "a")
+            assert (await send(turns, one.get_name(), session_id="ses_2")).reply is not None
+            gate.set()
+            await one
+        assert (await send(turns, "a")).reply.queue_position == 0
     await turns.aclose()
+
+
+async def test_a_deletion_ends_the_turn_and_what_waits() -> None:
+    """Then the session goes, and nothing comes in between."""
+    store = FakeStore(sessions_by_id=SESSIONS)
+    turns, meanwhile = _turns(store), list[str]()
+    await send(turns, "a")
+    await send(turns, "b")
+
+    async def note(session_id: str) -> None:
+        meanwhile.append(session_id)
+        with pytest.raises(SessionNotFound):
+            await send(turns, "c")
+
+    with turns.held("default", "ses_1") as owner:
+        await owner.delete(note)
+    assert meanwhile == ["ses_1"]
+    assert store.commits[-1].changes == (RemoveSession(),)
+    ended = [
+        event.kind.turn.turn_id
+        for commit in store.commits
+        for event in commit.events
+        if isinstance(event.kind, TurnEnded)
+    ]
+    assert sorted(ended) == ["trn_a", "trn_b"]
+    assert turns._owners == {}
 
 
 async def test_a_message_that_could_not_be_stored_is_not_there() -> None:
@@ -279,13 +317,21 @@ class FullDisk(FakeStore):
         return failed
 
 
+async def _delete(turns: Turns) -> None:
+    async def nothing(_: str) -> None:
+        """Ends nothing."""
+
+    with turns.held("default", "ses_1") as owner:
+        await owner.delete(nothing)
+
+
 async def test_a_deletion_ends_with_the_server() -> None:
     """Also one that waits for the end of a turn on a full disk, which the stop leaves to the next start."""
     store = FullDisk(sessions_by_id=SESSIONS)
     turns = _turns(store)
     await send(turns, "a")
     store.is_full = True
-    deleting = asyncio.create_task(turns.end_turns("ses_1"))
+    deleting = asyncio.create_task(_delete(turns))
     await settled()
     assert not deleting.done()
     await turns.aclose()
@@ -293,16 +339,20 @@ async def test_a_deletion_ends_with_the_server() -> None:
         await deleting
 
 
-async def test_a_deletion_lets_an_idle_owner_go() -> None:
-    """Its last command is stored, and the callback that forgets it has yet to run."""
+async def test_a_deletion_waits_for_the_commit_on_its_way() -> None:
+    """And lets its owner go."""
     store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
     turns = _turns(store)
     changing = asyncio.create_task(turns.change_idle("default", "ses_1", Work((RemoveMessage("msg_1"),))))
     await settled()
+    deleting = asyncio.create_task(_delete(turns))
+    await settled()
+    assert len(store.commits) == 1
+    store.automatic = True
     store.futures[-1].set_result(Committed(0, 1))
-    assert turns.counts() == TurnCounts(0, 0, 0)
-    await turns.end_turns("ses_1")
     await changing
+    await deleting
+    assert turns._owners == {}
 
 
 async def test_a_stop_waits_for_messages_that_an_abort_puts_back() -> None:

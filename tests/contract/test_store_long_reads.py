@@ -119,14 +119,15 @@ async def test_an_error_of_a_long_read_is_its_callers(opened: OpenedStore) -> No
 
 async def test_readers_wait_for_the_events_of_their_session_only(opened: OpenedStore) -> None:
     """A transaction that takes long and tells nobody of a session keeps no reader of that session waiting."""
-    store, may_end = opened.store, threading.Event()
+    store, is_begun, may_end = opened.store, threading.Event(), threading.Event()
 
     def write(_: sqlite3.Connection, __: object) -> None:
+        is_begun.set()
         assert may_end.wait(20)
 
     stuck = store._writer.carry_out(Other(write))
     told = store.commit(adding(make_message("told", "text", session_id="long")))
-    await asyncio.sleep(0)
+    assert await asyncio.to_thread(is_begun.wait, 20)
     waiting = asyncio.create_task(store.moment_after_reads(DEFAULT_TENANT, "long"))
     of_all = asyncio.create_task(store.of(DEFAULT_TENANT).log_bounds())
     before = await store.moment_after_reads(DEFAULT_TENANT, "short")

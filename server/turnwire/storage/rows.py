@@ -7,14 +7,14 @@ database, so that no row has to be written before another one can name it.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 from turnwire.domain.accounts import QUARTER_SECONDS, Spending
 from turnwire.domain.conversation import events as e
-from turnwire.domain.conversation.messages import Draft, Message, MessageStatus, MessageType, Part, ToolUse
+from turnwire.domain.conversation.messages import Draft, Message, MessageStatus, MessageType, Part, SentContext, ToolUse
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question, QuestionHold
 from turnwire.domain.conversation.sessions import Session, begun, first_words_of
@@ -25,7 +25,8 @@ from turnwire.ports.commit import SessionState
 
 encode = msgspec.json.Encoder().encode
 _message = msgspec.json.Decoder(Message).decode
-_parts = msgspec.json.Decoder(tuple[Part, ...]).decode
+_encode_parts = msgspec.msgpack.Encoder().encode
+_parts = msgspec.msgpack.Decoder(tuple[Part, ...]).decode
 _states = msgspec.json.Decoder(list[tuple[int, str]]).decode
 _turn = msgspec.json.Decoder(Turn).decode
 
@@ -43,14 +44,32 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def microseconds(at: datetime) -> int:
     """Returns a time as rows have it: microseconds since 1970."""
-    return round(at.timestamp() * 1_000_000)
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def moment(microseconds: int) -> datetime:
     """Returns the time of a column."""
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def packed(prefix: str, identifier: str) -> bytes | str:
+    """Returns an id as the log has it: that of an event is 16 bytes instead of 36, unless a client has made it up."""
+    digits = identifier.removeprefix(f"{prefix}_")
+    try:
+        short = bytes.fromhex(digits)
+    except ValueError:
+        return identifier
+    return short if len(short) == 16 and f"{prefix}_{short.hex()}" == identifier else identifier
+
+
+def unpacked(prefix: str, short: bytes | str) -> str:
+    """Returns the id that `packed` was given."""
+    return f"{prefix}_{short.hex()}" if isinstance(short, bytes) else short
 
 
 def text(value: msgspec.Struct) -> str:
@@ -174,6 +193,10 @@ def facets_of(directory: str | None, labels: dict[str, str]) -> Iterable[str]:
 class MessageRow(NamedTuple):
     """The columns that say what a message is."""
 
+    created_at_us: int
+    updated_after_us: int
+    """How much later it was changed last."""
+    sent_context: bytes | None
     body: str
     parts: bytes
     provider_states: bytes | None
@@ -181,17 +204,85 @@ class MessageRow(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """What it counts in `sessions.stored_bytes`."""
-        return len(self.body.encode()) + len(self.parts) + len(self.provider_states or b"")
+        beside = len(self.provider_states or b"") + len(self.sent_context or b"")
+        return len(self.body.encode()) + len(self.parts) + beside
 
 
 def message_row(message: Message) -> MessageRow:
     """Returns how a message is stored."""
     header = msgspec.structs.replace(message, **_BESIDE_BODY)
+    sent = _sent_column(message.sent_context)
+    if sent is not None:
+        header = named(header, sent_context=None)
     states = [(n, part.provider_state) for n, part in enumerate(message.parts) if part.provider_state is not None]
     parts = message.parts
     if states:
         parts = tuple(msgspec.structs.replace(part, provider_state=None) for part in parts)
-    return MessageRow(text(header), encode(parts), encode(states) if states else None)
+    created_at_us = microseconds(message.created_at)
+    return MessageRow(
+        created_at_us,
+        microseconds(message.updated_at) - created_at_us,
+        sent,
+        _short(header),
+        _encode_parts(parts),
+        encode(states) if states else None,
+    )
+
+
+_DIGEST_BYTES = 32
+
+
+class _Sent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """A `SentContext` whose digests are bytes: in hexadecimal digits each answer would have 200 bytes more."""
+
+    digests: bytes
+    message_count: int
+    estimated_tokens: int = 0
+    uncorrected_tokens: int = 0
+    break_reason: str = ""
+
+
+_sent = msgspec.msgpack.Decoder(_Sent).decode
+
+
+def _sent_column(sent: SentContext | None) -> bytes | None:
+    """Returns how a description of a request is stored; None when it stays in the body: an archive may have any."""
+    if sent is None:
+        return None
+    digests = (sent.system_hash, sent.tools_hash, sent.prefix_hash)
+    try:
+        short = [bytes.fromhex(digest) for digest in digests]
+    except ValueError:
+        return None
+    if any(len(one) != _DIGEST_BYTES or one.hex() != digest for one, digest in zip(short, digests, strict=True)):
+        return None
+    numbers = (sent.message_count, sent.estimated_tokens, sent.uncorrected_tokens)
+    return _encode_parts(_Sent(b"".join(short), *numbers, sent.break_reason))
+
+
+def sent_context_of(stored: bytes) -> SentContext:
+    """Returns a stored description of a request. Raises ValueError (`msgspec.DecodeError`) for a damaged one."""
+    sent = _sent(stored)
+    digests = sent.digests.hex()
+    length = 2 * _DIGEST_BYTES
+    return SentContext(
+        system_hash=digests[:length],
+        tools_hash=digests[length : 2 * length],
+        prefix_hash=digests[2 * length :],
+        message_count=sent.message_count,
+        estimated_tokens=sent.estimated_tokens,
+        uncorrected_tokens=sent.uncorrected_tokens,
+        break_reason=sent.break_reason,
+    )
+
+
+_REQUIRED = '"message_id":"","session_id":"",'
+_TIMES = '"created_at":"1970-01-01T00:00:00Z","updated_at":"1970-01-01T00:00:00Z"'
+
+
+def _short(header: Message) -> str:
+    """Returns a body without what every message has, and columns say: in each it would be as long as a short text."""
+    return text(header).replace(_REQUIRED, "", 1).replace(f",{_TIMES}", "", 1)
 
 
 _BESIDE_BODY: dict[str, Any] = {
@@ -201,6 +292,8 @@ _BESIDE_BODY: dict[str, Any] = {
     "session_id": "",
     "turn_id": "",
     "previous_message_id": "",
+    "created_at": _EPOCH,
+    "updated_at": _EPOCH,
     # others say these
     "alternative_count": 0,
     "alternative_index": 0,
@@ -208,9 +301,12 @@ _BESIDE_BODY: dict[str, Any] = {
 """What the body of a message leaves out."""
 
 
-def message_from(body: str, parts: tuple[Part, ...]) -> Message:
+def message_from(body: str, created_at_us: int, updated_after_us: int, parts: tuple[Part, ...]) -> Message:
     """Returns a stored message without its ids. Raises ValueError (`msgspec.DecodeError`) for a damaged one."""
-    return named(_message(body), parts=parts) if parts else _message(body)
+    created_at = moment(created_at_us)
+    updated_at = created_at + timedelta(microseconds=updated_after_us) if updated_after_us else created_at
+    message = _message(f"{{{_REQUIRED}{_TIMES},{body[1:]}")
+    return named(message, created_at=created_at, updated_at=updated_at, parts=parts)
 
 
 def named(message: Message, **values: object) -> Message:
@@ -330,6 +426,33 @@ def usage_of(spending: Spending) -> tuple[Row, Row]:
 _NOT_ENDED = frozenset({MessageStatus.QUEUED, MessageStatus.STREAMING})
 
 
+KIND_NUMBERS = {
+    e.SessionCreated.__name__: 1,
+    e.SessionUpdated.__name__: 2,
+    e.SessionDeleted.__name__: 3,
+    e.SessionStatusChanged.__name__: 4,
+    e.TurnStarted.__name__: 5,
+    e.TurnEnded.__name__: 6,
+    e.MessageAdded.__name__: 7,
+    e.MessageFinished.__name__: 8,
+    e.MessageRemoved.__name__: 9,
+    e.PartFinished.__name__: 10,
+    e.ToolCallUpdated.__name__: 11,
+    e.QueueChanged.__name__: 12,
+    e.PermissionAsked.__name__: 13,
+    e.PermissionReplied.__name__: 14,
+    e.QuestionAsked.__name__: 15,
+    e.QuestionAnswered.__name__: 16,
+    e.ContextCompacted.__name__: 17,
+    e.MessageReplaced.__name__: 18,
+    e.ConversationChanged.__name__: 19,
+    e.TurnSteered.__name__: 20,
+}
+"""By which rows name the kinds of events; never another one once a version was released."""
+
+KINDS = {number: name for name, number in KIND_NUMBERS.items()}
+
+
 class Facts(NamedTuple):
     """The columns of an event that say what happened."""
 
@@ -341,7 +464,7 @@ class Facts(NamedTuple):
     """What no other row says, as JSON."""
 
 
-class Published(msgspec.Struct, frozen=True, omit_defaults=True):
+class Published(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """A message as it was published: what may be another later."""
 
     type: MessageType
@@ -359,7 +482,7 @@ class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those of the session, of which the view has none."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, array_like=True):
     """Where in a message something happened."""
 
     part_index: int

@@ -70,6 +70,7 @@ from turnwire.ports.commit import (
 from turnwire.ports.store import StoredEvent, Watched
 from turnwire.storage.accounts import Delta, check_totals
 from turnwire.storage.rows import (
+    KIND_NUMBERS,
     NOT_TAKEN_BACK,
     TAKEN_BACK_FOR_EVER,
     Known,
@@ -86,6 +87,7 @@ from turnwire.storage.rows import (
     message_row,
     microseconds,
     moment,
+    packed,
     settings_of,
     text,
     turn_body,
@@ -1036,8 +1038,9 @@ class _Unit:
             kept = facts_of(event.kind)  # type: ignore[arg-type]  # a durable one
             self.added_bytes += len(kept.facts)
             transaction.own.size_bytes += len(kept.facts) + len(frame or b"")
-            row = (event.position, commit.session_id, sequence, at_us, new.turn_id, *kept, tenant)
-            transaction.own.events.append(row)
+            turn, message = packed("trn", new.turn_id), packed("msg", kept.message_id)
+            row = (event.position, commit.session_id, sequence, at_us, turn, KIND_NUMBERS[kept.kind], message)
+            transaction.own.events.append((*row, kept.facts, tenant))
         return stored
 
     def _events(self) -> Iterator[NewEvent]:

@@ -24,6 +24,7 @@ from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.interop.archive.bounds import Bounds
 from turnwire.interop.archives import READERS
 from turnwire.ports.moving.archives import ArchiveFormat
+from turnwire.storage.rows import parts_of
 
 MARK = "squatter"
 """A word that only the attacker's messages have."""
@@ -57,8 +58,6 @@ COLUMNS = {
     "messages": "SELECT message_id FROM messages ORDER BY id",
     "turns": "SELECT turn_id FROM turns ORDER BY id",
     "calls": "SELECT tool_call_id FROM tool_calls ORDER BY message, tool_call_id",
-    "parts": "SELECT json_extract(value, '$.part_id') FROM messages, json_each(CAST(parts AS TEXT))"
-    " WHERE json_extract(value, '$.content.type') <> 'tool_use' ORDER BY messages.id",
 }
 
 Ids = dict[str, list[str]]
@@ -86,7 +85,11 @@ async def prepared(folder: Path) -> None:
 def ids_in(path: Path) -> Ids:
     """Returns all ids of a database, by kind; those of the attacker are not among the ones that he takes."""
     with sqlite3.connect(path) as db:
-        return {kind: [one for (one,) in db.execute(query)] for kind, query in COLUMNS.items()}
+        found = {kind: [one for (one,) in db.execute(query)] for kind, query in COLUMNS.items()}
+        parts = (
+            part for (stored,) in db.execute("SELECT parts FROM messages ORDER BY id") for part in parts_of(stored)
+        )
+        return {**found, "parts": [part.part_id for part in parts if not isinstance(part.content, ToolUse)]}
 
 
 def squatting(ids: Ids) -> Iterator[Record]:

@@ -4,11 +4,12 @@ import sqlite3
 from collections.abc import Iterable
 
 from turnwire.domain.conversation.messages import Message, MessageStatus, with_drafts
-from turnwire.storage.rows import draft_of, message_from, named, parts_of
+from turnwire.storage.rows import draft_of, message_from, named, parts_of, sent_context_of
 
 HEADER = (
     "messages.id, messages.message_id, (SELECT session_id FROM sessions WHERE id = messages.session),"
-    " messages.turn_id, messages.previous, messages.body, NULL, NULL"
+    " messages.turn_id, messages.previous, messages.created_at_us, messages.updated_after_us,"
+    " messages.sent_context, messages.body, NULL, NULL"
 )
 """What `message_of` takes, for a message without its parts."""
 
@@ -24,10 +25,10 @@ MESSAGE_BYTES = "(length(messages.parts) + coalesce(length(messages.provider_sta
 PARTS_BYTES = "length(messages.parts)"
 """The same without what is for the provider alone."""
 
-STORED_BYTES = f"(length(CAST(messages.body AS BLOB)) + {MESSAGE_BYTES})"
+STORED_BYTES = f"(length(CAST(messages.body AS BLOB)) + coalesce(length(messages.sent_context), 0) + {MESSAGE_BYTES})"
 """What a message counts in `sessions.stored_bytes`, as SQL."""
 
-Columns = tuple[int, str, str, str, str, str, bytes | None, bytes | None]
+Columns = tuple[int, str, str, str, str, int, int, bytes | None, str, bytes | None, bytes | None]
 """The values of `COLUMNS`."""
 
 
@@ -37,8 +38,11 @@ def message_of(db: sqlite3.Connection, columns: Columns) -> Message:
     Raises:
         ValueError: it is damaged (`msgspec.DecodeError`).
     """
-    row, message_id, session_id, turn_id, previous, body, parts, states = columns
-    message = message_from(body, () if parts is None else parts_of(parts, states))
+    row, message_id, session_id, turn_id, previous, created_at_us, updated_after_us, sent, body, parts, states = columns
+    found = () if parts is None else parts_of(parts, states)
+    message = message_from(body, created_at_us, updated_after_us, found)
+    if sent is not None:
+        message = named(message, sent_context=sent_context_of(sent))
     if parts is not None and message.status is MessageStatus.STREAMING:
         rows: Iterable[tuple[bytes]] = db.execute("SELECT body FROM drafts WHERE message = ? ORDER BY n", (row,))
         message = with_drafts(message, [draft_of(draft) for (draft,) in rows])

@@ -112,10 +112,15 @@ CREATE TABLE messages (
     previous         TEXT NOT NULL,
     -- off the path: the turn of the message before it when the path led on to this one; NULL: as it has it now
     branch_turn      TEXT,
+    created_at_us    INTEGER NOT NULL,
+    -- how much later it was changed last
+    updated_after_us INTEGER NOT NULL,
+    -- of the request that an answer answers, with digests as bytes; NULL for none
+    sent_context     BLOB,
     -- the message without its parts, and without what the columns above and its session say
     body             TEXT NOT NULL CHECK (json_valid(body)),
-    -- its parts as JSON, without what only their providers understand, which is much and which no list reads: that
-    -- stands behind them, as pairs of the index of a part and its state; NULL for none
+    -- its parts as MessagePack, without what only their providers understand, which is much and which no list reads:
+    -- that stands behind them, as pairs of the index of a part and its state; NULL for none
     parts            BLOB NOT NULL,
     provider_states  BLOB
 ) STRICT;
@@ -222,10 +227,11 @@ CREATE TABLE events (
     session_id  TEXT NOT NULL,
     sequence    INTEGER NOT NULL,
     at_us       INTEGER NOT NULL,
-    turn_id     TEXT NOT NULL,
-    kind        TEXT NOT NULL,
+    -- ids of ours without prefix, as 16 bytes; others as text. kind: KIND_NUMBERS in storage/rows.py
+    turn_id     ANY NOT NULL,
+    kind        INTEGER NOT NULL,
     -- the message whose row says the rest; '' when none does. facts: what no other row says, as JSON
-    message_id  TEXT NOT NULL,
+    message_id  ANY NOT NULL,
     facts       BLOB NOT NULL,
     tenant      TEXT NOT NULL
 ) STRICT;

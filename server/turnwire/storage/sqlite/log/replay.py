@@ -11,7 +11,7 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import SessionNotFound
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
-from turnwire.storage.rows import Facts, is_of_turn, kind_of, moment, turn_of
+from turnwire.storage.rows import KINDS, Facts, is_of_turn, kind_of, moment, turn_of, unpacked
 from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.alternatives import with_alternatives
 from turnwire.storage.sqlite.reading.fitting import HeavyRead
@@ -30,11 +30,11 @@ PAGE_EVENTS = 256
 """Made for one page at most, so that other reads do not wait for it for more than some milliseconds."""
 
 COLUMNS = "session_id, sequence, at_us, turn_id, kind, message_id, facts"
-"""What `Logged` takes."""
+"""What `_logged` takes."""
 
 
 class Logged(msgspec.Struct, frozen=True):
-    """A row of the log."""
+    """What a row of the log says."""
 
     session_id: str
     sequence: int
@@ -43,6 +43,13 @@ class Logged(msgspec.Struct, frozen=True):
     kind: str
     message_id: str
     facts: bytes
+
+
+def _logged(  # noqa: PLR0917 - the columns
+    session_id: str, sequence: int, at_us: int, turn: bytes | str, kind: int, message: bytes | str, facts: bytes
+) -> Logged:
+    ids = unpacked("trn", turn), unpacked("msg", message)
+    return Logged(session_id, sequence, at_us, ids[0], KINDS[kind], ids[1], facts)
 
 
 def session_bounds(db: sqlite3.Connection, tenant: str, session_id: str) -> Bounds:
@@ -131,7 +138,7 @@ def _made(
     subjects = Subjects(db, max_bytes)
     with closing(rows):
         for order, *columns in rows:
-            logged = Logged(*columns)
+            logged = _logged(*columns)
             is_gone = logged.session_id in removed and logged.kind != SessionDeleted.__name__
             is_wanted = not is_gone and (kinds is None or logged.kind in kinds)
             try:

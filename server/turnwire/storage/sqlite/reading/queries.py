@@ -145,7 +145,7 @@ def turn_messages(db: sqlite3.Connection, turn_id: str) -> tuple[Message, ...]:
         return ()
     newest = (
         f"messages.id = (SELECT id FROM messages WHERE {of_turn} AND json_extract(body, '$.type') = ?"
-        " AND (length(parts) > 2 OR EXISTS (SELECT 1 FROM drafts WHERE message = messages.id))"
+        " AND (length(parts) > 1 OR EXISTS (SELECT 1 FROM drafts WHERE message = messages.id))"
         " ORDER BY place DESC LIMIT 1)"
     )
     whole = {one.message_id: one for one in read_messages(db, newest, (turn_id, MessageType.ASSISTANT), "place")}

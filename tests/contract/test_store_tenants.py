@@ -227,8 +227,8 @@ STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "sessions_of_tenants": lambda db: queries.session(db, "a", "ses_a"),
     "permissions_open": lambda db: waiting.open_permissions(db, "a", None, Page(size=9)),
     "questions_open": lambda db: waiting.open_questions(db, "a", None, Page(size=9)),
-    "sessions_pruned": lambda db: replay.log_events(db, ProtoCodec(), "a", 5, kinds=None),
-    "events_of_tenants": lambda db: replay.log_events(db, ProtoCodec(), "a", 5, kinds=None),
+    "sessions_pruned": lambda db: replay.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
+    "events_of_tenants": lambda db: replay.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
     "sqlite_autoindex_files": lambda db: queries.files(db, "a", [FILE.sha256]),
 }
 

@@ -70,11 +70,11 @@ def log_bounds(db: sqlite3.Connection, tenant: str) -> Bounds:
 
 def session_events(
     db: sqlite3.Connection,
-    codec: Codec,
     tenant: str,
     session_id: str,
     after: int,
     *,
+    codec: Codec,
     kinds: frozenset[str] | None,
     max_bytes: int | None = None,
 ) -> EventPage:
@@ -99,10 +99,10 @@ def session_events(
 
 def log_events(
     db: sqlite3.Connection,
-    codec: Codec,
     tenant: str,
     after: int,
     *,
+    codec: Codec,
     kinds: frozenset[str] | None,
     max_bytes: int | None = None,
 ) -> EventPage:

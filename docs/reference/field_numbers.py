@@ -33,7 +33,7 @@ PLANNED = {
     "opencode.server.GetServerInfoResponse": {9: "regions"},
     "opencode.session.ListSessionsRequest": {23: "filter"},
     "opencode.tool.ToolDefinition": {4: "title", 5: "output_schema_json", 6: "read_only", 7: "destructive"},
-    "opencode.turn.GenerationOptions": {9: "tool_choice", 10: "response_schema_json", 11: "seed", 12: "service_tier"},
+    "opencode.turn.GenerationOptions": {11: "seed", 12: "service_tier"},
     "opencode.turn.Turn": {19: "sent_context"},
 }
 """Full name of a message -> the numbers that are kept for planned fields, with what they are for."""

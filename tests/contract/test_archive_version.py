@@ -18,7 +18,7 @@ FIELDS = {
     "FileLine": "sha256 content",
     "GenerationOptions": (
         "temperature top_p max_output_tokens stop_sequences reasoning_effort max_steps max_turn_tokens "
-        "max_turn_cost_pico_usd"
+        "max_turn_cost_pico_usd tool_choice response_format"
     ),
     "Header": "format version files",
     "Lease": "lease_id holder expires_at",  # refused: nobody runs an archived call
@@ -40,6 +40,7 @@ FIELDS = {
     "SentContext": (
         "system_hash tools_hash prefix_hash message_count estimated_tokens uncorrected_tokens break_reason"
     ),
+    "ResponseFormat": "kind schema_json name description strict",
     "Session": (
         "title directory model agent tools compaction budget labels metadata_json system options session_id "
         "tenant created_at updated_at revision queue_revision head_sequence origin archived_at"
@@ -47,6 +48,7 @@ FIELDS = {
     "SessionEndLine": "files turns messages",
     "SessionLine": "session",
     "Text": "text",
+    "ToolChoice": "mode tool_name",
     "ToolDefinition": "name description input_schema_json",
     "ToolResult": "call_id output is_error tool_call_id exit_code",
     "ToolUse": (
@@ -65,7 +67,7 @@ FIELDS = {
         "input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens reported_output_tokens"
     ),
 }
-"""Of every value in an archive of version 3. When one changes, raise VERSION, read the older versions still, and name
+"""Of every value in an archive of version 4. When one changes, raise VERSION, read the older versions still, and name
 both in docs/archive.md."""
 
 
@@ -92,4 +94,4 @@ def test_the_fields_are_those_of_the_version() -> None:
         assert list(structs(inspect.type_info(kind), found)) == []
     assert issubclass(Header, msgspec.Struct)
     assert {one.__name__: fields for one, fields in found.items()} == FIELDS
-    assert VERSION == 3
+    assert VERSION == 4

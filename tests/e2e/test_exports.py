@@ -123,7 +123,7 @@ async def test_an_empty_tenant_has_an_archive(client: Client) -> None:
     """With no session."""
     lines = [json.loads(line) for line in (await export(client)).splitlines()]
     assert lines == [
-        {"kind": "archive", "format": "turnwire", "version": 3, "files": True},
+        {"kind": "archive", "format": "turnwire", "version": 4, "files": True},
         {"kind": "archive_end", "sessions": 0},
     ]
 

@@ -1,6 +1,10 @@
 """OpenAI's own client asks Turnwire."""
 
+import json
+from typing import Any
+
 import openai
+import pydantic
 import pytest
 from openai.types.responses import Response
 
@@ -259,3 +263,31 @@ async def test_models_are_listed(client: openai.AsyncOpenAI) -> None:
     assert (await client.models.retrieve(MODEL)).owned_by == "offline"
     with pytest.raises(openai.NotFoundError):
         await client.models.retrieve("offline/none")
+
+
+async def test_an_answer_has_the_form_that_is_asked_for(client: openai.AsyncOpenAI) -> None:
+    """JSON, and JSON of a schema, which OpenAI's client reads as an object of the caller's."""
+
+    class Place(pydantic.BaseModel):
+        city: str
+
+    parsed = await client.responses.parse(model=MODEL, input="Where?", text_format=Place)
+    assert isinstance(parsed.output_parsed, Place)
+    read = await client.responses.retrieve(parsed.id)
+    assert read.text is not None
+    assert read.text.format is not None
+    assert read.text.format.type == "json_schema"
+    plain = await client.responses.create(model=MODEL, input="Hi", text={"format": {"type": "json_object"}})
+    assert json.loads(plain.output_text) == {"text": "Hi"}
+
+
+async def test_a_function_is_called_when_it_must_be(client: openai.AsyncOpenAI) -> None:
+    """Once in a turn, or never."""
+    named: Any = {"type": "function", "name": "roll"}
+    for choice in ("required", named):
+        asked = await client.responses.create(model=MODEL, input="Hi", tools=[ROLL], tool_choice=choice)  # type: ignore[list-item]
+        assert [item.type for item in asked.output] == ["message", "function_call"]
+        assert asked.to_dict()["tool_choice"] == choice
+    none = await client.responses.create(model=MODEL, input="/tool roll", tools=[ROLL], tool_choice="none")  # type: ignore[list-item]
+    assert [item.type for item in none.output] == ["message"]
+    assert none.to_dict()["tools"]

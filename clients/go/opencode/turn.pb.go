@@ -151,6 +151,120 @@ func (TurnStatus) EnumDescriptor() ([]byte, []int) {
 	return file_opencode_turn_turn_proto_rawDescGZIP(), []int{1}
 }
 
+// Chooses whether a model calls tools. Values may be added.
+type ToolChoiceMode int32
+
+const (
+	// As AUTO.
+	ToolChoiceMode_TOOL_CHOICE_MODE_UNSPECIFIED ToolChoiceMode = 0
+	// The model decides.
+	ToolChoiceMode_TOOL_CHOICE_MODE_AUTO ToolChoiceMode = 1
+	// It calls none, though it is told which there are.
+	ToolChoiceMode_TOOL_CHOICE_MODE_NONE ToolChoiceMode = 2
+	// It calls at least one in the first step of the turn. It decides in the others: the turn would not end otherwise.
+	ToolChoiceMode_TOOL_CHOICE_MODE_REQUIRED ToolChoiceMode = 3
+)
+
+// Enum value maps for ToolChoiceMode.
+var (
+	ToolChoiceMode_name = map[int32]string{
+		0: "TOOL_CHOICE_MODE_UNSPECIFIED",
+		1: "TOOL_CHOICE_MODE_AUTO",
+		2: "TOOL_CHOICE_MODE_NONE",
+		3: "TOOL_CHOICE_MODE_REQUIRED",
+	}
+	ToolChoiceMode_value = map[string]int32{
+		"TOOL_CHOICE_MODE_UNSPECIFIED": 0,
+		"TOOL_CHOICE_MODE_AUTO":        1,
+		"TOOL_CHOICE_MODE_NONE":        2,
+		"TOOL_CHOICE_MODE_REQUIRED":    3,
+	}
+)
+
+func (x ToolChoiceMode) Enum() *ToolChoiceMode {
+	p := new(ToolChoiceMode)
+	*p = x
+	return p
+}
+
+func (x ToolChoiceMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ToolChoiceMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_opencode_turn_turn_proto_enumTypes[2].Descriptor()
+}
+
+func (ToolChoiceMode) Type() protoreflect.EnumType {
+	return &file_opencode_turn_turn_proto_enumTypes[2]
+}
+
+func (x ToolChoiceMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ToolChoiceMode.Descriptor instead.
+func (ToolChoiceMode) EnumDescriptor() ([]byte, []int) {
+	return file_opencode_turn_turn_proto_rawDescGZIP(), []int{2}
+}
+
+// Names a form of text. Values may be added.
+type ResponseFormatKind int32
+
+const (
+	// As TEXT.
+	ResponseFormatKind_RESPONSE_FORMAT_KIND_UNSPECIFIED ResponseFormatKind = 0
+	// Text of any form.
+	ResponseFormatKind_RESPONSE_FORMAT_KIND_TEXT ResponseFormatKind = 1
+	// A JSON object. Some vendors want the word JSON in a message, too.
+	ResponseFormatKind_RESPONSE_FORMAT_KIND_JSON ResponseFormatKind = 2
+	// JSON that fits to a schema.
+	ResponseFormatKind_RESPONSE_FORMAT_KIND_JSON_SCHEMA ResponseFormatKind = 3
+)
+
+// Enum value maps for ResponseFormatKind.
+var (
+	ResponseFormatKind_name = map[int32]string{
+		0: "RESPONSE_FORMAT_KIND_UNSPECIFIED",
+		1: "RESPONSE_FORMAT_KIND_TEXT",
+		2: "RESPONSE_FORMAT_KIND_JSON",
+		3: "RESPONSE_FORMAT_KIND_JSON_SCHEMA",
+	}
+	ResponseFormatKind_value = map[string]int32{
+		"RESPONSE_FORMAT_KIND_UNSPECIFIED": 0,
+		"RESPONSE_FORMAT_KIND_TEXT":        1,
+		"RESPONSE_FORMAT_KIND_JSON":        2,
+		"RESPONSE_FORMAT_KIND_JSON_SCHEMA": 3,
+	}
+)
+
+func (x ResponseFormatKind) Enum() *ResponseFormatKind {
+	p := new(ResponseFormatKind)
+	*p = x
+	return p
+}
+
+func (x ResponseFormatKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ResponseFormatKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_opencode_turn_turn_proto_enumTypes[3].Descriptor()
+}
+
+func (ResponseFormatKind) Type() protoreflect.EnumType {
+	return &file_opencode_turn_turn_proto_enumTypes[3]
+}
+
+func (x ResponseFormatKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ResponseFormatKind.Descriptor instead.
+func (ResponseFormatKind) EnumDescriptor() ([]byte, []int) {
+	return file_opencode_turn_turn_proto_rawDescGZIP(), []int{3}
+}
+
 // Holds what follows from one user message until the session can answer the next one.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -520,8 +634,12 @@ type GenerationOptions struct {
 	MaxTurnTokens *uint64 `protobuf:"varint,7,opt,name=max_turn_tokens,json=maxTurnTokens,proto3,oneof" json:"max_turn_tokens,omitempty"`
 	// Most money for this turn, in pico-USD (1e-12 USD); as max_turn_tokens. Steps whose price is unknown count nothing.
 	MaxTurnCostPicoUsd *int64 `protobuf:"varint,8,opt,name=max_turn_cost_pico_usd,json=maxTurnCostPicoUsd,proto3,oneof" json:"max_turn_cost_pico_usd,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Whether the model calls tools. Absent: as it likes. INVALID_ARGUMENT when the model's API cannot be told so.
+	ToolChoice *ToolChoice `protobuf:"bytes,9,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
+	// The form of the answer's text. Absent: text of any form. INVALID_ARGUMENT when the model's API has no such form.
+	ResponseFormat *ResponseFormat `protobuf:"bytes,10,opt,name=response_format,json=responseFormat,proto3" json:"response_format,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GenerationOptions) Reset() {
@@ -610,6 +728,159 @@ func (x *GenerationOptions) GetMaxTurnCostPicoUsd() int64 {
 	return 0
 }
 
+func (x *GenerationOptions) GetToolChoice() *ToolChoice {
+	if x != nil {
+		return x.ToolChoice
+	}
+	return nil
+}
+
+func (x *GenerationOptions) GetResponseFormat() *ResponseFormat {
+	if x != nil {
+		return x.ResponseFormat
+	}
+	return nil
+}
+
+// Tells a model whether to call tools.
+type ToolChoice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it calls any.
+	Mode ToolChoiceMode `protobuf:"varint,1,opt,name=mode,proto3,enum=opencode.turn.ToolChoiceMode" json:"mode,omitempty"`
+	// The tool that it calls in the first step of the turn: one of the client's, or by its whole name one of the server's. "" for
+	// none in particular. Excludes a mode other than UNSPECIFIED and REQUIRED.
+	ToolName      string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolChoice) Reset() {
+	*x = ToolChoice{}
+	mi := &file_opencode_turn_turn_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolChoice) ProtoMessage() {}
+
+func (x *ToolChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_opencode_turn_turn_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolChoice.ProtoReflect.Descriptor instead.
+func (*ToolChoice) Descriptor() ([]byte, []int) {
+	return file_opencode_turn_turn_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ToolChoice) GetMode() ToolChoiceMode {
+	if x != nil {
+		return x.Mode
+	}
+	return ToolChoiceMode_TOOL_CHOICE_MODE_UNSPECIFIED
+}
+
+func (x *ToolChoice) GetToolName() string {
+	if x != nil {
+		return x.ToolName
+	}
+	return ""
+}
+
+// Describes the form of an answer's text. The provider keeps to it; this server does not check the answer.
+type ResponseFormat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The form.
+	Kind ResponseFormatKind `protobuf:"varint,1,opt,name=kind,proto3,enum=opencode.turn.ResponseFormatKind" json:"kind,omitempty"`
+	// The schema, as ToolDefinition.input_schema_json. Required for JSON_SCHEMA, "" for others. Vendors take a part of JSON
+	// Schema only.
+	SchemaJson string `protobuf:"bytes,2,opt,name=schema_json,json=schemaJson,proto3" json:"schema_json,omitempty"`
+	// A name for the schema: 1 to 64 characters of A-Z, a-z, 0-9, "_" and "-". "" means "answer".
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// What the answer is for, written for the model. May be "".
+	Description string `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	// True asks an API that can for nothing but what the schema allows. Anthropic always does.
+	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResponseFormat) Reset() {
+	*x = ResponseFormat{}
+	mi := &file_opencode_turn_turn_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResponseFormat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResponseFormat) ProtoMessage() {}
+
+func (x *ResponseFormat) ProtoReflect() protoreflect.Message {
+	mi := &file_opencode_turn_turn_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResponseFormat.ProtoReflect.Descriptor instead.
+func (*ResponseFormat) Descriptor() ([]byte, []int) {
+	return file_opencode_turn_turn_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ResponseFormat) GetKind() ResponseFormatKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ResponseFormatKind_RESPONSE_FORMAT_KIND_UNSPECIFIED
+}
+
+func (x *ResponseFormat) GetSchemaJson() string {
+	if x != nil {
+		return x.SchemaJson
+	}
+	return ""
+}
+
+func (x *ResponseFormat) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResponseFormat) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *ResponseFormat) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 var File_opencode_turn_turn_proto protoreflect.FileDescriptor
 
 const file_opencode_turn_turn_proto_rawDesc = "" +
@@ -653,7 +924,7 @@ const file_opencode_turn_turn_proto_rawDesc = "" +
 	"\x05tools\x18\x04 \x03(\v2\x1d.opencode.tool.ToolDefinitionR\x05tools\x12:\n" +
 	"\aoptions\x18\x05 \x01(\v2 .opencode.turn.GenerationOptionsR\aoptionsB\b\n" +
 	"\x06_agentB\t\n" +
-	"\a_system\"\xcc\x03\n" +
+	"\a_system\"\xd0\x04\n" +
 	"\x11GenerationOptions\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x01H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
 	"\x05top_p\x18\x02 \x01(\x01H\x01R\x04topP\x88\x01\x01\x12/\n" +
@@ -662,14 +933,29 @@ const file_opencode_turn_turn_proto_rawDesc = "" +
 	"\x10reasoning_effort\x18\x05 \x01(\tR\x0freasoningEffort\x12 \n" +
 	"\tmax_steps\x18\x06 \x01(\rH\x03R\bmaxSteps\x88\x01\x01\x12+\n" +
 	"\x0fmax_turn_tokens\x18\a \x01(\x04H\x04R\rmaxTurnTokens\x88\x01\x01\x127\n" +
-	"\x16max_turn_cost_pico_usd\x18\b \x01(\x03H\x05R\x12maxTurnCostPicoUsd\x88\x01\x01B\x0e\n" +
+	"\x16max_turn_cost_pico_usd\x18\b \x01(\x03H\x05R\x12maxTurnCostPicoUsd\x88\x01\x01\x12:\n" +
+	"\vtool_choice\x18\t \x01(\v2\x19.opencode.turn.ToolChoiceR\n" +
+	"toolChoice\x12F\n" +
+	"\x0fresponse_format\x18\n" +
+	" \x01(\v2\x1d.opencode.turn.ResponseFormatR\x0eresponseFormatB\x0e\n" +
 	"\f_temperatureB\b\n" +
 	"\x06_top_pB\x14\n" +
 	"\x12_max_output_tokensB\f\n" +
 	"\n" +
 	"_max_stepsB\x12\n" +
 	"\x10_max_turn_tokensB\x19\n" +
-	"\x17_max_turn_cost_pico_usd*\x8a\x01\n" +
+	"\x17_max_turn_cost_pico_usd\"\\\n" +
+	"\n" +
+	"ToolChoice\x121\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x1d.opencode.turn.ToolChoiceModeR\x04mode\x12\x1b\n" +
+	"\ttool_name\x18\x02 \x01(\tR\btoolName\"\xb6\x01\n" +
+	"\x0eResponseFormat\x125\n" +
+	"\x04kind\x18\x01 \x01(\x0e2!.opencode.turn.ResponseFormatKindR\x04kind\x12\x1f\n" +
+	"\vschema_json\x18\x02 \x01(\tR\n" +
+	"schemaJson\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x04 \x01(\tR\vdescription\x12\x16\n" +
+	"\x06strict\x18\x05 \x01(\bR\x06strict*\x8a\x01\n" +
 	"\n" +
 	"BusyPolicy\x12\x1b\n" +
 	"\x17BUSY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -683,7 +969,17 @@ const file_opencode_turn_turn_proto_rawDesc = "" +
 	"\x12TURN_STATUS_QUEUED\x10\x01\x12\x17\n" +
 	"\x13TURN_STATUS_RUNNING\x10\x02\x12\x17\n" +
 	"\x13TURN_STATUS_WAITING\x10\x03\x12\x15\n" +
-	"\x11TURN_STATUS_ENDED\x10\x04B\x84\x01\n" +
+	"\x11TURN_STATUS_ENDED\x10\x04*\x87\x01\n" +
+	"\x0eToolChoiceMode\x12 \n" +
+	"\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n" +
+	"\x15TOOL_CHOICE_MODE_NONE\x10\x02\x12\x1d\n" +
+	"\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03*\x9e\x01\n" +
+	"\x12ResponseFormatKind\x12$\n" +
+	" RESPONSE_FORMAT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19RESPONSE_FORMAT_KIND_TEXT\x10\x01\x12\x1d\n" +
+	"\x19RESPONSE_FORMAT_KIND_JSON\x10\x02\x12$\n" +
+	" RESPONSE_FORMAT_KIND_JSON_SCHEMA\x10\x03B\x84\x01\n" +
 	" io.github.turnwire.opencode.turnB\tTurnProtoP\x01Z9github.com/turnwire/turnwire/clients/go/opencode;opencode\xa2\x02\x03TWR\xaa\x02\x11Turnwire.Opencodeb\x06proto3"
 
 var (
@@ -698,40 +994,48 @@ func file_opencode_turn_turn_proto_rawDescGZIP() []byte {
 	return file_opencode_turn_turn_proto_rawDescData
 }
 
-var file_opencode_turn_turn_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_opencode_turn_turn_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_opencode_turn_turn_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_opencode_turn_turn_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_opencode_turn_turn_proto_goTypes = []any{
 	(BusyPolicy)(0),               // 0: opencode.turn.BusyPolicy
 	(TurnStatus)(0),               // 1: opencode.turn.TurnStatus
-	(*Turn)(nil),                  // 2: opencode.turn.Turn
-	(*QueueEntry)(nil),            // 3: opencode.turn.QueueEntry
-	(*TurnSettings)(nil),          // 4: opencode.turn.TurnSettings
-	(*GenerationOptions)(nil),     // 5: opencode.turn.GenerationOptions
-	(FinishReason)(0),             // 6: opencode.message.FinishReason
-	(*Failure)(nil),               // 7: opencode.message.Failure
-	(*TokenUsage)(nil),            // 8: opencode.message.TokenUsage
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*ModelName)(nil),             // 10: opencode.model.ModelName
-	(*ToolDefinition)(nil),        // 11: opencode.tool.ToolDefinition
+	(ToolChoiceMode)(0),           // 2: opencode.turn.ToolChoiceMode
+	(ResponseFormatKind)(0),       // 3: opencode.turn.ResponseFormatKind
+	(*Turn)(nil),                  // 4: opencode.turn.Turn
+	(*QueueEntry)(nil),            // 5: opencode.turn.QueueEntry
+	(*TurnSettings)(nil),          // 6: opencode.turn.TurnSettings
+	(*GenerationOptions)(nil),     // 7: opencode.turn.GenerationOptions
+	(*ToolChoice)(nil),            // 8: opencode.turn.ToolChoice
+	(*ResponseFormat)(nil),        // 9: opencode.turn.ResponseFormat
+	(FinishReason)(0),             // 10: opencode.message.FinishReason
+	(*Failure)(nil),               // 11: opencode.message.Failure
+	(*TokenUsage)(nil),            // 12: opencode.message.TokenUsage
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*ModelName)(nil),             // 14: opencode.model.ModelName
+	(*ToolDefinition)(nil),        // 15: opencode.tool.ToolDefinition
 }
 var file_opencode_turn_turn_proto_depIdxs = []int32{
 	1,  // 0: opencode.turn.Turn.status:type_name -> opencode.turn.TurnStatus
-	6,  // 1: opencode.turn.Turn.finish_reason:type_name -> opencode.message.FinishReason
-	7,  // 2: opencode.turn.Turn.failure:type_name -> opencode.message.Failure
-	8,  // 3: opencode.turn.Turn.usage:type_name -> opencode.message.TokenUsage
-	9,  // 4: opencode.turn.Turn.create_time:type_name -> google.protobuf.Timestamp
-	9,  // 5: opencode.turn.Turn.start_time:type_name -> google.protobuf.Timestamp
-	9,  // 6: opencode.turn.Turn.end_time:type_name -> google.protobuf.Timestamp
-	4,  // 7: opencode.turn.Turn.settings:type_name -> opencode.turn.TurnSettings
+	10, // 1: opencode.turn.Turn.finish_reason:type_name -> opencode.message.FinishReason
+	11, // 2: opencode.turn.Turn.failure:type_name -> opencode.message.Failure
+	12, // 3: opencode.turn.Turn.usage:type_name -> opencode.message.TokenUsage
+	13, // 4: opencode.turn.Turn.create_time:type_name -> google.protobuf.Timestamp
+	13, // 5: opencode.turn.Turn.start_time:type_name -> google.protobuf.Timestamp
+	13, // 6: opencode.turn.Turn.end_time:type_name -> google.protobuf.Timestamp
+	6,  // 7: opencode.turn.Turn.settings:type_name -> opencode.turn.TurnSettings
 	0,  // 8: opencode.turn.QueueEntry.busy_policy:type_name -> opencode.turn.BusyPolicy
-	10, // 9: opencode.turn.TurnSettings.model:type_name -> opencode.model.ModelName
-	11, // 10: opencode.turn.TurnSettings.tools:type_name -> opencode.tool.ToolDefinition
-	5,  // 11: opencode.turn.TurnSettings.options:type_name -> opencode.turn.GenerationOptions
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	14, // 9: opencode.turn.TurnSettings.model:type_name -> opencode.model.ModelName
+	15, // 10: opencode.turn.TurnSettings.tools:type_name -> opencode.tool.ToolDefinition
+	7,  // 11: opencode.turn.TurnSettings.options:type_name -> opencode.turn.GenerationOptions
+	8,  // 12: opencode.turn.GenerationOptions.tool_choice:type_name -> opencode.turn.ToolChoice
+	9,  // 13: opencode.turn.GenerationOptions.response_format:type_name -> opencode.turn.ResponseFormat
+	2,  // 14: opencode.turn.ToolChoice.mode:type_name -> opencode.turn.ToolChoiceMode
+	3,  // 15: opencode.turn.ResponseFormat.kind:type_name -> opencode.turn.ResponseFormatKind
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_opencode_turn_turn_proto_init() }
@@ -750,8 +1054,8 @@ func file_opencode_turn_turn_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_opencode_turn_turn_proto_rawDesc), len(file_opencode_turn_turn_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   4,
+			NumEnums:      4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 FEATURES: Mapping[str, str] = {
     "agents": "`agent` chooses named settings, which `ListAgents` lists",
+    "answers.format": "`response_format` asks for JSON, of a schema too",
     "budgets": "turns and sessions end their turns when their tokens or their money is used up",
     "compaction": "older messages are summarised when the context would not fit",
     "explain": "`ExplainContext` shows what a model would be sent",
@@ -27,6 +28,7 @@ FEATURES: Mapping[str, str] = {
     "sessions.list": "`ListSessions` filters by archive, directory, labels, update time and title, and has orders",
     "sessions.rewind": "`ClearSession` and `RevertSession` hide messages, `RestoreSession` brings them back",
     "sessions.settings": "`UpdateSession` sets and unsets each setting of a session by a mask",
+    "tools.choice": "`tool_choice` asks for calls of tools, for none, or for one of a tool",
     "tools.client": "clients declare tools and run them",
     "tools.leases": "`ClaimToolCall` keeps other clients from running a call; `ListOpenToolCalls` finds calls to run",
     "tools.server": "the server runs tools of MCP servers",

@@ -281,6 +281,14 @@ class Providers(Protocol):
         """
         ...
 
+    def check_options(self, model: ModelRef, options: GenerationOptions) -> None:
+        """Checks that the API of a checked model has what a generation is asked for. Does no I/O and imports no SDK.
+
+        Raises:
+            InvalidRequest: it has not; names the option.
+        """
+        ...
+
     async def get(self, provider_id: str) -> Provider:
         """Returns the provider, made before its first use.
 

@@ -9,11 +9,19 @@ from collections.abc import Mapping
 import structlog
 
 from turnwire.domain.conversation.messages import ModelRef
-from turnwire.domain.errors import ProviderCredentialsRejected, ProviderUnavailable, UnknownModel
+from turnwire.domain.conversation.turns import GenerationOptions
+from turnwire.domain.errors import (
+    FieldViolation,
+    InvalidRequest,
+    ProviderCredentialsRejected,
+    ProviderUnavailable,
+    UnknownModel,
+)
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.event_loop.owner import for_all
 from turnwire.ports.provider import Provider, ProviderDescription
+from turnwire.providers.anthropic.abilities import refused_options
 from turnwire.providers.catalog.models import ModelCatalog
 from turnwire.providers.settings import ModelSettings, ProviderSettings
 
@@ -85,6 +93,13 @@ class ConfiguredProviders:
                 modelId=model.model_id,
             )
         self._key(model.provider_id)
+
+    def check_options(self, model: ModelRef, options: GenerationOptions) -> None:
+        """See `Providers.check_options`."""
+        if self._settings[model.provider_id].kind != "anthropic":
+            return
+        for field, problem in refused_options(model.model_id, options):
+            raise InvalidRequest(FieldViolation(f"options.{field}", problem, "INVALID"))
 
     async def get(self, provider_id: str) -> Provider:
         """See `Providers.get`."""

@@ -22,7 +22,7 @@ from turnwire.domain.conversation.permissions import PermissionChoice
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.sizes import message_bytes
-from turnwire.domain.conversation.turns import QueueEntry, Turn
+from turnwire.domain.conversation.turns import GenerationOptions, QueueEntry, Turn
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, ToolCallNotFound, TurnNotFound
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
@@ -369,6 +369,9 @@ class FakeProviders:
 
     def check(self, model: ModelRef) -> None:
         """Takes every model."""
+
+    def check_options(self, model: ModelRef, options: GenerationOptions) -> None:
+        """Takes all options."""
 
     def capabilities(self, model: ModelRef) -> tuple[str, ...] | None:
         """Says nothing."""

@@ -11,7 +11,16 @@ from typing import Any
 from opencode.message.message_pb2 import FilePart, MessagePart, TextPart
 from opencode.model.model_pb2 import ModelName
 from opencode.tool.tool_pb2 import ToolDefinition
-from opencode.turn.turn_pb2 import GenerationOptions, TurnSettings
+from opencode.turn.turn_pb2 import (
+    RESPONSE_FORMAT_KIND_JSON,
+    RESPONSE_FORMAT_KIND_JSON_SCHEMA,
+    RESPONSE_FORMAT_KIND_TEXT,
+    TOOL_CHOICE_MODE_AUTO,
+    TOOL_CHOICE_MODE_NONE,
+    TOOL_CHOICE_MODE_REQUIRED,
+    GenerationOptions,
+    TurnSettings,
+)
 from turnwire_adapters.responses.errors import ApiError, unsupported
 
 IGNORED = ("stream_options", "include", "prompt_cache_retention", "verbosity")
@@ -26,6 +35,16 @@ TAKEN = (
 MAX_METADATA = 16
 """Pairs of metadata, as OpenAI has it."""
 
+_FORMATS = {
+    "text": RESPONSE_FORMAT_KIND_TEXT,
+    "json_object": RESPONSE_FORMAT_KIND_JSON,
+    "json_schema": RESPONSE_FORMAT_KIND_JSON_SCHEMA,
+}
+_TOOL_CHOICES = {
+    "auto": TOOL_CHOICE_MODE_AUTO,
+    "none": TOOL_CHOICE_MODE_NONE,
+    "required": TOOL_CHOICE_MODE_REQUIRED,
+}
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 
 
@@ -195,13 +214,13 @@ def _settings(body: Mapping[str, Any]) -> tuple[TurnSettings, dict[str, Any]]:
     options.reasoning_effort = _text(reasoning, "effort", "reasoning.effort")
     if summary := _text(reasoning, "summary", "reasoning.summary"):
         facts["reasoning_summary"] = summary
+    _text_format(options, facts, body)
+    _tool_choice(options, facts, body)
     settings = TurnSettings(tools=_tools(body.get("tools")), options=options)
     if (instructions := body.get("instructions")) is not None:
         settings.system = _text({"instructions": instructions}, "instructions")
     if model := _text(body, "model"):
         settings.model.CopyFrom(model_name(model))
-    _text_format(settings, facts, body)
-    _tool_choice(settings, facts, body)
     return settings, facts
 
 
@@ -214,23 +233,44 @@ def model_name(model: str) -> ModelName:
     return ModelName(provider_id=provider, model_id=name)
 
 
-def _text_format(settings: TurnSettings, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
+def _text_format(options: GenerationOptions, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
     text = _object(body, "text")
     for name in text:
         if name not in ("format", "verbosity"):
             raise unsupported(f"text.{name}", "is not supported by this server.")
     form = _object(text, "format", "text.format")
-    if form.get("type", "text") != "text":
-        raise unsupported("text.format", "can only be text.")
+    kind = form.get("type", "text")
+    if kind not in _FORMATS:
+        raise unsupported("text.format", f"can be text, json_object or json_schema, not {kind!r}.")
+    if kind == "text":
+        return
+    facts["text_format"] = {"type": kind}
+    asked = options.response_format
+    asked.kind = _FORMATS[kind]
+    if kind != "json_schema":
+        return
+    if not isinstance(schema := form.get("schema"), Mapping):
+        raise wrong("text.format.schema", "must be a JSON Schema")
+    asked.schema_json = json.dumps(schema, ensure_ascii=False)
+    asked.name = _text(form, "name", "text.format.name")
+    asked.description = _text(form, "description", "text.format.description")
+    asked.strict = _bool(form, "strict", False, "text.format.strict")
+    described = {"description": asked.description} if asked.description else {}
+    facts["text_format"] |= {"name": asked.name or "answer", "schema": schema, "strict": asked.strict, **described}
 
 
-def _tool_choice(settings: TurnSettings, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
-    choice = body.get("tool_choice", "auto")
-    if choice == "none":
-        del settings.tools[:]
-        facts["tool_choice"] = "none"
-    elif choice not in ("auto", None):
-        raise unsupported("tool_choice", "can only be auto or none.")
+def _tool_choice(options: GenerationOptions, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
+    choice = body.get("tool_choice")
+    if choice is None:
+        return
+    if isinstance(choice, str) and choice in _TOOL_CHOICES:
+        options.tool_choice.mode = _TOOL_CHOICES[choice]
+    elif isinstance(choice, Mapping) and choice.get("type") == "function":
+        choice = {"type": "function", "name": _required(choice, "name", "tool_choice")}
+        options.tool_choice.tool_name = choice["name"]
+    else:
+        raise unsupported("tool_choice", "can only be auto, none, required, or a function.")
+    facts["tool_choice"] = choice
 
 
 def _tools(given: Any) -> list[ToolDefinition]:

@@ -79,6 +79,10 @@ class _MessageState:
     """The calls to tell in the second; None in the first."""
     waiting: list[Item] = field(default_factory=list)
     """What the client has to do before the turn goes on."""
+    ended_seconds: int = 0
+    """When the answer ended."""
+    decided_seconds: int = 0
+    """When a person last decided about its calls."""
 
     def part(self, index: int) -> _PartState:
         """Returns the state of a part."""
@@ -123,8 +127,6 @@ class ResponseStream:
         self._segment = 0
         self._message: _MessageState | None = None
         self._out: list[Event] = []
-        self._seconds = 0
-        """When the last event happened."""
         self._begin_segment()
 
     def feed(self, events: Iterable[SessionEvent]) -> list[Event]:
@@ -152,7 +154,6 @@ class ResponseStream:
     # What happened.
 
     def _take(self, event: SessionEvent) -> None:
-        self._seconds = event.event_time.seconds or self._seconds
         kind = event.WhichOneof("kind")
         if kind == "message_added" and event.message_added.message.type == MESSAGE_TYPE_ASSISTANT:
             self._tell_message()
@@ -174,9 +175,10 @@ class ResponseStream:
         elif kind == "permission_replied":
             part = self._call(message, value.tool_call_id)
             part.asked, part.ready = True, True
+            message.decided_seconds = event.event_time.seconds
             part.allowed = value.response in (PERMISSION_REPLY_ONCE, PERMISSION_REPLY_ALWAYS)
         elif kind == "message_finished" and value.message.message_id == message.message_id:
-            message.finished = True
+            message.finished, message.ended_seconds = True, event.event_time.seconds
             message.complete = value.message.status == MESSAGE_STATUS_COMPLETE
             message.parts = {index: part for index, part in message.parts.items() if part.finished}
             self.outcome.usage.add(value.message)
@@ -240,20 +242,22 @@ class ResponseStream:
                 return
             message.allowed_calls = [part for part in message.parts.values() if part.asked and part.call is not None]
             message.allowed_calls.sort(key=lambda part: part.index)
-            self._wait_for_client(message)
+            self._wait_for_client(message, has_decided=False)
         while message.allowed_calls and not self.ended:
             part = message.allowed_calls[0]
             if not (part.ready or is_last) or not self._tell_call(message, part, is_last=is_last):
                 return
             message.allowed_calls.pop(0)
             if not message.allowed_calls:
-                self._wait_for_client(message)
+                self._wait_for_client(message, has_decided=True)
 
-    def _wait_for_client(self, message: _MessageState) -> None:
+    def _wait_for_client(self, message: _MessageState, *, has_decided: bool) -> None:
         """Ends the response when the turn waits for the client now, or did."""
         if message.waiting and not self.ended:
             waiting, message.waiting = message.waiting, []
-            self.outcome.status, self.outcome.completed_at = "completed", self._seconds or None
+            # Of what has happened by now, only this decides: of a replay, all that came later is known, too.
+            seconds = message.decided_seconds if has_decided else message.ended_seconds
+            self.outcome.status, self.outcome.completed_at = "completed", seconds or None
             self._end_segment(waiting)
 
     def _tell_part(self, message: _MessageState, part: _PartState, *, is_last: bool) -> bool:
@@ -355,10 +359,10 @@ class ResponseStream:
             self._emit(f"response.{ending}", response=self._show(self.outcome, self.facts))
         else:
             self._segment += 1
-            self.outcome = Outcome()
+            ended_at, self.outcome = self.outcome.completed_at, Outcome()
             calls = [part.call for part in self._message.parts.values() if part.call] if self._message else []
             found = (facts for call in calls if (facts := facts_of(call.metadata_json)))
-            self.facts = {"created_at": self._seconds, **next(found, {})}
+            self.facts = {"created_at": ended_at, **next(found, {})}
             self._begin_segment()
 
     def _emit(self, kind: str, **data: Any) -> None:

@@ -103,6 +103,62 @@ TURN_STATUS_ENDED: TurnStatus.ValueType  # 4
 """It has ended, or was dropped while it waited in the queue, or its message joined another turn."""
 Global___TurnStatus: _TypeAlias = TurnStatus  # noqa: Y015
 
+class _ToolChoiceMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolChoiceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolChoiceMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_CHOICE_MODE_UNSPECIFIED: _ToolChoiceMode.ValueType  # 0
+    """As AUTO."""
+    TOOL_CHOICE_MODE_AUTO: _ToolChoiceMode.ValueType  # 1
+    """The model decides."""
+    TOOL_CHOICE_MODE_NONE: _ToolChoiceMode.ValueType  # 2
+    """It calls none, though it is told which there are."""
+    TOOL_CHOICE_MODE_REQUIRED: _ToolChoiceMode.ValueType  # 3
+    """It calls at least one in the first step of the turn. It decides in the others: the turn would not end otherwise."""
+
+class ToolChoiceMode(_ToolChoiceMode, metaclass=_ToolChoiceModeEnumTypeWrapper):
+    """Chooses whether a model calls tools. Values may be added."""
+
+TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.ValueType  # 0
+"""As AUTO."""
+TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.ValueType  # 1
+"""The model decides."""
+TOOL_CHOICE_MODE_NONE: ToolChoiceMode.ValueType  # 2
+"""It calls none, though it is told which there are."""
+TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
+"""It calls at least one in the first step of the turn. It decides in the others: the turn would not end otherwise."""
+Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
+
+class _ResponseFormatKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ResponseFormatKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResponseFormatKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESPONSE_FORMAT_KIND_UNSPECIFIED: _ResponseFormatKind.ValueType  # 0
+    """As TEXT."""
+    RESPONSE_FORMAT_KIND_TEXT: _ResponseFormatKind.ValueType  # 1
+    """Text of any form."""
+    RESPONSE_FORMAT_KIND_JSON: _ResponseFormatKind.ValueType  # 2
+    """A JSON object. Some vendors want the word JSON in a message, too."""
+    RESPONSE_FORMAT_KIND_JSON_SCHEMA: _ResponseFormatKind.ValueType  # 3
+    """JSON that fits to a schema."""
+
+class ResponseFormatKind(_ResponseFormatKind, metaclass=_ResponseFormatKindEnumTypeWrapper):
+    """Names a form of text. Values may be added."""
+
+RESPONSE_FORMAT_KIND_UNSPECIFIED: ResponseFormatKind.ValueType  # 0
+"""As TEXT."""
+RESPONSE_FORMAT_KIND_TEXT: ResponseFormatKind.ValueType  # 1
+"""Text of any form."""
+RESPONSE_FORMAT_KIND_JSON: ResponseFormatKind.ValueType  # 2
+"""A JSON object. Some vendors want the word JSON in a message, too."""
+RESPONSE_FORMAT_KIND_JSON_SCHEMA: ResponseFormatKind.ValueType  # 3
+"""JSON that fits to a schema."""
+Global___ResponseFormatKind: _TypeAlias = ResponseFormatKind  # noqa: Y015
+
 @_typing.final
 class Turn(_message.Message):
     """Holds what follows from one user message until the session can answer the next one."""
@@ -308,6 +364,8 @@ class GenerationOptions(_message.Message):
     MAX_STEPS_FIELD_NUMBER: _builtins.int
     MAX_TURN_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_TURN_COST_PICO_USD_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """Sampling temperature, 0 to 2."""
     top_p: _builtins.float
@@ -329,6 +387,14 @@ class GenerationOptions(_message.Message):
     def stop_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Texts that end the generation. At most 4, none empty."""
 
+    @_builtins.property
+    def tool_choice(self) -> Global___ToolChoice:
+        """Whether the model calls tools. Absent: as it likes. INVALID_ARGUMENT when the model's API cannot be told so."""
+
+    @_builtins.property
+    def response_format(self) -> Global___ResponseFormat:
+        """The form of the answer's text. Absent: text of any form. INVALID_ARGUMENT when the model's API has no such form."""
+
     def __init__(
         self,
         *,
@@ -340,10 +406,12 @@ class GenerationOptions(_message.Message):
         max_steps: _builtins.int | None = ...,
         max_turn_tokens: _builtins.int | None = ...,
         max_turn_cost_pico_usd: _builtins.int | None = ...,
+        tool_choice: Global___ToolChoice | None = ...,
+        response_format: Global___ResponseFormat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "response_format", b"response_format", "temperature", b"temperature", "tool_choice", b"tool_choice", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "reasoning_effort", b"reasoning_effort", "stop_sequences", b"stop_sequences", "temperature", b"temperature", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_max_steps", b"_max_steps", "_max_turn_cost_pico_usd", b"_max_turn_cost_pico_usd", "_max_turn_tokens", b"_max_turn_tokens", "_temperature", b"_temperature", "_top_p", b"_top_p", "max_output_tokens", b"max_output_tokens", "max_steps", b"max_steps", "max_turn_cost_pico_usd", b"max_turn_cost_pico_usd", "max_turn_tokens", b"max_turn_tokens", "reasoning_effort", b"reasoning_effort", "response_format", b"response_format", "stop_sequences", b"stop_sequences", "temperature", b"temperature", "tool_choice", b"tool_choice", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
@@ -371,3 +439,71 @@ class GenerationOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
 
 Global___GenerationOptions: _TypeAlias = GenerationOptions  # noqa: Y015
+
+@_typing.final
+class ToolChoice(_message.Message):
+    """Tells a model whether to call tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    mode: Global___ToolChoiceMode.ValueType
+    """Whether it calls any."""
+    tool_name: _builtins.str
+    """The tool that it calls in the first step of the turn: one of the client's, or by its whole name one of the server's. "" for
+    none in particular. Excludes a mode other than UNSPECIFIED and REQUIRED.
+    """
+    def __init__(
+        self,
+        *,
+        mode: Global___ToolChoiceMode.ValueType = ...,
+        tool_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolChoice: _TypeAlias = ToolChoice  # noqa: Y015
+
+@_typing.final
+class ResponseFormat(_message.Message):
+    """Describes the form of an answer's text. The provider keeps to it; this server does not check the answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    kind: Global___ResponseFormatKind.ValueType
+    """The form."""
+    schema_json: _builtins.str
+    """The schema, as ToolDefinition.input_schema_json. Required for JSON_SCHEMA, "" for others. Vendors take a part of JSON
+    Schema only.
+    """
+    name: _builtins.str
+    """A name for the schema: 1 to 64 characters of A-Z, a-z, 0-9, "_" and "-". "" means "answer"."""
+    description: _builtins.str
+    """What the answer is for, written for the model. May be ""."""
+    strict: _builtins.bool
+    """True asks an API that can for nothing but what the schema allows. Anthropic always does."""
+    def __init__(
+        self,
+        *,
+        kind: Global___ResponseFormatKind.ValueType = ...,
+        schema_json: _builtins.str = ...,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        strict: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "kind", b"kind", "name", b"name", "schema_json", b"schema_json", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015

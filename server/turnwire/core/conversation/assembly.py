@@ -4,6 +4,7 @@ Stored messages never change. What must not be sent is left out here, and a repa
 are never sent. Summarised messages are left out too; their summary replaces them.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -35,7 +36,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.sizes import body_bytes
-from turnwire.domain.conversation.turns import ToolDefinition, Turn
+from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition, Turn
 from turnwire.domain.repairs import Repair, RepairAction, RepairReason, explain
 from turnwire.domain.text import memory_bytes
 from turnwire.ports.provider import ProviderRequest
@@ -143,7 +144,7 @@ class Assembly:
             system=system,
             messages=self._messages(),
             tools=turn.tools if tools is None else tools,
-            options=turn.options,
+            options=_options_of_step(turn, history),
         )
         self._measure(request)
         return Assembled(request, tuple(self._repairs))
@@ -277,6 +278,17 @@ class Assembly:
         for at, message in enumerate(messages, first):
             if follows_change(message, prefix, self._measured[at].link):
                 self._changed[message.message_id] = at
+
+
+def _options_of_step(turn: Turn, history: Sequence[Message]) -> GenerationOptions:
+    """Returns the options of the next step: a call is forced in the first alone, or the turn would not end."""
+    choice = turn.options.tool_choice
+    if choice is None or (later := choice.after_first_step()) is choice:
+        return turn.options
+    of_turn = itertools.takewhile(lambda message: message.turn_id == turn.turn_id, reversed(history))
+    if any(message.type is MessageType.ASSISTANT for message in of_turn):
+        return msgspec.structs.replace(turn.options, tool_choice=later)
+    return turn.options
 
 
 def _pinned_questions(covered: Sequence[Message], summary: Message) -> frozenset[str]:

@@ -121,9 +121,9 @@ class NewTurn(Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the system prompt, the tools and the stop sequences."""
-        texts = (self.system or "", *self.options.stop_sequences)
-        return sum(map(utf8_bytes, texts)) + sum(tool.size_bytes for tool in self.tools)
+        """The bytes of the system prompt, the tools and the texts of the options."""
+        tools = sum(tool.size_bytes for tool in self.tools)
+        return utf8_bytes(self.system or "") + self.options.size_bytes + tools
 
 
 class Regeneration(NamedRequest, frozen=True, kw_only=True):

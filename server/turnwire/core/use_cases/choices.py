@@ -15,9 +15,17 @@ from turnwire.core.schemas import problems_of_schemas
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT, Session
-from turnwire.domain.conversation.turns import MAX_TOOLS, ToolDefinition, Turn, TurnStatus
+from turnwire.domain.conversation.turns import (
+    MAX_TOOLS,
+    GenerationOptions,
+    ToolChoice,
+    ToolDefinition,
+    Turn,
+    TurnStatus,
+)
 from turnwire.domain.errors import FieldViolation, InvalidRequest, MessageTooLarge
 from turnwire.domain.principal import Principal
+from turnwire.domain.text import utf8_bytes
 from turnwire.ports.provider import Providers
 from turnwire.ports.telemetry.tracing import current_span
 
@@ -43,11 +51,13 @@ async def check_settings(environment: Environment, change: SessionChange, tenant
         directory: The session's present one, which may stay though the configuration no longer allows it.
 
     Raises:
-        InvalidRequest: the schema of a tool is wrong, or the directory is not one that the session may have.
+        InvalidRequest: a schema of tools or answers is wrong, or the directory is not one that the session may have.
     """
     with settings_in(change.settings_field):
         if "tools" in change.paths:
             await check_tools(environment.settings, change.settings.tools)
+        if "options" in change.paths:
+            await check_response_format(environment.settings, change.settings.options)
         if "directory" in change.paths and change.settings.directory != directory:
             await check_allowed_directory(change.settings.directory, environment.settings, tenant)
 
@@ -86,10 +96,14 @@ def choose_turn(
     """Returns the turn of a message, which waits until it has a place.
 
     Raises:
-        InvalidRequest: the model, the agent or the tools cannot be used.
+        InvalidRequest: the model, the agent, the tools or an option of the generation cannot be used.
         ProviderCredentialsRejected: the key of the model's provider is not configured.
     """
     agent = choose_agent(environment.settings, answer.agent, session)
+    model = choose_model(environment.settings, environment.providers, answer.model, agent, session)
+    options, tools = answer.options.over(session.options), choose_tools(answer.tools, session)
+    environment.providers.check_options(model, options)
+    _check_tool_choice(options.tool_choice, tools)
     return Turn(
         turn_id=environment.new_id("trn"),
         session_id=session.session_id,
@@ -98,11 +112,11 @@ def choose_turn(
         user_message_id=message_id,
         status=TurnStatus.QUEUED,
         created_at=now,
-        model=choose_model(environment.settings, environment.providers, answer.model, agent, session),
+        model=model,
         agent=agent,
         system=answer.system if answer.system is not None else session.system,
-        options=answer.options.over(session.options),
-        tools=choose_tools(answer.tools, session),
+        options=options,
+        tools=tools,
         traceparent=current_span().traceparent,
     )
 
@@ -182,6 +196,48 @@ async def check_allowed_directory(directory: str, settings: CoreSettings, tenant
             else "is set, but the server lets you read no files"
         )
         raise InvalidRequest.of("directory", problem, "PATH_NOT_ALLOWED")
+
+
+def _check_tool_choice(choice: ToolChoice | None, tools: Sequence[ToolDefinition]) -> None:
+    """Refuses the choice of a client's tool that is not there. Tools of the server come and go: a step looks for them.
+
+    Raises:
+        InvalidRequest: there is no such tool.
+    """
+    if choice is None or not choice.tool_name or "." in choice.tool_name:
+        return
+    if choice.tool_name not in {tool.name for tool in tools}:
+        problem = f"{choice.tool_name!r} is no tool of this turn"
+        raise InvalidRequest(FieldViolation("options.tool_choice.tool_name", problem, "INVALID"))
+
+
+async def check_answer(settings: CoreSettings, answer: NewTurn, field: str = "") -> None:
+    """Checks the schemas of how a message is to be answered.
+
+    Args:
+        settings: Have the limits.
+        answer: The settings.
+        field: The path of the field that has them, with a dot at its end; "" for the request itself.
+
+    Raises:
+        InvalidRequest: a schema is not valid.
+        MessageTooLarge: a schema, or all tools together, are over the limit.
+    """
+    await check_tools(settings, answer.tools, f"{field}tools")
+    await check_response_format(settings, answer.options, field)
+
+
+async def check_response_format(settings: CoreSettings, options: GenerationOptions, field: str = "") -> None:
+    """Checks the schema of answers. Arguments and errors as `check_answer`."""
+    form = options.response_format
+    if form is None or not form.schema_json:
+        return
+    place, most = f"{field}options.response_format.schema_json", settings.limits.max_tools_bytes
+    if (size := utf8_bytes(form.schema_json)) > most:
+        raise MessageTooLarge.over("limits.max_tools_bytes", most, place, size)
+    [problem] = await problems_of_schemas([form.schema_json])
+    if problem:
+        raise InvalidRequest(FieldViolation(place, problem, "BAD_SCHEMA"))
 
 
 async def check_tools(settings: CoreSettings, tools: Sequence[ToolDefinition], field: str = "tools") -> None:

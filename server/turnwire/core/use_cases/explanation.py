@@ -13,7 +13,7 @@ from turnwire.core.intake.contents import Contents, LoadedFile, load_contents
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NewPart, NewTurn
 from turnwire.core.tools.toolbox import open_toolbox
-from turnwire.core.use_cases.choices import check_tools, choose_turn, settings_in
+from turnwire.core.use_cases.choices import check_answer, choose_turn, settings_in
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, ModelRef, SentContext
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.principal import Principal
@@ -79,7 +79,7 @@ class ContextExplainer:
                 message_id=environment.new_id("msg"),
                 now=environment.clock(),
             )
-            await check_tools(environment.settings, request.turn.tools)
+            await check_answer(environment.settings, request.turn)
         readable, limits = readable_files(environment, session), environment.settings.limits
         contents = await load_contents(request.parts, readable, limits, request.turn.size_bytes)
         async with self._one_at_a_time:

@@ -10,7 +10,7 @@ from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NamedRequest, NewTurn, Receipt, Regeneration, receipt_record
 from turnwire.core.turns.schedule import Accepted, leading_work
-from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
+from turnwire.core.use_cases.choices import check_answer, check_spending, choose_turn
 from turnwire.core.use_cases.use_case import UseCase
 from turnwire.domain.conversation.events import MessageAdded, MessageRemoved, MessageReplaced
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
@@ -94,7 +94,7 @@ class LateTurns(UseCase):
         self, principal: Principal, session_id: str, message_id: str, request: NamedRequest, answer: NewTurn
     ) -> LateTurn:
         session = await self._environment.session(principal, session_id)
-        await check_tools(self._environment.settings, answer.tools, "settings.tools")
+        await check_answer(self._environment.settings, answer, "settings.")
 
         async def attempt() -> LateTurn:
             question = await self._of(principal).question(session_id, message_id)
@@ -131,7 +131,7 @@ class LateTurns(UseCase):
         environment = self._environment
         session, limits = await environment.session(principal, asked.session_id), environment.settings.limits
         # both before there is memory, for they may take long: schemas are checked one at a time, file systems hang
-        await check_tools(environment.settings, answer.tools, "settings.tools")
+        await check_answer(environment.settings, answer, "settings.")
         contents: Contents | None = None
         if asked.parts:
             readable = readable_files(environment, session)

@@ -15,7 +15,7 @@ from turnwire.core.intake.requests import NamedRequests, NewMessage, NewTurn, Re
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import Accepted, AppendMessage
 from turnwire.core.turns.session import Aborted, SessionTurns
-from turnwire.core.use_cases.choices import check_spending, check_tools, choose_turn
+from turnwire.core.use_cases.choices import check_answer, check_spending, choose_turn
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.core.use_cases.use_case import UseCase
 from turnwire.domain.conversation.events import MessageAdded, SessionCreated, SessionView
@@ -113,7 +113,7 @@ class Conversations(UseCase):
         check_spending(environment, principal.tenant)
         message_id = environment.new_id("msg")
         turn = choose_turn(environment, principal, session, answer, message_id=message_id, now=now)
-        await check_tools(environment.settings, answer.tools)
+        await check_answer(environment.settings, answer)
         contents = await self._contents(new, session, answer.size_bytes)
         message = self._new_message(new, turn.user_message_id, session, contents, now)
         message = msgspec.structs.replace(message, turn_id=turn.turn_id)

@@ -39,7 +39,16 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import MAX_TOOLS, GenerationOptions, ToolDefinition, Turn, TurnStatus
+from turnwire.domain.conversation.turns import (
+    MAX_TOOLS,
+    GenerationOptions,
+    ResponseFormat,
+    ResponseFormatKind,
+    ToolChoiceMode,
+    ToolDefinition,
+    Turn,
+    TurnStatus,
+)
 
 MAX_STORED_PARTS = 10_000
 """Of one message: a model may write more parts than a caller may send."""
@@ -247,10 +256,25 @@ def _options(place: str, options: GenerationOptions) -> None:
         raise WrongValue(f"{place}.stop_sequences", f"has more than {MAX_STOP_SEQUENCES}, or an empty one")
     if options.reasoning_effort not in REASONING_EFFORTS:
         raise WrongValue(f"{place}.reasoning_effort", f"is not one of {', '.join(REASONING_EFFORTS[1:])}")
+    if (choice := options.tool_choice) is not None:
+        _text(f"{place}.tool_choice.tool_name", choice.tool_name, MAX_NAME_CHARACTERS)
+        if choice.tool_name and choice.mode is not ToolChoiceMode.REQUIRED:
+            raise WrongValue(f"{place}.tool_choice.tool_name", "goes with the mode required alone")
+    if (form := options.response_format) is not None:
+        _response_format(f"{place}.response_format", form)
     _count(f"{place}.max_output_tokens", options.max_output_tokens, MAX_SMALL_NUMBER, least=1)
     _count(f"{place}.max_steps", options.max_steps, MAX_SMALL_NUMBER, least=1)
     _count(f"{place}.max_turn_tokens", options.max_turn_tokens, MAX_NUMBER, least=1)
     _count(f"{place}.max_turn_cost_pico_usd", options.max_turn_cost_pico_usd, MAX_MONEY, least=1)
+
+
+def _response_format(place: str, form: ResponseFormat) -> None:
+    if (form.kind is ResponseFormatKind.JSON_SCHEMA) != bool(form.schema_json):
+        raise WrongValue(f"{place}.schema_json", "goes with the kind json_schema, which needs it")
+    _json_object(f"{place}.schema_json", form.schema_json)
+    if not TOOL_NAME.fullmatch(form.name):
+        raise WrongValue(f"{place}.name", "is not 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    _text(f"{place}.description", form.description, MAX_PROMPT_CHARACTERS)
 
 
 def _failure(place: str, failure: Failure | None) -> None:

@@ -30,6 +30,46 @@ MAX_TOOLS = 128
 """Most tools in one request: OpenAI refuses more, and no model chooses well among many."""
 
 
+class ToolChoiceMode(StrEnum):
+    """Whether a model calls tools."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+    """It calls at least one in the first step of a turn."""
+
+
+class ToolChoice(Struct, frozen=True, omit_defaults=True):
+    """What a model is told about calling tools."""
+
+    mode: ToolChoiceMode
+    tool_name: str = ""
+    """The tool to call, with the mode REQUIRED; "" for any."""
+
+    def after_first_step(self) -> "ToolChoice | None":
+        """Returns the choice for the further steps of a turn, which a forced call would keep from ending."""
+        return None if self.mode is ToolChoiceMode.REQUIRED else self
+
+
+class ResponseFormatKind(StrEnum):
+    """The form of an answer's text."""
+
+    TEXT = "text"
+    JSON = "json"
+    JSON_SCHEMA = "json_schema"
+
+
+class ResponseFormat(Struct, frozen=True, omit_defaults=True):
+    """The form that an answer's text is to have."""
+
+    kind: ResponseFormatKind
+    schema_json: str = ""
+    """JSON Schema; "" unless the kind is JSON_SCHEMA."""
+    name: str = "answer"
+    description: str = ""
+    strict: bool = False
+
+
 class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Settings of a generation; None or empty leaves the provider's default."""
 
@@ -41,6 +81,15 @@ class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_steps: int | None = None
     max_turn_tokens: int | None = None
     max_turn_cost_pico_usd: int | None = None
+    tool_choice: ToolChoice | None = None
+    response_format: ResponseFormat | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its texts."""
+        form = self.response_format
+        texts = (*self.stop_sequences, *((form.schema_json, form.description) if form is not None else ()))
+        return sum(map(utf8_bytes, texts))
 
     def over(self, defaults: "GenerationOptions") -> "GenerationOptions":
         """Returns these settings, with the defaults for those that are left open."""

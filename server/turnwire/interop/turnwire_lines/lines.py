@@ -7,7 +7,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import Turn
 
 FORMAT = "turnwire"
-VERSION = 3
+VERSION = 4
 """Grows when an older reader would lose or misread something: a new kind of line, or a new field of a value."""
 
 MIME = "application/jsonl"

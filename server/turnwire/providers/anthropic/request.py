@@ -4,11 +4,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from turnwire.domain.conversation.turns import GenerationOptions
+from turnwire.domain.conversation.turns import GenerationOptions, ResponseFormatKind, ToolChoice, ToolChoiceMode
 from turnwire.ports.provider import ProviderRequest
+from turnwire.providers.anthropic.abilities import refused_options
 from turnwire.providers.anthropic.messages import THINKING, AnthropicMessages
 from turnwire.providers.anthropic.stream import API
 from turnwire.providers.anthropic.wire import marked
+from turnwire.providers.request.content import strict_object
 from turnwire.providers.request.encoding import encoded
 from turnwire.providers.request.history import Members, Pieces
 from turnwire.providers.request.reader import ImageLimits, RequestReader
@@ -51,6 +53,9 @@ class AnthropicWriter(AnthropicMessages):
         if request.tools:
             [tools] = self._encoded_tools(request.tools, _tool).pieces
             body["tools"] = Pieces([marked(tools.removesuffix(b"]")) + b"]"])
+        choice = self.reader.tool_choice(request.options.tool_choice, request.tools)
+        if choice is not None:
+            body["tool_choice"] = _tool_choice(choice)
         system = self.reader.system_prompt()
         if system:
             block = encoded({"type": "text", "text": system})
@@ -80,9 +85,16 @@ def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
     return {"name": name, "description": description, "input_schema": schema}
 
 
+def _tool_choice(choice: ToolChoice) -> dict[str, str]:
+    if choice.tool_name:
+        return {"type": "tool", "name": choice.tool_name}
+    return {"type": {ToolChoiceMode.REQUIRED: "any"}.get(choice.mode, str(choice.mode))}
+
+
 def _apply_options(
     body: dict[str, Any], options: GenerationOptions, reader: RequestReader, runs_without_thinking: Callable[[], bool]
 ) -> None:
+    _apply_format(body, options, reader)
     if options.stop_sequences:
         body["stop_sequences"] = list(options.stop_sequences)
     sampling = {"temperature": options.temperature, "top_p": options.top_p}
@@ -102,6 +114,9 @@ def _apply_options(
         return
     for name, value in given.items():
         reader.option_dropped(name, value, "it cannot be combined with reasoning")
+    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+        # "Thinking may not be enabled when tool_choice forces tool use."
+        reader.option_dropped("tool_choice", body.pop("tool_choice")["type"], "it cannot be combined with reasoning")
     effort = {"minimal": "low"}.get(options.reasoning_effort, options.reasoning_effort)
     if effort != options.reasoning_effort:
         reader.option_replaced(
@@ -116,4 +131,16 @@ def _apply_options(
         body["max_tokens"] += budget
     else:
         body["thinking"] = {"type": "adaptive"}
-        body["output_config"] = {"effort": effort}
+        body["output_config"] = {**body.get("output_config", {}), "effort": effort}
+
+
+def _apply_format(body: dict[str, Any], options: GenerationOptions, reader: RequestReader) -> None:
+    form = options.response_format
+    if form is None or form.kind is ResponseFormatKind.TEXT:
+        return
+    # A fallback may be asked what the model of the turn was not: then it answers as it likes, and the repair says so.
+    refused = [why for name, why in refused_options(body["model"], options) if name == "response_format"]
+    if refused:
+        reader.option_dropped("response_format", str(form.kind), refused[0])
+        return
+    body["output_config"] = {"format": {"type": "json_schema", "schema": strict_object(form.schema_json) or {}}}

@@ -2,7 +2,8 @@
 
 For trying Turnwire, for building a frontend before any key exists, and for tests. The same request gets the same
 items. A token is a word (a run without white space) of text, reasoning, refusal or tool arguments. The prompt's tokens
-are counted the same way; files count as zero. `max_output_tokens` is the only generation option with an effect.
+are counted the same way; files count as zero. Of the generation options `max_output_tokens`, `tool_choice` and
+`response_format` have an effect.
 
 Models. "The text" is the last user message without its directives:
 

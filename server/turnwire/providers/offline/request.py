@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from turnwire.domain.conversation.messages import (
     File,
     Message,
@@ -114,8 +116,8 @@ def _options(options: GenerationOptions, repairs: RepairList) -> dict[str, Any]:
         if value not in (None, (), ""):
             why = "offline models ignore it"
             repairs.dropped(RepairReason.OPTION_NOT_TAKEN, option=name, value=value, why=why)
-    limit = options.max_output_tokens
-    return {} if limit is None else {"max_output_tokens": limit}
+    taken = {name: getattr(options, name) for name in ("max_output_tokens", "tool_choice", "response_format")}
+    return {name: msgspec.to_builtins(value) for name, value in taken.items() if value is not None}
 
 
 def _message(message: Message, repairs: RepairList) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@
 """
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwire.domain.conversation.messages import File, FinishReason, Message, MessageType, Text, ToolResult, ToolUse
+from turnwire.domain.conversation.turns import ResponseFormat, ResponseFormatKind, ToolChoiceMode, ToolDefinition
 from turnwire.domain.errors import (
     ProviderContextFull,
     ProviderCredentialsRejected,
@@ -157,11 +159,43 @@ def read_script(request: ProviderRequest) -> list[Action]:
         else:
             sections[-1].append(line)
     if step >= len(sections):
-        return [Say(_results_of_tools(request) or "continued")]
+        return _as_asked([Say(_results_of_tools(request) or "continued")], request)
     actions = _actions(sections[step], request)
     if step == 0 and user and request.model_id == "echo":
         actions += [_named_file(file) for file in user.files()]
-    return _with_joined_text(actions)
+    return _with_joined_text(_as_asked(actions, request))
+
+
+def _as_asked(actions: list[Action], request: ProviderRequest) -> list[Action]:
+    """Returns the actions with the calls and the form of text that the request asks for."""
+    choice, form = request.options.tool_choice, request.options.response_format
+    has_calls = any(isinstance(action, Call) for action in actions)
+    if choice is not None and choice.mode is ToolChoiceMode.NONE and has_calls:
+        actions = [action for action in actions if not isinstance(action, Call)]
+        if not any(isinstance(action, ContentAction) for action in actions):
+            actions.append(Say("I call no tool."))
+    elif choice is not None and choice.mode is ToolChoiceMode.REQUIRED and request.tools and not has_calls:
+        name = choice.tool_name or request.tools[0].name
+        actions = [*actions, Call(name, fitting_arguments(request.tools, name))]
+    texts = [action for action in actions if isinstance(action, Say)]
+    if form is None or form.kind is ResponseFormatKind.TEXT or not texts:
+        return actions
+    said = Say(_in_form("\n".join(action.text for action in texts), form))
+    place = actions.index(texts[0])
+    rest = [action for action in actions[place:] if not isinstance(action, Say)]
+    return [*actions[:place], said, *rest]
+
+
+def _in_form(text: str, form: ResponseFormat) -> str:
+    """Returns a text that is a JSON object as it is, and an object in place of any other."""
+    try:
+        if isinstance(json.loads(text), dict):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    if form.kind is ResponseFormatKind.JSON:
+        return json.dumps({"text": text}, ensure_ascii=False)
+    return fitting_arguments([ToolDefinition(form.name, "", form.schema_json)], form.name)
 
 
 def error_of(code: str) -> ProviderError:

@@ -18,10 +18,11 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
+from turnwire.domain.conversation.turns import ResponseFormat, ResponseFormatKind
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.openai_chat.stream import API
-from turnwire.providers.request.content import data_url, join_text
+from turnwire.providers.request.content import data_url, join_text, strict_object
 from turnwire.providers.request.encoding import encoded, encoded_in_pieces
 from turnwire.providers.request.history import HistoryWriter, Members, Pieces
 from turnwire.providers.request.reader import (
@@ -138,6 +139,12 @@ class ChatWriter(HistoryWriter):
             body.append(("stream_options", {"include_usage": True}))
         if request.tools:
             body.append(("tools", self._encoded_tools(request.tools, _tool)))
+        choice = self.reader.tool_choice(options.tool_choice, request.tools)
+        if choice is not None:
+            named = {"type": "function", "function": {"name": choice.tool_name}}
+            body.append(("tool_choice", named if choice.tool_name else str(choice.mode)))
+        if (form := options.response_format) is not None and form.kind is not ResponseFormatKind.TEXT:
+            body.append(("response_format", _format(form)))
         given = {
             self._dialect.output_limit_name: options.max_output_tokens,
             "temperature": options.temperature,
@@ -291,6 +298,14 @@ class ChatWriter(HistoryWriter):
 
 def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+def _format(form: ResponseFormat) -> dict[str, Any]:
+    if form.kind is ResponseFormatKind.JSON:
+        return {"type": "json_object"}
+    described = {"description": form.description} if form.description else {}
+    schema = {"name": form.name, "schema": strict_object(form.schema_json) or {}, "strict": form.strict}
+    return {"type": "json_schema", "json_schema": {**schema, **described}}
 
 
 def _turns_with_calls(messages: Sequence[Message]) -> frozenset[str]:

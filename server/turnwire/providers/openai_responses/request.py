@@ -20,10 +20,11 @@ from turnwire.domain.conversation.messages import (
     Text,
     ToolUse,
 )
+from turnwire.domain.conversation.turns import ResponseFormat, ResponseFormatKind
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.openai_responses.stream import API
-from turnwire.providers.request.content import data_url, join_text
+from turnwire.providers.request.content import data_url, join_text, strict_object
 from turnwire.providers.request.encoding import encoded_in_pieces
 from turnwire.providers.request.history import HistoryWriter, Members, Pieces
 from turnwire.providers.request.reader import GO_ON, NO_OUTPUT, RequestReader, ResultAsText, SentCall, ShownFile
@@ -85,6 +86,12 @@ class ResponsesWriter(HistoryWriter):
             body.append(("instructions", system))
         if request.tools:
             body.append(("tools", self._encoded_tools(request.tools, _tool)))
+        choice = self.reader.tool_choice(options.tool_choice, request.tools)
+        if choice is not None:
+            named = {"type": "function", "name": choice.tool_name}
+            body.append(("tool_choice", named if choice.tool_name else str(choice.mode)))
+        if (form := options.response_format) is not None and form.kind is not ResponseFormatKind.TEXT:
+            body.append(("text", {"format": _format(form)}))
         reasons = bool(options.reasoning_effort) or _REASONING_MODEL.search(request.model_id.lower()) is not None
         if reasons or self._has_reasoning:
             body.append(("include", ["reasoning.encrypted_content"]))
@@ -173,6 +180,14 @@ class ResponsesWriter(HistoryWriter):
 def _tool(name: str, description: str, schema: dict[str, Any]) -> Item:
     # `strict` is true by default, which refuses most schemas that were not written for it
     return {"type": "function", "name": name, "description": description, "parameters": schema, "strict": False}
+
+
+def _format(form: ResponseFormat) -> Item:
+    if form.kind is ResponseFormatKind.JSON:
+        return {"type": "json_object"}
+    described = {"description": form.description} if form.description else {}
+    schema = {"name": form.name, "schema": strict_object(form.schema_json) or {}, "strict": form.strict}
+    return {"type": "json_schema", **schema, **described}
 
 
 def _is_reasoning(item: Item) -> bool:

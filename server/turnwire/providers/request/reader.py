@@ -4,6 +4,7 @@ The form of a part depends only on the request's model and on what comes before 
 this one word for word.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
     outcome_words,
 )
-from turnwire.domain.conversation.turns import ToolDefinition
+from turnwire.domain.conversation.turns import ToolChoice, ToolChoiceMode, ToolDefinition
 from turnwire.domain.repairs import RepairReason
 from turnwire.ports.provider import ProviderRequest
 from turnwire.providers.request.content import (
@@ -334,6 +335,19 @@ class RequestReader:
         if schema is None and tool.input_schema_json:
             self.repairs.replaced(RepairReason.SCHEMA_NO_OBJECT, name=tool.name)
         return self._name(tool.name), {"type": "object", "properties": {}, **(schema or {})}
+
+    def tool_choice(self, choice: ToolChoice | None, tools: Sequence[ToolDefinition]) -> ToolChoice | None:
+        """Returns what a request says of calling tools, with the tool's name in the API's form; None for nothing.
+
+        An API refuses a choice without tools, and the choice of a tool that it is not told of. Tools of servers come
+        and go: the model decides when the one of the choice has gone.
+        """
+        if choice is None or (not tools and choice.mode is not ToolChoiceMode.REQUIRED):
+            return None
+        if not tools or (choice.tool_name and choice.tool_name not in {tool.name for tool in tools}):
+            self.option_dropped("tool_choice", choice.tool_name or str(choice.mode), "there is no such tool now")
+            return None
+        return ToolChoice(choice.mode, self._name(choice.tool_name)) if choice.tool_name else choice
 
     def option_dropped(self, option: str, value: object, why: str) -> None:
         """Records a generation option that is not sent."""

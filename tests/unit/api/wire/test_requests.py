@@ -85,6 +85,10 @@ def test_a_full_message_keeps_every_field() -> None:
                 max_steps=2,
                 max_turn_tokens=2**53 - 1,
                 max_turn_cost_pico_usd=1,
+                tool_choice=turn_pb2.ToolChoice(tool_name="read"),
+                response_format=turn_pb2.ResponseFormat(
+                    kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA, schema_json='{"type":"object"}', strict=True
+                ),
             ),
             system="be brief",
             metadata_json='{"a":1}',
@@ -114,6 +118,10 @@ def test_a_full_message_keeps_every_field() -> None:
             max_steps=2,
             max_turn_tokens=2**53 - 1,
             max_turn_cost_pico_usd=1,
+            tool_choice=turns.ToolChoice(turns.ToolChoiceMode.REQUIRED, "read"),
+            response_format=turns.ResponseFormat(
+                turns.ResponseFormatKind.JSON_SCHEMA, '{"type":"object"}', "answer", strict=True
+            ),
         ),
         tools=(turns.ToolDefinition("read", "reads", '{"type":"object"}'),),
         when_busy=turns.BusyPolicy.REJECT,
@@ -182,6 +190,29 @@ def test_a_wrong_field_of_a_message_is_named(fields: dict[str, object], violatio
         ({"stop_sequences": ["a"] * 5}, "stop_sequences"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"reasoning_effort": "utmost"}, "reasoning_effort"),
+        ({"tool_choice": turn_pb2.ToolChoice(mode=9)}, "tool_choice.mode"),  # type: ignore[arg-type]
+        (
+            {"tool_choice": turn_pb2.ToolChoice(mode=turn_pb2.TOOL_CHOICE_MODE_NONE, tool_name="a")},
+            "tool_choice.tool_name",
+        ),
+        ({"response_format": turn_pb2.ResponseFormat(kind=9)}, "response_format.kind"),  # type: ignore[arg-type]
+        ({"response_format": turn_pb2.ResponseFormat(name="a")}, "response_format.name"),
+        (
+            {"response_format": turn_pb2.ResponseFormat(kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON, schema_json="{}")},
+            "response_format.schema_json",
+        ),
+        (
+            {"response_format": turn_pb2.ResponseFormat(kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA)},
+            "response_format.schema_json",
+        ),
+        (
+            {
+                "response_format": turn_pb2.ResponseFormat(
+                    kind=turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA, schema_json="[]"
+                )
+            },
+            "response_format.schema_json",
+        ),
     ],
 )
 def test_options_out_of_range_are_named(options: dict[str, object], field: str) -> None:

@@ -33,10 +33,10 @@ def read(archive: bytes, max_line_bytes: int = 2**20) -> list[Any]:
     return list(LinesReader(max_line_bytes).read(io.BytesIO(archive), {}))
 
 
-@pytest.mark.parametrize("version", [b"1", b"2"])
+@pytest.mark.parametrize("version", [b"1", b"2", b"3"])
 def test_archives_of_earlier_versions_are_read(version: bytes) -> None:
     """What they do not have is absent."""
-    archive = written(GOLDEN).replace(b'"version":3', b'"version":' + version, 1)
+    archive = written(GOLDEN).replace(b'"version":4', b'"version":' + version, 1)
     assert b'"version":' + version in archive
     assert read(archive) == read(written(GOLDEN))
 
@@ -140,7 +140,7 @@ def test_a_line_has_a_bound_of_texts() -> None:
 @pytest.mark.parametrize(
     ("archive", "place"),
     [
-        (b'{"kind":"archive","format":"turnwire","version":4,"new":1}\n', "version"),
+        (b'{"kind":"archive","format":"turnwire","version":5,"new":1}\n', "version"),
         (b'{"kind":"archive","format":"turnwire","version":0}\n', "version"),
         (b'{"kind":"archive","format":"papyrus","version":1}\n', "format"),
         (b'{"kind":"archive"}\n', "format"),

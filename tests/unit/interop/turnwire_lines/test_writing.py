@@ -28,5 +28,5 @@ def test_an_archive_is_one_json_value_a_line() -> None:
 def test_an_archive_without_sessions_has_a_header() -> None:
     """And an end."""
     header, end = LinesWriter(include_files=False).end().splitlines()
-    assert json.loads(header) == {"kind": "archive", "format": "turnwire", "version": 3, "files": False}
+    assert json.loads(header) == {"kind": "archive", "format": "turnwire", "version": 4, "files": False}
     assert json.loads(end) == {"kind": "archive_end", "sessions": 0}

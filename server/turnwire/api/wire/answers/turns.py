@@ -6,10 +6,22 @@ from turnwire.api.wire.answers.outcomes import failure, finish_reason, usage
 from turnwire.api.wire.answers.times import timestamp
 from turnwire.api.wire.answers.tools import tool_definition
 from turnwire.domain.conversation.sessions import DEFAULT_AGENT
-from turnwire.domain.conversation.turns import BusyPolicy, GenerationOptions, QueueEntry, Turn, TurnStatus
+from turnwire.domain.conversation.turns import (
+    BusyPolicy,
+    GenerationOptions,
+    QueueEntry,
+    ResponseFormat,
+    ResponseFormatKind,
+    ToolChoice,
+    ToolChoiceMode,
+    Turn,
+    TurnStatus,
+)
 
 _TURN_STATUSES = {status: turn_pb2.TurnStatus.Value(f"TURN_STATUS_{status.name}") for status in TurnStatus}
 _POLICIES = {policy: turn_pb2.BusyPolicy.Value(f"BUSY_POLICY_{policy.name}") for policy in BusyPolicy}
+_MODES = {mode: turn_pb2.ToolChoiceMode.Value(f"TOOL_CHOICE_MODE_{mode.name}") for mode in ToolChoiceMode}
+_FORMS = {kind: turn_pb2.ResponseFormatKind.Value(f"RESPONSE_FORMAT_KIND_{kind.name}") for kind in ResponseFormatKind}
 
 
 def turn(value: Turn, *, with_settings: bool = False) -> turn_pb2.Turn:
@@ -60,6 +72,26 @@ def options(value: GenerationOptions) -> turn_pb2.GenerationOptions | None:
         max_steps=value.max_steps,
         max_turn_tokens=value.max_turn_tokens,
         max_turn_cost_pico_usd=value.max_turn_cost_pico_usd,
+        tool_choice=_tool_choice(value.tool_choice),
+        response_format=_response_format(value.response_format),
+    )
+
+
+def _tool_choice(value: ToolChoice | None) -> turn_pb2.ToolChoice | None:
+    return None if value is None else turn_pb2.ToolChoice(mode=_MODES[value.mode], tool_name=value.tool_name)
+
+
+def _response_format(value: ResponseFormat | None) -> turn_pb2.ResponseFormat | None:
+    if value is None:
+        return None
+    if value.kind is not ResponseFormatKind.JSON_SCHEMA:
+        return turn_pb2.ResponseFormat(kind=_FORMS[value.kind])
+    return turn_pb2.ResponseFormat(
+        kind=_FORMS[value.kind],
+        schema_json=value.schema_json,
+        name=value.name,
+        description=value.description,
+        strict=value.strict,
     )
 
 

@@ -34,9 +34,29 @@ from turnwire.domain.conversation.messages import (
     ToolUse,
 )
 from turnwire.domain.conversation.sessions import Budget
-from turnwire.domain.conversation.turns import MAX_TOOLS, GenerationOptions, ToolDefinition
+from turnwire.domain.conversation.turns import (
+    MAX_TOOLS,
+    GenerationOptions,
+    ResponseFormat,
+    ResponseFormatKind,
+    ToolChoice,
+    ToolChoiceMode,
+    ToolDefinition,
+)
 from turnwire.domain.money import Usage
 
+_TOOL_CHOICE_MODES = {
+    turn_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.AUTO,
+    turn_pb2.TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.AUTO,
+    turn_pb2.TOOL_CHOICE_MODE_NONE: ToolChoiceMode.NONE,
+    turn_pb2.TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.REQUIRED,
+}
+_RESPONSE_FORMATS = {
+    turn_pb2.RESPONSE_FORMAT_KIND_UNSPECIFIED: ResponseFormatKind.TEXT,
+    turn_pb2.RESPONSE_FORMAT_KIND_TEXT: ResponseFormatKind.TEXT,
+    turn_pb2.RESPONSE_FORMAT_KIND_JSON: ResponseFormatKind.JSON,
+    turn_pb2.RESPONSE_FORMAT_KIND_JSON_SCHEMA: ResponseFormatKind.JSON_SCHEMA,
+}
 _COUNTS = ("max_output_tokens", "max_steps", "max_turn_tokens", "max_turn_cost_pico_usd")
 """Options that are at least 1 when they are present."""
 
@@ -253,12 +273,45 @@ def options(checks: Checks, sent: turn_pb2.GenerationOptions) -> GenerationOptio
     effort = checks.at_most("options.reasoning_effort", sent.reasoning_effort, 64)
     checks.one_of("options.reasoning_effort", effort, REASONING_EFFORTS, ", ".join(REASONING_EFFORTS[1:]))
     return GenerationOptions(
+        tool_choice=_tool_choice(checks, sent.tool_choice) if sent.HasField("tool_choice") else None,
+        response_format=_response_format(checks, sent.response_format) if sent.HasField("response_format") else None,
         temperature=temperature,
         top_p=top_p,
         stop_sequences=tuple(stops),
         reasoning_effort=effort,
         **{name: _at_least_one(checks, "options", sent, name) for name in _COUNTS},
     )
+
+
+def _tool_choice(checks: Checks, sent: turn_pb2.ToolChoice) -> ToolChoice | None:
+    field = "options.tool_choice"
+    if sent.mode not in _TOOL_CHOICE_MODES:
+        checks.fail(f"{field}.mode", "is not a mode of this server")
+        return None
+    name = checks.at_most(f"{field}.tool_name", sent.tool_name, MAX_NAME_CHARACTERS)
+    if not name:
+        return ToolChoice(_TOOL_CHOICE_MODES[sent.mode])
+    if sent.mode not in (turn_pb2.TOOL_CHOICE_MODE_UNSPECIFIED, turn_pb2.TOOL_CHOICE_MODE_REQUIRED):
+        checks.fail(f"{field}.tool_name", "goes with the mode REQUIRED alone")
+    return ToolChoice(ToolChoiceMode.REQUIRED, name)
+
+
+def _response_format(checks: Checks, sent: turn_pb2.ResponseFormat) -> ResponseFormat | None:
+    field = "options.response_format"
+    if sent.kind not in _RESPONSE_FORMATS:
+        checks.fail(f"{field}.kind", "is not a form of this server")
+        return None
+    kind = _RESPONSE_FORMATS[sent.kind]
+    if kind is not ResponseFormatKind.JSON_SCHEMA:
+        for name in ("schema_json", "name", "description", "strict"):
+            if getattr(sent, name):
+                checks.fail(f"{field}.{name}", "is for JSON_SCHEMA alone")
+        return ResponseFormat(kind)
+    checks.required(f"{field}.schema_json", sent.schema_json)
+    checks.json_object(f"{field}.schema_json", sent.schema_json)
+    checks.at_most(f"{field}.description", sent.description, MAX_PROMPT_CHARACTERS)
+    name = checks.tool_name(f"{field}.name", sent.name) if sent.name else "answer"
+    return ResponseFormat(kind, sent.schema_json, name, sent.description, sent.strict)
 
 
 def budget(checks: Checks, sent: session_pb2.Budget) -> Budget:

@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file opencode/turn/turn.proto.
  */
 export const file_opencode_turn_turn: GenFile = /*@__PURE__*/
-  fileDesc("ChhvcGVuY29kZS90dXJuL3R1cm4ucHJvdG8SDW9wZW5jb2RlLnR1cm4i/AQKBFR1cm4SDwoHdHVybl9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhcKD3VzZXJfbWVzc2FnZV9pZBgDIAEoCRIpCgZzdGF0dXMYBCABKA4yGS5vcGVuY29kZS50dXJuLlR1cm5TdGF0dXMSNQoNZmluaXNoX3JlYXNvbhgFIAEoDjIeLm9wZW5jb2RlLm1lc3NhZ2UuRmluaXNoUmVhc29uEioKB2ZhaWx1cmUYBiABKAsyGS5vcGVuY29kZS5tZXNzYWdlLkZhaWx1cmUSKwoFdXNhZ2UYByABKAsyHC5vcGVuY29kZS5tZXNzYWdlLlRva2VuVXNhZ2USGgoNY29zdF9waWNvX3VzZBgIIAEoA0gAiAEBEg0KBXN0ZXBzGAkgASgNEi8KC2NyZWF0ZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydF90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoIc2V0dGluZ3MYDSABKAsyGy5vcGVuY29kZS50dXJuLlR1cm5TZXR0aW5ncxIbChNtZXJnZWRfaW50b190dXJuX2lkGA4gASgJEhgKEHJlcGxhY2VzX3R1cm5faWQYDyABKAkSGwoTZW5kZWRfYnlfbWVzc2FnZV9pZBgQIAEoCRIWCg5zdGFydF9zZXF1ZW5jZRgRIAEoBBIUCgxlbmRfc2VxdWVuY2UYEiABKARCEAoOX2Nvc3RfcGljb191c2QiYQoKUXVldWVFbnRyeRISCgptZXNzYWdlX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSLgoLYnVzeV9wb2xpY3kYAyABKA4yGS5vcGVuY29kZS50dXJuLkJ1c3lQb2xpY3ki1wEKDFR1cm5TZXR0aW5ncxIoCgVtb2RlbBgBIAEoCzIZLm9wZW5jb2RlLm1vZGVsLk1vZGVsTmFtZRISCgVhZ2VudBgCIAEoCUgAiAEBEhMKBnN5c3RlbRgDIAEoCUgBiAEBEiwKBXRvb2xzGAQgAygLMh0ub3BlbmNvZGUudG9vbC5Ub29sRGVmaW5pdGlvbhIxCgdvcHRpb25zGAUgASgLMiAub3BlbmNvZGUudHVybi5HZW5lcmF0aW9uT3B0aW9uc0IICgZfYWdlbnRCCQoHX3N5c3RlbSLbAgoRR2VuZXJhdGlvbk9wdGlvbnMSGAoLdGVtcGVyYXR1cmUYASABKAFIAIgBARISCgV0b3BfcBgCIAEoAUgBiAEBEh4KEW1heF9vdXRwdXRfdG9rZW5zGAMgASgNSAKIAQESFgoOc3RvcF9zZXF1ZW5jZXMYBCADKAkSGAoQcmVhc29uaW5nX2VmZm9ydBgFIAEoCRIWCgltYXhfc3RlcHMYBiABKA1IA4gBARIcCg9tYXhfdHVybl90b2tlbnMYByABKARIBIgBARIjChZtYXhfdHVybl9jb3N0X3BpY29fdXNkGAggASgDSAWIAQFCDgoMX3RlbXBlcmF0dXJlQggKBl90b3BfcEIUChJfbWF4X291dHB1dF90b2tlbnNCDAoKX21heF9zdGVwc0ISChBfbWF4X3R1cm5fdG9rZW5zQhkKF19tYXhfdHVybl9jb3N0X3BpY29fdXNkKooBCgpCdXN5UG9saWN5EhsKF0JVU1lfUE9MSUNZX1VOU1BFQ0lGSUVEEAASFQoRQlVTWV9QT0xJQ1lfUVVFVUUQARIWChJCVVNZX1BPTElDWV9SRUpFQ1QQAhIZChVCVVNZX1BPTElDWV9JTlRFUlJVUFQQAxIVChFCVVNZX1BPTElDWV9TVEVFUhAEKooBCgpUdXJuU3RhdHVzEhsKF1RVUk5fU1RBVFVTX1VOU1BFQ0lGSUVEEAASFgoSVFVSTl9TVEFUVVNfUVVFVUVEEAESFwoTVFVSTl9TVEFUVVNfUlVOTklORxACEhcKE1RVUk5fU1RBVFVTX1dBSVRJTkcQAxIVChFUVVJOX1NUQVRVU19FTkRFRBAEQoYBCiBpby5naXRodWIudHVybndpcmUub3BlbmNvZGUudHVybkIJVHVyblByb3RvUAFaO2dpdGh1Yi5jb20vdHVybndpcmUvdHVybndpcmUvZ2VuZXJhdGVkL2dvL29wZW5jb2RlO29wZW5jb2RlogIDVFdSqgIRVHVybndpcmUuT3BlbmNvZGViBnByb3RvMw", [file_google_protobuf_timestamp, file_opencode_message_content, file_opencode_model_model, file_opencode_tool_tool]);
+  fileDesc("ChhvcGVuY29kZS90dXJuL3R1cm4ucHJvdG8SDW9wZW5jb2RlLnR1cm4i/AQKBFR1cm4SDwoHdHVybl9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhcKD3VzZXJfbWVzc2FnZV9pZBgDIAEoCRIpCgZzdGF0dXMYBCABKA4yGS5vcGVuY29kZS50dXJuLlR1cm5TdGF0dXMSNQoNZmluaXNoX3JlYXNvbhgFIAEoDjIeLm9wZW5jb2RlLm1lc3NhZ2UuRmluaXNoUmVhc29uEioKB2ZhaWx1cmUYBiABKAsyGS5vcGVuY29kZS5tZXNzYWdlLkZhaWx1cmUSKwoFdXNhZ2UYByABKAsyHC5vcGVuY29kZS5tZXNzYWdlLlRva2VuVXNhZ2USGgoNY29zdF9waWNvX3VzZBgIIAEoA0gAiAEBEg0KBXN0ZXBzGAkgASgNEi8KC2NyZWF0ZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdGFydF90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoIc2V0dGluZ3MYDSABKAsyGy5vcGVuY29kZS50dXJuLlR1cm5TZXR0aW5ncxIbChNtZXJnZWRfaW50b190dXJuX2lkGA4gASgJEhgKEHJlcGxhY2VzX3R1cm5faWQYDyABKAkSGwoTZW5kZWRfYnlfbWVzc2FnZV9pZBgQIAEoCRIWCg5zdGFydF9zZXF1ZW5jZRgRIAEoBBIUCgxlbmRfc2VxdWVuY2UYEiABKARCEAoOX2Nvc3RfcGljb191c2QiYQoKUXVldWVFbnRyeRISCgptZXNzYWdlX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSLgoLYnVzeV9wb2xpY3kYAyABKA4yGS5vcGVuY29kZS50dXJuLkJ1c3lQb2xpY3ki1wEKDFR1cm5TZXR0aW5ncxIoCgVtb2RlbBgBIAEoCzIZLm9wZW5jb2RlLm1vZGVsLk1vZGVsTmFtZRISCgVhZ2VudBgCIAEoCUgAiAEBEhMKBnN5c3RlbRgDIAEoCUgBiAEBEiwKBXRvb2xzGAQgAygLMh0ub3BlbmNvZGUudG9vbC5Ub29sRGVmaW5pdGlvbhIxCgdvcHRpb25zGAUgASgLMiAub3BlbmNvZGUudHVybi5HZW5lcmF0aW9uT3B0aW9uc0IICgZfYWdlbnRCCQoHX3N5c3RlbSLDAwoRR2VuZXJhdGlvbk9wdGlvbnMSGAoLdGVtcGVyYXR1cmUYASABKAFIAIgBARISCgV0b3BfcBgCIAEoAUgBiAEBEh4KEW1heF9vdXRwdXRfdG9rZW5zGAMgASgNSAKIAQESFgoOc3RvcF9zZXF1ZW5jZXMYBCADKAkSGAoQcmVhc29uaW5nX2VmZm9ydBgFIAEoCRIWCgltYXhfc3RlcHMYBiABKA1IA4gBARIcCg9tYXhfdHVybl90b2tlbnMYByABKARIBIgBARIjChZtYXhfdHVybl9jb3N0X3BpY29fdXNkGAggASgDSAWIAQESLgoLdG9vbF9jaG9pY2UYCSABKAsyGS5vcGVuY29kZS50dXJuLlRvb2xDaG9pY2USNgoPcmVzcG9uc2VfZm9ybWF0GAogASgLMh0ub3BlbmNvZGUudHVybi5SZXNwb25zZUZvcm1hdEIOCgxfdGVtcGVyYXR1cmVCCAoGX3RvcF9wQhQKEl9tYXhfb3V0cHV0X3Rva2Vuc0IMCgpfbWF4X3N0ZXBzQhIKEF9tYXhfdHVybl90b2tlbnNCGQoXX21heF90dXJuX2Nvc3RfcGljb191c2QiTAoKVG9vbENob2ljZRIrCgRtb2RlGAEgASgOMh0ub3BlbmNvZGUudHVybi5Ub29sQ2hvaWNlTW9kZRIRCgl0b29sX25hbWUYAiABKAkiiQEKDlJlc3BvbnNlRm9ybWF0Ei8KBGtpbmQYASABKA4yIS5vcGVuY29kZS50dXJuLlJlc3BvbnNlRm9ybWF0S2luZBITCgtzY2hlbWFfanNvbhgCIAEoCRIMCgRuYW1lGAMgASgJEhMKC2Rlc2NyaXB0aW9uGAQgASgJEg4KBnN0cmljdBgFIAEoCCqKAQoKQnVzeVBvbGljeRIbChdCVVNZX1BPTElDWV9VTlNQRUNJRklFRBAAEhUKEUJVU1lfUE9MSUNZX1FVRVVFEAESFgoSQlVTWV9QT0xJQ1lfUkVKRUNUEAISGQoVQlVTWV9QT0xJQ1lfSU5URVJSVVBUEAMSFQoRQlVTWV9QT0xJQ1lfU1RFRVIQBCqKAQoKVHVyblN0YXR1cxIbChdUVVJOX1NUQVRVU19VTlNQRUNJRklFRBAAEhYKElRVUk5fU1RBVFVTX1FVRVVFRBABEhcKE1RVUk5fU1RBVFVTX1JVTk5JTkcQAhIXChNUVVJOX1NUQVRVU19XQUlUSU5HEAMSFQoRVFVSTl9TVEFUVVNfRU5ERUQQBCqHAQoOVG9vbENob2ljZU1vZGUSIAocVE9PTF9DSE9JQ0VfTU9ERV9VTlNQRUNJRklFRBAAEhkKFVRPT0xfQ0hPSUNFX01PREVfQVVUTxABEhkKFVRPT0xfQ0hPSUNFX01PREVfTk9ORRACEh0KGVRPT0xfQ0hPSUNFX01PREVfUkVRVUlSRUQQAyqeAQoSUmVzcG9uc2VGb3JtYXRLaW5kEiQKIFJFU1BPTlNFX0ZPUk1BVF9LSU5EX1VOU1BFQ0lGSUVEEAASHQoZUkVTUE9OU0VfRk9STUFUX0tJTkRfVEVYVBABEh0KGVJFU1BPTlNFX0ZPUk1BVF9LSU5EX0pTT04QAhIkCiBSRVNQT05TRV9GT1JNQVRfS0lORF9KU09OX1NDSEVNQRADQoYBCiBpby5naXRodWIudHVybndpcmUub3BlbmNvZGUudHVybkIJVHVyblByb3RvUAFaO2dpdGh1Yi5jb20vdHVybndpcmUvdHVybndpcmUvZ2VuZXJhdGVkL2dvL29wZW5jb2RlO29wZW5jb2RlogIDVFdSqgIRVHVybndpcmUuT3BlbmNvZGViBnByb3RvMw", [file_google_protobuf_timestamp, file_opencode_message_content, file_opencode_model_model, file_opencode_tool_tool]);
 
 /**
  * Holds what follows from one user message until the session can answer the next one.
@@ -312,6 +312,20 @@ export type GenerationOptions = Message<"opencode.turn.GenerationOptions"> & {
    * @generated from field: optional int64 max_turn_cost_pico_usd = 8;
    */
   maxTurnCostPicoUsd?: bigint | undefined;
+
+  /**
+   * Whether the model calls tools. Absent: as it likes. INVALID_ARGUMENT when the model's API cannot be told so.
+   *
+   * @generated from field: opencode.turn.ToolChoice tool_choice = 9;
+   */
+  toolChoice?: ToolChoice | undefined;
+
+  /**
+   * The form of the answer's text. Absent: text of any form. INVALID_ARGUMENT when the model's API has no such form.
+   *
+   * @generated from field: opencode.turn.ResponseFormat response_format = 10;
+   */
+  responseFormat?: ResponseFormat | undefined;
 };
 
 /**
@@ -320,6 +334,85 @@ export type GenerationOptions = Message<"opencode.turn.GenerationOptions"> & {
  */
 export const GenerationOptionsSchema: GenMessage<GenerationOptions> = /*@__PURE__*/
   messageDesc(file_opencode_turn_turn, 3);
+
+/**
+ * Tells a model whether to call tools.
+ *
+ * @generated from message opencode.turn.ToolChoice
+ */
+export type ToolChoice = Message<"opencode.turn.ToolChoice"> & {
+  /**
+   * Whether it calls any.
+   *
+   * @generated from field: opencode.turn.ToolChoiceMode mode = 1;
+   */
+  mode: ToolChoiceMode;
+
+  /**
+   * The tool that it calls in the first step of the turn: one of the client's, or by its whole name one of the server's. "" for
+   * none in particular. Excludes a mode other than UNSPECIFIED and REQUIRED.
+   *
+   * @generated from field: string tool_name = 2;
+   */
+  toolName: string;
+};
+
+/**
+ * Describes the message opencode.turn.ToolChoice.
+ * Use `create(ToolChoiceSchema)` to create a new message.
+ */
+export const ToolChoiceSchema: GenMessage<ToolChoice> = /*@__PURE__*/
+  messageDesc(file_opencode_turn_turn, 4);
+
+/**
+ * Describes the form of an answer's text. The provider keeps to it; this server does not check the answer.
+ *
+ * @generated from message opencode.turn.ResponseFormat
+ */
+export type ResponseFormat = Message<"opencode.turn.ResponseFormat"> & {
+  /**
+   * The form.
+   *
+   * @generated from field: opencode.turn.ResponseFormatKind kind = 1;
+   */
+  kind: ResponseFormatKind;
+
+  /**
+   * The schema, as ToolDefinition.input_schema_json. Required for JSON_SCHEMA, "" for others. Vendors take a part of JSON
+   * Schema only.
+   *
+   * @generated from field: string schema_json = 2;
+   */
+  schemaJson: string;
+
+  /**
+   * A name for the schema: 1 to 64 characters of A-Z, a-z, 0-9, "_" and "-". "" means "answer".
+   *
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * What the answer is for, written for the model. May be "".
+   *
+   * @generated from field: string description = 4;
+   */
+  description: string;
+
+  /**
+   * True asks an API that can for nothing but what the schema allows. Anthropic always does.
+   *
+   * @generated from field: bool strict = 5;
+   */
+  strict: boolean;
+};
+
+/**
+ * Describes the message opencode.turn.ResponseFormat.
+ * Use `create(ResponseFormatSchema)` to create a new message.
+ */
+export const ResponseFormatSchema: GenMessage<ResponseFormat> = /*@__PURE__*/
+  messageDesc(file_opencode_turn_turn, 5);
 
 /**
  * Chooses what happens to a message that comes while a turn runs. Values may be added.
@@ -421,4 +514,86 @@ export enum TurnStatus {
  */
 export const TurnStatusSchema: GenEnum<TurnStatus> = /*@__PURE__*/
   enumDesc(file_opencode_turn_turn, 1);
+
+/**
+ * Chooses whether a model calls tools. Values may be added.
+ *
+ * @generated from enum opencode.turn.ToolChoiceMode
+ */
+export enum ToolChoiceMode {
+  /**
+   * As AUTO.
+   *
+   * @generated from enum value: TOOL_CHOICE_MODE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The model decides.
+   *
+   * @generated from enum value: TOOL_CHOICE_MODE_AUTO = 1;
+   */
+  AUTO = 1,
+
+  /**
+   * It calls none, though it is told which there are.
+   *
+   * @generated from enum value: TOOL_CHOICE_MODE_NONE = 2;
+   */
+  NONE = 2,
+
+  /**
+   * It calls at least one in the first step of the turn. It decides in the others: the turn would not end otherwise.
+   *
+   * @generated from enum value: TOOL_CHOICE_MODE_REQUIRED = 3;
+   */
+  REQUIRED = 3,
+}
+
+/**
+ * Describes the enum opencode.turn.ToolChoiceMode.
+ */
+export const ToolChoiceModeSchema: GenEnum<ToolChoiceMode> = /*@__PURE__*/
+  enumDesc(file_opencode_turn_turn, 2);
+
+/**
+ * Names a form of text. Values may be added.
+ *
+ * @generated from enum opencode.turn.ResponseFormatKind
+ */
+export enum ResponseFormatKind {
+  /**
+   * As TEXT.
+   *
+   * @generated from enum value: RESPONSE_FORMAT_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Text of any form.
+   *
+   * @generated from enum value: RESPONSE_FORMAT_KIND_TEXT = 1;
+   */
+  TEXT = 1,
+
+  /**
+   * A JSON object. Some vendors want the word JSON in a message, too.
+   *
+   * @generated from enum value: RESPONSE_FORMAT_KIND_JSON = 2;
+   */
+  JSON = 2,
+
+  /**
+   * JSON that fits to a schema.
+   *
+   * @generated from enum value: RESPONSE_FORMAT_KIND_JSON_SCHEMA = 3;
+   */
+  JSON_SCHEMA = 3,
+}
+
+/**
+ * Describes the enum opencode.turn.ResponseFormatKind.
+ */
+export const ResponseFormatKindSchema: GenEnum<ResponseFormatKind> = /*@__PURE__*/
+  enumDesc(file_opencode_turn_turn, 3);
 

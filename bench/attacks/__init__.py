@@ -1,4 +1,4 @@
-"""`make attacks`: what a hostile client, model server or tool does to the server and to a neighbour.
+"""`make attacks`: what a hostile client does to the server and to a neighbour.
 
 `table.py` has the attacks, a row each: the limit that bounds it, how it is reached, and what is refused. The driver
 (`python -m bench.attacks`) runs them one after the other beside a neighbour, which is another process at another

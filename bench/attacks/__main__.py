@@ -1,21 +1,22 @@
 """`python -m bench.attacks [NAME...]`: runs attacks beside a neighbour. Exits 1 when a promise is broken."""
 
 import argparse
+import asyncio
 import re
 import shutil
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import report
-from bench.attacks import flooding
 from bench.attacks.attack import Attack, Target
-from bench.attacks.attacker import FAILED, attacker
+from bench.attacks.attacker import FAILED, Attacker, attacker
 from bench.attacks.table import ATTACKS
-from bench.child import Child, model_provider, running, turnwire
+from bench.child import Child, model_provider, turnwire
 from bench.loop import run
-from bench.neighbour import Felt, neighbour
+from bench.neighbour import Felt, Neighbour, neighbour
 
 MAX_MIB = 1024.0
 """`limits.max_memory_bytes` by default."""
@@ -52,18 +53,32 @@ class _Row(NamedTuple):
         return told
 
 
-async def _measured(attack: Attack, folder: Path, beside: Child, wild: Child) -> _Row:
-    """Runs one attack on a server of its own."""
+class _Scene(NamedTuple):
+    """A server of its own for one attack, with its neighbour."""
+
+    attack: Attack
+    server: Child
+    attacker: Attacker
+    neighbour: Neighbour
+    stack: AsyncExitStack
+    """Ends all of it."""
+
+
+async def _scene(attack: Attack, folder: Path, beside: Child, scenes: AsyncExitStack) -> _Scene:
+    """Starts what an attack needs, in a new folder. What is still open then ends with `scenes`."""
+    folder.mkdir()
     prepared_folder = folder / "prepared"
     prepared_folder.mkdir()
     prepared = attack.prepare(prepared_folder)
-    toml = _TOML.format(beside.address) + flooding.configuration(wild.address) + prepared.toml
-    async with turnwire(folder, toml) as server:
+    async with AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
+        server = await stack.enter_async_context(turnwire(folder, _TOML.format(beside.address) + prepared.toml))
         target = Target(server.address, _web_address(server), prepared_folder)
-        async with attacker(target) as hostile, neighbour(server, "beside", prepared.token) as other:
-            await other.begin()
-            limits = await hostile.attack(attack)
-            return _Row(attack, await other.felt(), _peak_mib(server), limits)
+        hostile = await stack.enter_async_context(attacker(target))
+        other = await stack.enter_async_context(neighbour(server, "beside", prepared.token))
+        started = _Scene(attack, server, hostile, other, stack.pop_all())
+        scenes.push_async_callback(started.stack.aclose)
+        return started
 
 
 def _show(row: _Row) -> None:
@@ -91,17 +106,27 @@ def _peak_mib(server: Child) -> float:
 
 
 async def _run(names: list[str]) -> list[_Row]:
+    """Runs attacks one after the other. What the next one needs starts while the one before it ends."""
     rows = list[_Row]()
     with tempfile.TemporaryDirectory(prefix="turnwire-attacks-") as folder:
-        others = running(Path(folder), "flooding", ["-m", "bench.attacks.flooding"])
-        async with model_provider(Path(folder)) as beside, others as wild:
-            for name in names:
-                place = Path(folder) / name
-                place.mkdir()
-                row = await _measured(ATTACKS[name], place, beside, wild)
-                _show(row)
-                rows.append(row)
-                shutil.rmtree(place)
+        async with model_provider(Path(folder)) as beside, AsyncExitStack() as scenes, asyncio.TaskGroup() as group:
+            coming = list(enumerate(names))
+
+            def start() -> asyncio.Task[_Scene]:
+                number, name = coming.pop(0)
+                return group.create_task(_scene(ATTACKS[name], Path(folder) / f"{number}", beside, scenes))
+
+            starting = start()
+            while len(rows) < len(names):
+                scene = await starting
+                async with scene.stack:
+                    await scene.neighbour.begin()
+                    limits = await scene.attacker.attack(scene.attack)
+                    if coming:
+                        starting = start()
+                    felt = await scene.neighbour.felt()
+                    rows.append(_Row(scene.attack, felt, _peak_mib(scene.server), limits))
+                _show(rows[-1])
     return rows
 
 

@@ -118,8 +118,6 @@ async def _closed(one: Wire) -> None:
         await asyncio.sleep(0.05)
 
 
-_SHED = "requests that are not whole"
-
 ATTACKS = (
     Attack(
         "whole_requests",
@@ -137,17 +135,10 @@ ATTACKS = (
         seconds=5.0,
     ),
     Attack(
-        "unfinished_requests",
-        "16 x 8 requests of 15 MiB without their last byte",
-        ("limits.max_memory_bytes",),
-        _SHED,
-        _flood(16, 8, _UNFINISHED),
-    ),
-    Attack(
         "lone_requests",
-        "500 connections, each with such a request",
+        "500 connections, each with a request of 15 MiB without its last byte",
         ("limits.max_memory_bytes",),
-        _SHED,
+        "requests that are not whole",
         _flood(500, 1, _UNFINISHED),
     ),
     Attack(

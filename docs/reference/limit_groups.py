@@ -30,12 +30,7 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_watchers": BUSY,
     "max_calls": BUSY,
     "max_calls_per_address": BUSY,
-    "max_pending_calls": BUSY,
     "max_streams_per_connection": WAITS,
-    "max_metadata_bytes": BUSY,
-    "max_request_memory_bytes": WAITS,
-    "max_sending_bytes": BUSY,
-    "max_prompts_bytes": "the turn waits; a prompt that is larger than this ends it: `ANSWER_TOO_LARGE`",
     "max_memory_bytes": BUSY,
     "max_exports": BUSY,
     "max_tenant_exports": BUSY,
@@ -44,7 +39,6 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_tools_bytes": LARGE,
     "max_answer_bytes": ANSWER_ENDS,
     "max_answer_parts": ANSWER_ENDS,
-    "max_answer_tool_calls": ANSWER_ENDS,
     "max_answer_received_bytes": ANSWER_ENDS,
     "max_answer_seconds": ANSWER_ENDS,
     "flush_interval_seconds": "the text is stored",
@@ -54,7 +48,6 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_open_permissions": MODEL_READS,
     "max_parallel_tool_calls": WAITS,
     "max_tool_output_bytes": "the rest is cut off; `full_output` has all",
-    "max_waiting_calls_bytes": f"{MODEL_READS}; a client that brings a result: {BUSY}",
     "max_repeated_calls": "the turn ends: `TOOL_CALL_REPEATED`",
     "max_turn_tokens": "the turn ends: `BUDGET_EXHAUSTED`",
     "max_turn_cost_usd": "the turn ends: `BUDGET_EXHAUSTED`",
@@ -62,6 +55,18 @@ LIMITS_KEYS: Mapping[str, str] = {
     "max_session_cost_usd": "the turn ends: `BUDGET_EXHAUSTED`",
 }
 """What happens at each limit of `[limits]`."""
+
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "Watches and connections": {"max_pending_calls": BUSY},
+    "Memory": {
+        "max_metadata_bytes": BUSY,
+        "max_request_memory_bytes": WAITS,
+        "max_sending_bytes": BUSY,
+        "max_prompts_bytes": "the turn waits; a prompt that is larger than this ends it: `ANSWER_TOO_LARGE`",
+        "max_waiting_calls_bytes": f"{MODEL_READS}; a client that brings a result: {BUSY}",
+    },
+}
+"""Properties of `Limits`, which are parts of its keys, by group."""
 
 KEYS: Mapping[str, Mapping[str, str]] = {
     "Requests": {

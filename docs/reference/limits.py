@@ -17,7 +17,7 @@ from msgspec.structs import FieldInfo, fields
 import turnwire
 from docs.reference.configuration import documentation
 from docs.reference.defaults import in_words
-from docs.reference.limit_groups import CONSTANTS, KEYS, LIMITS_KEYS, NO_LIMITS, OTHER_PROGRAMS, SHARES
+from docs.reference.limit_groups import CONSTANTS, KEYS, LIMITS_KEYS, NO_LIMITS, OTHER_PROGRAMS, PARTS, SHARES
 from turnwire.config.configuration import SHOWN_SECTIONS, shown_limits
 from turnwire.config.sections import SECTIONS, TABLES
 from turnwire.domain.limits import Limits
@@ -35,9 +35,9 @@ _INTRODUCTION = """\
 `make generate` writes this page from the code; change the text there. Every size, count, rate and time that bounds what
 callers, models, MCP servers and archives can make the server do.
 
-A limit with a dot in its name is a key of the configuration ([configuration.md](configuration.md) has its range). Those in
-bold are answered by `GetServerInfo`, by their keys; a time that is no whole number of seconds is answered in milliseconds, and
-its key ends so. The others are constants of the module that stands behind them.
+A limit with a dot in its name is a key of the configuration ([configuration.md](configuration.md) has its range), or a part of
+another one, as it says. Those in bold are answered by `GetServerInfo`, by their keys; a time that is no whole number of
+seconds is answered in milliseconds, and its key ends so. The others are constants of the module that stands behind them.
 
 "At the limit" says what happens then. A word in capitals is the reason of the refusal:
 
@@ -73,6 +73,8 @@ def limits() -> str:
     groups: dict[str, list[Limit]] = {group: [] for group in (*CONSTANTS, *KEYS)}
     for key, group, limit in configured():
         groups.setdefault(group, []).append(limit._replace(name=f"**`{key}`**" if key in _told() else f"`{key}`"))
+    for group, parts in PARTS.items():
+        groups[group] += (_part(name, outcome) for name, outcome in parts.items())
     for group, modules in CONSTANTS.items():
         for module, named in modules.items():
             told = ((name, outcome) for name, outcome in named.items() if _assigned(module).get(name))
@@ -159,6 +161,11 @@ def _constant(module: str, name: str, outcome: str) -> Limit:
     seconds = value.total_seconds() if isinstance(value, timedelta) else None
     words = in_words(f"_{'seconds' if seconds is not None else name.lower()}", value if seconds is None else seconds)
     return Limit(f"`{name}` ({module})", words, outcome, _assigned(module)[name])
+
+
+def _part(name: str, outcome: str) -> Limit:
+    value, text = getattr(Limits(), name), inspect.getdoc(getattr(Limits, name)) or ""
+    return Limit(f"`limits.{name}`", in_words(name, value), outcome, " ".join(text.split()))
 
 
 def _archive_bounds() -> Iterator[Limit]:

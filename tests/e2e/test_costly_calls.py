@@ -39,6 +39,7 @@ from tests.support.servers.running import Client, connect, running_server
 from turnwire.api.admission import overload, requests, sending
 from turnwire.api.grpc.server import LOOKAHEAD_BYTES
 from turnwire.app import Server
+from turnwire.domain.limits import Limits
 
 SESSIONS = "/opencode.session.SessionService"
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -184,11 +185,12 @@ async def test_further_calls_are_refused(tmp_path: Path) -> None:
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
 
 
-async def test_metadata_of_all_calls_has_a_bound(tmp_path: Path) -> None:
+async def test_metadata_of_all_calls_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls with little of it are not counted; the others are refused when together they have too much."""
+    monkeypatch.setattr(Limits, "max_metadata_bytes", 10_000)
     long = (("x-long", "v" * 4000),)
     async with (
-        running_server(tmp_path, "[limits]\nmax_metadata_bytes = 10000\n") as server,
+        running_server(tmp_path) as server,
         connect(server.address) as client,
     ):
         watches = [client.events.WatchEvents(WatchEventsRequest(), metadata=long, timeout=200) for _ in range(2)]
@@ -280,10 +282,10 @@ async def _stored(client: Client, size: int) -> GetMessageRequest:
     return GetMessageRequest(session_id=session_id, message_id=await _append(client, session_id, size))
 
 
-async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
+async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Further large ones are refused, small ones are not; when the client is gone, there is room again."""
-    toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
-    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+    monkeypatch.setattr(Limits, "max_sending_bytes", 1_000_000)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
         get = await _stored(client, 600_000)
         async with by_hand(server) as one:  # its windows are 64 KiB, and it never makes them larger
             path = "/opencode.message.MessageService/GetMessage"
@@ -313,8 +315,8 @@ def _host_and_port(address: str) -> tuple[str, int]:
 async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client that does not read is cut off; a watch that waited for the room gets its event."""
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.2)
-    toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
-    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+    monkeypatch.setattr(Limits, "max_sending_bytes", 1_000_000)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
         get = await _stored(client, 600_000)
         async with by_hand(server) as one:
             path = "/opencode.message.MessageService/GetMessage"
@@ -329,10 +331,10 @@ async def test_who_does_not_read_is_cut_off_when_others_wait(tmp_path: Path, mon
             await until(lambda: one.is_closed)
 
 
-async def test_files_that_nobody_reads_have_a_bound(tmp_path: Path) -> None:
+async def test_files_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file has its place from the first piece to the last; a further download is refused."""
-    toml = "[limits]\nmax_sending_bytes = 1_000_000\n"
-    async with running_server(tmp_path, toml) as server, connect(server.address) as client:
+    monkeypatch.setattr(Limits, "max_sending_bytes", 1_000_000)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
         session_id = (await client.sessions.CreateSession(CreateSessionRequest())).id
         data = bytes(600_000)
         part = MessagePart(file=FilePart(mime="application/octet-stream", data=data))
@@ -369,7 +371,8 @@ async def test_what_is_kept_of_conversations_goes_when_memory_is_short(tmp_path:
 async def test_web_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of gRPC; they have their place until they are written, or their client is cut off for others."""
     monkeypatch.setattr("turnwire.api.web.server.USER_TIMEOUT_MS", 0)  # the system alone would end it later
-    toml = '[web]\nlisten = "127.0.0.1:0"\n[limits]\nmax_sending_bytes = 1_000_000\n'
+    monkeypatch.setattr(Limits, "max_sending_bytes", 1_000_000)
+    toml = '[web]\nlisten = "127.0.0.1:0"\n'
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
         get = await _stored(client, 12_000_000)
         body, place = get.SerializeToString(), server.web_address.rpartition("//")[2].strip("/")

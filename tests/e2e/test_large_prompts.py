@@ -6,13 +6,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from opencode.message.content_pb2 import FINISH_REASON_ERROR, FINISH_REASON_STOP
 from opencode.message.message_pb2 import AbortSessionRequest
 from tests.support.clients.conversation import ask, model, turn_ended
 from tests.support.servers.running import connect, running_server
+from turnwire.domain.limits import Limits
 
 MIB = 2**20
-LIMITS = f"[limits]\nmax_prompts_bytes = {12 * MIB}\n"
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For prompts on their way to models."""
+    monkeypatch.setattr(Limits, "max_prompts_bytes", 12 * MIB)
 
 
 @asynccontextmanager
@@ -35,7 +43,7 @@ async def test_prompts_that_nobody_reads_wait_for_each_other(tmp_path: Path) -> 
     """The first one has a place, which the next one gets when its turn ends; a short one of another model goes on."""
     async with (
         _silent() as (provider, connections),
-        running_server(tmp_path, provider + LIMITS) as server,
+        running_server(tmp_path, provider) as server,
         connect(server.address) as client,
     ):
         large = [await client.messages.SendMessage(ask("a" * 8 * MIB, model=model("x", "silent"))) for _ in range(3)]
@@ -58,7 +66,7 @@ async def test_prompts_that_nobody_reads_wait_for_each_other(tmp_path: Path) -> 
 
 async def test_a_prompt_over_the_limit_ends_its_turn(tmp_path: Path) -> None:
     """It names the limit."""
-    async with running_server(tmp_path, LIMITS) as server, connect(server.address) as client:
+    async with running_server(tmp_path) as server, connect(server.address) as client:
         accepted = await client.messages.SendMessage(ask("a" * 13 * MIB))
         turn = (await turn_ended(client, accepted)).turn_ended.turn
     assert (turn.finish_reason, turn.failure.reason) == (FINISH_REASON_ERROR, "ANSWER_TOO_LARGE")

@@ -21,7 +21,6 @@ first_delay_seconds = 0.001
 [limits]
 max_answer_received_bytes = 2000000
 max_answer_parts = 50
-max_answer_tool_calls = 20
 max_answer_bytes = 20000
 """
 
@@ -41,7 +40,7 @@ FLOODS = {
     "empty deltas": (chunk(content="") * 20, "max_answer_received_bytes"),
     "models": (b'data: {"model":"%s","choices":[]}\n\n' % (b"m" * 9000), "max_answer_received_bytes"),
     "text": (chunk(content="x" * 1000), "max_answer_bytes"),
-    "calls": (calls(), "max_answer_tool_calls"),
+    "calls": (calls(), "max_answer_parts"),
     "parts": (chunk(content="x") + chunk(reasoning="y"), "max_answer_parts"),
     "kept fields": (chunk(reasoning_details=[{"index": 0, "data": "z" * 1000}]), "max_answer_received_bytes"),
     "a line without end": (b"x" * 5000, "max_answer_received_bytes"),

@@ -3,7 +3,7 @@
 The configuration reads the section `[limits]` as this type, and `GetServerInfo` answers all but money. The fields,
 defaults, ranges and docstrings become the reference of the keys (docs/configuration.md, docs/limits.md). A name ends in
 the unit of its value. A comment on a line of its own names the group of the fields below it. What happens at a limit
-stands in docs/reference/limit_groups.py.
+stands in docs/reference/limit_groups.py. Limits that are parts of others are properties, and no keys.
 """
 
 from datetime import timedelta
@@ -39,8 +39,6 @@ class Limits(
     """Text, reasoning and arguments of one answer: far more than any model writes, far less than memory holds."""
     max_answer_parts: Count = 2_000
     """Parts of one answer: paragraphs with sources, reasoning, tool calls."""
-    max_answer_tool_calls: Count = 1_000
-    """Tool calls of one answer."""
     max_answer_received_bytes: Count = 128 * 2**20
     """All that comes for one answer, unpacked. Each of 200,000 tokens comes with some 500 bytes around it."""
     max_answer_seconds: Seconds = 3_600.0
@@ -64,10 +62,6 @@ class Limits(
     """Calls of the server's tools that run at the same time in one turn."""
     max_tool_output_bytes: Count = 256 * 1024
     """Output of one call of a server tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
-
-    max_waiting_calls_bytes: Count = 128 * 2**20
-    """Answers over 32 KiB whose tool calls wait for people, clients and tools, with the results so far, and the
-    files of results until they are stored. A tenant has half of it at most."""
 
     # Queues and turns
     max_steps: Count = 50
@@ -96,27 +90,11 @@ class Limits(
     max_calls_per_address: Count = 15_000
     """Calls at the same time of one address (of IPv6, of a /64; of all Unix sockets), so that others find some left.
     Behind a proxy all callers have its address."""
-    max_pending_calls: Count = 10_000
-    """Calls of gRPC that have come and have not begun. So many watchers can come back at once. With one more, the
-    newest of the address and connection that has most of them is refused. Calls that come faster than the server takes
-    them from gRPC end as CANCELLED."""
     max_streams_per_connection: Count = 1_000
     """Calls at the same time on one connection of gRPC, open streams included. A client waits with further ones, or
     opens another connection."""
 
     # Memory
-    max_metadata_bytes: Count = 64 * 2**20
-    """Metadata of all calls that have more than a kilobyte of it."""
-    max_request_memory_bytes: Count = 192 * 2**20
-    """Requests of 4 KiB and more that are there and are not carried out yet, each counted as five times its bytes; one
-    alone may be larger. Others wait; where there are several tenants or addresses, each has half at most."""
-    max_sending_bytes: Count = 96 * 2**20
-    """Answers over 16 KiB that are being sent and that their clients have not read; one alone may be larger. Each is in
-    memory twice. Further calls are refused, and streams wait. Who has not read for half a minute is cut off then."""
-    max_prompts_bytes: Count = 128 * 2**20
-    """Prompts on their way to models, from before a conversation is read for one until its provider has read it.
-    Further turns wait, those of each tenant in their order; conversations up to 512 KiB wait for none. A prompt that is
-    larger than this ends its turn."""
     max_memory_bytes: Count = 2**30
     """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, what
     can be made again is not kept. What begins new work is refused once seven tenths of this have been in use
@@ -129,6 +107,57 @@ class Limits(
     """Exports of one tenant that run at the same time."""
     max_imports: Count = 4
     """Imports that run at the same time, one of each tenant."""
+
+    @property
+    def max_pending_calls(self) -> int:
+        """Calls of gRPC that have come and have not begun: half of `limits.max_calls`, at least 1,000.
+
+        So many watchers can come back at once. With one more, the newest of the address and connection that has most
+        of them is refused. Calls that come faster than the server takes them from gRPC end as CANCELLED.
+        """
+        return max(1_000, self.max_calls // 2)
+
+    @property
+    def max_metadata_bytes(self) -> int:
+        """Metadata of all calls that have more than a kilobyte of it: a sixteenth of `limits.max_memory_bytes`."""
+        return self.max_memory_bytes // 16
+
+    @property
+    def max_request_memory_bytes(self) -> int:
+        """Requests of 4 KiB and more that are there and are not carried out yet: 3/16 of `limits.max_memory_bytes`.
+
+        Each is counted as five times its bytes; one alone may be larger. Others wait; where there are several tenants
+        or addresses, each has half at most.
+        """
+        return self.max_memory_bytes * 3 // 16
+
+    @property
+    def max_sending_bytes(self) -> int:
+        """Answers over 16 KiB that are sent and that their clients have not read: 3/32 of `limits.max_memory_bytes`.
+
+        One alone may be larger. Each is in memory twice. Further calls are refused, and streams wait. Who has not read
+        for half a minute is cut off then.
+        """
+        return self.max_memory_bytes * 3 // 32
+
+    @property
+    def max_prompts_bytes(self) -> int:
+        """Prompts on their way to models: an eighth of `limits.max_memory_bytes`.
+
+        They count from before a conversation is read for one until its provider has read it. Further turns wait, those
+        of each tenant in their order; conversations up to 512 KiB wait for none. A prompt that is larger than this ends
+        its turn.
+        """
+        return self.max_memory_bytes // 8
+
+    @property
+    def max_waiting_calls_bytes(self) -> int:
+        """Answers over 32 KiB whose tool calls wait: an eighth of `limits.max_memory_bytes`.
+
+        They wait for people, clients and tools. The results so far count, too, and the files of results until they are
+        stored. A tenant has half of it at most.
+        """
+        return self.max_memory_bytes // 8
 
     @property
     def flush_interval(self) -> timedelta:

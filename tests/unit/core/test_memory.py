@@ -113,7 +113,7 @@ LARGE = 2 * UNCOUNTED_ANSWER_BYTES
 
 def _environment(max_bytes: int, store: FakeStore | None = None, tools: FakeServerTools | None = None) -> Environment:
     rules = (PermissionRule("*", PermissionAction.ASK), PermissionRule("read", PermissionAction.ALLOW))
-    settings = {"permissions": rules, "limits": Limits(max_waiting_calls_bytes=max_bytes)}
+    settings = {"permissions": rules, "limits": Limits(max_memory_bytes=8 * max_bytes)}
     return make_environment(store, settings=settings, tools=tools)
 
 

@@ -184,7 +184,6 @@ class MessageStream:
         self._unsaved: set[int] = set()
         self._ended: list[int] = []
         self._unchecked: list[int] = []
-        self._calls = 0
         self.origin = Origin("")
         """Who answers; whoever asks sets it. Named in failures."""
         self.size_bytes = 0
@@ -328,20 +327,14 @@ class MessageStream:
         call_id: str = "",
     ) -> GrowingPart:
         index = len(self._parts)
-        self._check_parts(index + 1, self._calls + (kind is ToolUse))
+        if index >= self._limits.max_answer_parts:
+            raise self._over_limit("has too many parts", "max_answer_parts")
         part = GrowingPart(self._new_id("prt"), index, kind, name, call_id)
         self._parts.append(part)
         self._by_key[key] = part
         self._unsaved.add(index)
         self._publish(PartStarted(self.message_id, part.value()))
         return part
-
-    def _check_parts(self, parts: int, calls: int) -> None:
-        if parts > self._limits.max_answer_parts:
-            raise self._over_limit("has too many parts", "max_answer_parts")
-        if calls > self._limits.max_answer_tool_calls:
-            raise self._over_limit("has too many tool calls", "max_answer_tool_calls")
-        self._calls = calls
 
     def _over_limit(self, what: str, key: str) -> ProviderAnswerOverLimit:
         error = ProviderAnswerOverLimit.of(what, key, getattr(self._limits, key))

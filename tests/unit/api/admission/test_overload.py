@@ -64,7 +64,7 @@ async def test_critical_memory_ends_requests_that_are_not_whole(monkeypatch: pyt
 
 def test_only_much_metadata_counts() -> None:
     """What any call has costs nothing of the limit."""
-    load = some_load(max_metadata_bytes=5000)
+    load = some_load(max_memory_bytes=5000 * 16)
     for _ in range(100):
         load.enter(500, begins_work=False, connection="ipv4:192.0.2.1:1")
     long = load.enter(4000, begins_work=False, connection="ipv4:192.0.2.1:1")

@@ -19,7 +19,7 @@ from turnwire.api.rights import MAKES_OBJECTS
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.limits import Limits
 
-SIZE = 100_000
+SIZE = 96_000
 
 ONE = Client("", "one")
 
@@ -27,7 +27,7 @@ ONE = Client("", "one")
 @pytest.fixture
 def load() -> Overload:
     """Has room for one large answer."""
-    return Overload(Limits(max_sending_bytes=SIZE))
+    return Overload(Limits(max_memory_bytes=SIZE * 32 // 3))
 
 
 @pytest.fixture

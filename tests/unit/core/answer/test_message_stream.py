@@ -324,11 +324,11 @@ def test_a_part_whose_saving_failed_takes_nothing_more() -> None:
     assert [part.content for part in stream.snapshot().parts] == [Text("a"), Text("b")]
 
 
-def test_an_answer_has_a_limit_of_parts_calls_and_text() -> None:
+def test_an_answer_has_a_limit_of_parts_and_text() -> None:
     """What is beyond it is left out, but for the text that reached it."""
     for limits, item in (
         (Limits(max_answer_parts=3), lambda n: TextDelta(n, "x")),
-        (Limits(max_answer_tool_calls=3), lambda n: ToolCallDelta(n, "x", str(n))),
+        (Limits(max_answer_parts=3), lambda n: ToolCallDelta(n, "x", str(n))),
         (Limits(max_answer_bytes=2), lambda _: TextDelta(0, "x")),
     ):
         stream = MessageStream(

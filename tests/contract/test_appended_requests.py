@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opencode.message import content_pb2 as content
 from opencode.message import message_pb2 as pb
 from tests.support.fakes.domain_values import NOW, make_turn
-from tests.support.models.wire_requests import BUILDERS, normal_run, violations
+from tests.support.models.wire_requests import BUILDERS, body_of, normal_run, violations
 from tests.support.oracles.whole_requests import assemble
 from turnwire.api.wire.requests.messages import append_request
 from turnwire.core.intake.requests import NewText
@@ -121,7 +121,7 @@ def test_no_order_of_appended_messages_makes_a_request_that_is_refused(
     turn = make_turn(model=ModelRef("p", "m"))
     request: ProviderRequest = assemble(stored(requests), turn, system).request
     prepared = BUILDERS[dialect](request, "p")
-    assert violations(dialect, prepared.body, request) == []
+    assert violations(dialect, body_of(prepared), request) == []
 
 
 def test_the_conversations_hold_what_they_are_to_hold() -> None:
@@ -143,6 +143,6 @@ def test_the_conversations_hold_what_they_are_to_hold() -> None:
     history = stored([answer, result])
     assert [call.status.settled for _, call in history[0].tool_calls()] == [True, False]
     assert history[1].answers_message_id == history[0].message_id
-    body = BUILDERS["chat"](assemble(history, make_turn(model=ModelRef("p", "m")), "").request, "p").body
+    body = body_of(BUILDERS["chat"](assemble(history, make_turn(model=ModelRef("p", "m")), "").request, "p"))
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]
     assert len(body["messages"][1]["tool_calls"]) == 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import make_message, make_turn
-from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run, violations
+from tests.support.models.wire_requests import BUILDERS, body_of, mostly_with, normal_run, violations
 from tests.support.oracles.histories import FILES, HOST_SECRET, histories
 from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
 from turnwire.core.context.compaction import Allowance, choose_cut
@@ -44,7 +44,7 @@ def in_turns(history: tuple[Message, ...]) -> tuple[Message, ...]:
 def check(dialect: str, history: tuple[Message, ...], turn: Turn) -> None:
     """Checks the request of a conversation by the rules of its API."""
     request = request_for(history, turn)
-    body = BUILDERS[dialect](request, turn.model.provider_id).body
+    body = body_of(BUILDERS[dialect](request, turn.model.provider_id))
     assert violations(dialect, body, request) == []
     assert HOST_SECRET not in json.dumps(body, ensure_ascii=False)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import NOW, make_session, make_turn
-from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run
+from tests.support.models.wire_requests import BUILDERS, body_of, mostly_with, normal_run
 from tests.support.oracles.histories import FILES, MODELS, histories
 from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
 from turnwire.core.use_cases.forks import copy_conversation
@@ -45,7 +45,7 @@ def test_a_copy_reads_as_its_original(dialect: str, data: st.DataObject, model: 
         sent = ProviderRequest(
             model_id=model, system=request.system, messages=request.messages, files=FILES, prefix_changed=changed
         )
-        bodies.append(BUILDERS[dialect](sent, "p").body)
+        bodies.append(body_of(BUILDERS[dialect](sent, "p")))
         conversation = Conversation(make_session(), history, ())
         history = copy_conversation(
             conversation, "", f"ses_{copy}", lambda kind: f"{kind}_copy_{next(numbers)}", NOW

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.models.wire_requests import body_of
 from tests.support.oracles.golden_history import GOLDEN, HISTORY, HOST_WORDS, golden_files
 from tests.support.rules import check_anthropic, check_chat, check_responses
 from turnwire.domain.conversation.messages import MessageType
@@ -39,14 +40,14 @@ def test_no_golden_file_is_left_over() -> None:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_request_obeys_the_rules(name: str) -> None:
     """The API would take it."""
-    assert CHECKS[name](GOLDEN[name]().body) == []
+    assert CHECKS[name](body_of(GOLDEN[name]())) == []
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_request_hides_the_host(name: str) -> None:
     """Messages of the host are not in it, and that is told."""
     prepared = GOLDEN[name]()
-    assert HOST_WORDS not in json.dumps(prepared.body)
+    assert HOST_WORDS not in json.dumps(body_of(prepared))
     told = [repair.message_id for repair in prepared.repairs if repair.reason == RepairReason.HOST_MESSAGE]
     assert told == [message.message_id for message in HISTORY if message.type is MessageType.HOST]
 
@@ -54,5 +55,5 @@ def test_golden_request_hides_the_host(name: str) -> None:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_request_keeps_exact_numbers(name: str) -> None:
     """Arguments say 1.0 and not 1, and every digit of a large number."""
-    text = json.dumps(GOLDEN[name]().body, ensure_ascii=False).replace("\\", "")
+    text = json.dumps(body_of(GOLDEN[name]()), ensure_ascii=False).replace("\\", "")
     assert '"ratio": 1.0, "count": 123456789012345678901234567890, "päth": "straße/🎈"' in text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import make_message, make_turn
 from tests.support.fakes.following import Following
-from tests.support.models.wire_requests import BUILDERS, MISTRAL, mostly_with, normal_run
+from tests.support.models.wire_requests import BUILDERS, MISTRAL, body_of, mostly_with, normal_run
 from tests.support.oracles.histories import FILES, MODELS, PROVIDERS, histories
 from tests.support.oracles.whole_requests import assemble, correction, prefix_changed, prefix_of
 from turnwire.core.conversation.prefix import sent_context
@@ -137,7 +137,7 @@ def test_a_late_half_of_a_hosted_call_changes_what_was_written(conversation: tup
     for messages in (*(whole[:length] for length in range(1, len(whole) + 1)), whole[:2], whole):
         request = ProviderRequest(model_id=MODELS[0], system="", messages=messages)
         known, fresh = kept.prepare(request), new_writer("anthropic", "p").prepare(request)
-        assert (known.body, known.repairs) == (fresh.body, fresh.repairs)
+        assert (body_of(known), known.repairs) == (body_of(fresh), fresh.repairs)
         assert known.pieces == fresh.pieces
 
 

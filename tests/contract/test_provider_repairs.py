@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.models.provider_requests import DONE_CALL, HELLO, LOOP, PNG, message, part, request
+from tests.support.models.wire_requests import body_of
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
@@ -209,7 +210,7 @@ def test_made_to_speak_after_an_answer() -> None:
     assert (repair.reason, repair.message_id) == ("CONVERSATION_CONTINUES", "")
     second = msgspec.structs.replace(second, message_id="second")
     prepared = ANTHROPIC(HELLO, first, second, USER)
-    assert [entry["role"] for entry in prepared.body["messages"]] == ["user", "assistant"] * 2 + ["user"]
+    assert [entry["role"] for entry in body_of(prepared)["messages"]] == ["user", "assistant"] * 2 + ["user"]
     assert [(repair.reason, repair.message_id) for repair in prepared.repairs] == [("CONVERSATION_CONTINUES", "second")]
 
 
@@ -226,9 +227,9 @@ def test_signed_blocks_stay_with_their_prefix(content: Part) -> None:
     answer = message("assistant", content, sealed(ProviderContent("y"), 1, block={"type": "y"}), Text("a"))
     answer = msgspec.structs.replace(answer, message_id="made before")
     kept = ANTHROPIC(HELLO, answer, USER)
-    assert (len(kept.body["messages"][1]["content"]), kept.repairs) == (3, ())
+    assert (len(body_of(kept)["messages"][1]["content"]), kept.repairs) == (3, ())
     changed = ANTHROPIC(HELLO, answer, USER, prefix_changed=frozenset({"made before"}))
-    assert [block["type"] for block in changed.body["messages"][1]["content"]] == ["y", "text"]
+    assert [block["type"] for block in body_of(changed)["messages"][1]["content"]] == ["y", "text"]
     assert told(changed) == [("dropped", "PREFIX_CHANGED", 0)]
 
 
@@ -274,7 +275,7 @@ def test_readable_reasoning_of_chat() -> None:
     taking = ChatWriter("p", dialect_of("http://d", True, True)).prepare(
         request(HELLO, message("assistant", marked, Text("a")))
     )
-    assert (taking.body["messages"][1]["reasoning_content"], taking.repairs) == ("hm", ())
+    assert (body_of(taking)["messages"][1]["reasoning_content"], taking.repairs) == ("hm", ())
     other = message("assistant", Reasoning("hm"), Text("a"), model="other")
     assert told(CHAT(HELLO, other)) == [("dropped", "REASONING_OF_ANOTHER_MODEL", 0)]
 
@@ -320,7 +321,7 @@ def test_an_effort_that_nobody_knows() -> None:
     """Models that think by a budget get a middle one."""
     options = GenerationOptions(reasoning_effort="wild")
     prepared = ANTHROPIC(HELLO, options=options, model_id="claude-sonnet-4-5")
-    assert prepared.body["thinking"]["budget_tokens"] == 8192
+    assert body_of(prepared)["thinking"]["budget_tokens"] == 8192
     assert told(prepared) == [("replaced", "OPTION_NOT_TAKEN", None)]
 
 
@@ -342,7 +343,7 @@ def test_offline_shows_all_that_it_gets() -> None:
         "call_id": "c1", "name": "f", "arguments": '{"n":1.0}', "status": "success", "output": "ok",
         "files": [shown_file],
     }  # fmt: skip
-    assert prepared.body == {
+    assert body_of(prepared) == {
         "model": "m",
         "system": "kind",
         "messages": [

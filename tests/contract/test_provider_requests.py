@@ -18,6 +18,7 @@ from tests.support.models.provider_requests import (
     responses,
     without_breakpoints,
 )
+from tests.support.models.wire_requests import body_of
 from turnwire.domain.conversation.messages import (
     FinishReason,
     Part,
@@ -254,7 +255,7 @@ def test_options() -> None:
 def test_usage_is_asked_for_unless_refused() -> None:
     """Some servers refuse the option."""
     assert chat(HELLO)["stream_options"] == {"include_usage": True}
-    assert "stream_options" not in ChatWriter("p", dialect_of("", False, False)).prepare(request(HELLO)).body
+    assert "stream_options" not in body_of(ChatWriter("p", dialect_of("", False, False)).prepare(request(HELLO)))
 
 
 def test_next_request_extends_this_one() -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.models.wire_requests import BUILDERS, api_of, mostly_with, normal_run, only_with
+from tests.support.models.wire_requests import BUILDERS, api_of, body_of, mostly_with, normal_run, only_with
 from tests.support.oracles.histories import FILES, MODELS, PROVIDERS, Conversation, histories
 from turnwire.domain.conversation.messages import (
     File,
@@ -134,7 +134,7 @@ class Marker:
 
 def unpublished(prepared: PreparedRequest, pieces: Sequence[Piece]) -> Iterator[tuple[str, Part]]:
     """Yields pieces that are neither in the body nor in a repair, each with the id of its message."""
-    body = json.dumps(prepared.body, ensure_ascii=False)
+    body = json.dumps(body_of(prepared), ensure_ascii=False)
     told = {(repair.message_id, repair.part_index) for repair in prepared.repairs}
     for message, part, words in pieces:
         named = {(message.message_id, part.index), (message.message_id, None)} & told

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import make_turn
-from tests.support.models.wire_requests import BUILDERS, mostly_with, normal_run, violations
+from tests.support.models.wire_requests import BUILDERS, body_of, mostly_with, normal_run, violations
 from tests.support.oracles.histories import (
     FILES,
     HOST_SECRET,
@@ -77,12 +77,12 @@ def test_no_history_makes_a_request_that_is_refused(
     model = turn.model
     request = make(data.draw(histories(mostly_with(dialect, model.provider_id, model.model_id))), turn, system)
     prepared = BUILDERS[dialect](request, model.provider_id)
-    assert violations(dialect, prepared.body, request) == []
-    text = json.dumps(prepared.body, ensure_ascii=False, allow_nan=False)
+    assert violations(dialect, body_of(prepared), request) == []
+    text = json.dumps(body_of(prepared), ensure_ascii=False, allow_nan=False)
     assert HOST_SECRET not in text
     assert WHOLE_OUTPUT.decode() not in text
     again = BUILDERS[dialect](request, model.provider_id)
-    assert json.dumps(again.body, ensure_ascii=False) == text
+    assert json.dumps(body_of(again), ensure_ascii=False) == text
     assert again.repairs == prepared.repairs
 
 
@@ -94,7 +94,7 @@ def test_the_newest_question_is_always_sent(dialect: str, data: st.DataObject, t
     within = mostly_with(dialect, turn.model.provider_id, turn.model.model_id)
     history = (*data.draw(histories(within)), data.draw(user_messages(within, words="the newest")))
     request = asked(history, turn, system)
-    body = BUILDERS[dialect](request, turn.model.provider_id).body
+    body = body_of(BUILDERS[dialect](request, turn.model.provider_id))
     assert violations(dialect, body, request) == []
     last = body.get("messages", body.get("input"))[-1]
     assert last["role"] == "user"

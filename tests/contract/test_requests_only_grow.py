@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.models.wire_requests import BUILDERS, Body, normal_run, only_with, wire_messages
+from tests.support.models.wire_requests import BUILDERS, Body, body_of, normal_run, only_with, wire_messages
 from tests.support.oracles.histories import FILES, MODELS, answers, histories, user_messages
 from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.ports.provider import ProviderRequest
@@ -66,7 +66,7 @@ def test_the_next_request_begins_with_this_one(dialect: str, data: st.DataObject
 
     def built(messages: tuple[Message, ...]) -> Body:
         request = ProviderRequest(model_id=model, system=system, messages=messages, files=FILES, prefix_changed=changed)
-        return BUILDERS[dialect](request, "p").body
+        return body_of(BUILDERS[dialect](request, "p"))
 
     # Before anybody has spoken, system messages join the system prompt.
     first = next((at for at, message in enumerate(history) if message.type not in ("system", "host")), 0)

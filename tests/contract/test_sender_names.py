@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part, make_turn
 from tests.support.fakes.following import Following
-from tests.support.models.wire_requests import BUILDERS, violations
+from tests.support.models.wire_requests import BUILDERS, body_of, violations
 from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
 from turnwire.core.context.summaries import transcript
 from turnwire.core.conversation.assembly import Assembled
@@ -45,7 +45,7 @@ def said(message_id: str, text: str = "so", **fields: object) -> Message:
 def sent(assembled: Assembled, dialect: str) -> str:
     """Returns the body as text; it keeps the rules of its API."""
     request = msgspec.structs.replace(assembled.request, files={"ab": b"abc"})
-    body = BUILDERS[dialect](request, "p").body
+    body = body_of(BUILDERS[dialect](request, "p"))
     assert violations(dialect, body, request) == []
     return json.dumps(body, ensure_ascii=False)
 
@@ -130,7 +130,7 @@ def test_a_second_sender_changes_the_prefix_once(dialect: str) -> None:
         prefix = prefix_of(fresh)
         assert request == msgspec.structs.replace(fresh, prefix_changed=prefix_changed(fresh, prefix))
         assert memory.assembly.prefix() == prefix
-        assert violations(dialect, BUILDERS[dialect](request, "p").body, request) == []
+        assert violations(dialect, body_of(BUILDERS[dialect](request, "p")), request) == []
         state = json.dumps({"api": "anthropic", "model": MODEL.model_id, "signature": "c2ln"})
         parts = (make_part(0, Reasoning("hm"), provider_state=state), make_part(1, Text("so")))
         run = ModelRun(provider_id="p", model_requested=MODEL.model_id)

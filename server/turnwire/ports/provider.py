@@ -6,9 +6,8 @@ keys. A stream ends with exactly one `StepFinished` or with a raised `ProviderEr
 reason before the error, `StepFinished` comes first and the error after it.
 """
 
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -57,12 +56,6 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
     """What the API's rules left out or changed, in the order of the messages."""
     was_read: Callable[[], None] = _nothing
     """Called once nobody keeps the body any more, because the provider has read it, or nearly all of it. Idempotent."""
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The body as a value. Decodes all of it each time."""
-        value: dict[str, Any] = json.loads(b"".join(self.pieces))
-        return value
 
 
 class ResponseStarted(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.support.models.wire_requests import body_of
 from turnwire.domain.conversation.messages import (
     Content,
     Message,
@@ -48,17 +49,17 @@ def request(*messages: Message, **more: Any) -> ProviderRequest:
 
 def chat(*messages: Message, base_url: str = "", reasoning: bool = False, **more: Any) -> dict[str, Any]:
     """Returns the body for Chat Completions."""
-    return ChatWriter("p", dialect_of(base_url, True, reasoning)).prepare(request(*messages, **more)).body
+    return body_of(ChatWriter("p", dialect_of(base_url, True, reasoning)).prepare(request(*messages, **more)))
 
 
 def responses(*messages: Message, **more: Any) -> dict[str, Any]:
     """Returns the body for Responses."""
-    return ResponsesWriter("p", "").prepare(request(*messages, **more)).body
+    return body_of(ResponsesWriter("p", "").prepare(request(*messages, **more)))
 
 
 def anthropic(*messages: Message, **more: Any) -> dict[str, Any]:
     """Returns the body for Anthropic."""
-    return AnthropicWriter("p", 1000).prepare(request(*messages, **more)).body
+    return body_of(AnthropicWriter("p", 1000).prepare(request(*messages, **more)))
 
 
 def without_breakpoints(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Bodies and repairs that each API's adapter makes of a neutral request, and what there is to check in them."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,6 +33,12 @@ normal_run = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+def body_of(prepared: PreparedRequest) -> Body:
+    """Returns the body of a request as a value."""
+    body: Body = json.loads(b"".join(prepared.pieces))
+    return body
 
 
 def api_of(dialect: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tests.support.fakes.domain_values import NOW
+from tests.support.models.wire_requests import body_of
 from turnwire.domain.conversation.messages import (
     Content,
     File,
@@ -239,6 +240,6 @@ def golden_files() -> dict[str, bytes]:
     files = {}
     for name, prepare in GOLDEN.items():
         prepared = prepare()
-        for suffix, value in (("request", prepared.body), ("repairs", prepared.repairs)):
+        for suffix, value in (("request", body_of(prepared)), ("repairs", prepared.repairs)):
             files[f"{name}.{suffix}.json"] = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
     return files

@@ -24,6 +24,9 @@ RETRY_SECONDS = 0.5
 COMMANDS_AT_ONCE = 128
 """Most commands in one commit: each of them takes the loop for some microseconds."""
 
+LARGE_BYTES = 2**20
+"""A command that stores more is to have a commit of its own: the store divides none, so others would wait for all."""
+
 S = TypeVar("S")
 
 
@@ -77,7 +80,7 @@ class Owner(Protocol[S]):
         """The state as it is stored."""
         ...
 
-    def ask(self, command: Command[S]) -> "Future[Done[Any]]":
+    def ask(self, command: Command[S], *, alone: bool = False) -> "Future[Done[Any]]":
         """Lets a command be decided and stored; see `Actor.ask`."""
         ...
 
@@ -168,7 +171,7 @@ class Actor(Generic[S]):
 
         Args:
             command: The command.
-            alone: Whether it has a commit of its own, because its caller needs what that tells.
+            alone: Whether it has a commit of its own, because its caller needs what that tells, or because it is large.
 
         Returns:
             The reply. It raises what `decide` raised, or the error of the commit. Cancelling it has no effect on the

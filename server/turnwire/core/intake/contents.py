@@ -218,7 +218,12 @@ class Contents(Struct, frozen=True):
 
     def check_size(self, limits: Limits, other_bytes: int, field: str) -> None:
         """Refuses them if they are too large together with the rest of a message; see `load_contents`."""
-        _check_size(other_bytes + sum(map(_size_bytes, self.contents)), limits, field)
+        _check_size(other_bytes + self.size_bytes, limits, field)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all texts and files."""
+        return sum(map(_size_bytes, self.contents))
 
     def parts(self, new_id: IdMaker) -> tuple[Part, ...]:
         """Returns the contents as parts with new ids."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnwire.core.actor import Command, Decision, Done, Now, Owner, carry_out
+from turnwire.core.actor import LARGE_BYTES, Command, Decision, Done, Now, Owner, carry_out
 from turnwire.core.environment import Environment
 from turnwire.core.spans import ClientToolSpans
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
@@ -275,7 +275,7 @@ class ToolCalls:
         """Asks for what takes memory, which is given back unless it is stored. Raises MemoryShort."""
         if not self._grow(size):
             raise self._environment.waiting_calls.full()
-        asked = self._owner.ask(command)
+        asked = self._owner.ask(command, alone=size > LARGE_BYTES)
         asked.add_done_callback(lambda done: None if _has_changed(done) else self._grow(-size))
         return asked
 

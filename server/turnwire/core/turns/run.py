@@ -297,9 +297,9 @@ class StepCalls:
         self._last = self._found() or self._last
         return self._last
 
-    def ask(self, command: Command[OpenCalls]) -> "asyncio.Future[Done[Schedule]]":
+    def ask(self, command: Command[OpenCalls], *, alone: bool = False) -> "asyncio.Future[Done[Schedule]]":
         """Lets a command be decided and stored; see `Actor.ask`. The reply raises CallsClosed, too."""
-        return self._actor.ask(ChangeCalls(self._message_id, command))
+        return self._actor.ask(ChangeCalls(self._message_id, command), alone=alone)
 
     async def changed(self, *others: "asyncio.Future[Any]") -> None:
         """Returns at the next change of the session, or when one of the others is done. Safe to cancel."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from turnwire.core.actor import LARGE_BYTES
 from turnwire.core.environment import Environment
 from turnwire.core.intake.contents import Contents, load_contents
 from turnwire.core.intake.readable_files import readable_files
@@ -131,6 +132,7 @@ class Conversations(UseCase):
             answer.when_busy,
             store,
             expected_turn_id=answer.expected_turn_id,
+            alone=contents.size_bytes > LARGE_BYTES,
         )
         return receipt
 
@@ -147,7 +149,8 @@ class Conversations(UseCase):
         async def store(owner: SessionTurns, message: Message, folded: Work, version: int | None = None) -> int:
             added = Work((*files, PutMessage(message)), (NewEvent(MessageAdded(message)),))
             command = AppendMessage(added + folded + further, version)
-            return (await asyncio.shield(owner.ask(command))).before_sequence
+            asked = owner.ask(command, alone=contents.size_bytes > LARGE_BYTES)
+            return (await asyncio.shield(asked)).before_sequence
 
         if new.type is MessageType.TOOL_RESULT:
             sequence = await self._tool_results.fold(principal, message, now, store)

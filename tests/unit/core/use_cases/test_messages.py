@@ -18,11 +18,13 @@ from tests.support.fakes.domain_values import (
     put,
 )
 from tests.support.fakes.loop import settled
+from turnwire.core.actor import LARGE_BYTES
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewPart, NewText, Receipt
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.domain.conversation.events import MessageAdded
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
@@ -86,6 +88,22 @@ async def test_a_message_is_stored_and_told_in_one_commit() -> None:
         ),
         events=(added(message),),
     )
+
+
+async def test_large_messages_are_stored_one_by_one() -> None:
+    """Small ones that wait together are one commit; the commits of other sessions come between large ones."""
+    conversations, store = _conversations()
+    store.automatic = False
+    texts = "first", "small", "small", "x" * (LARGE_BYTES + 1), "y" * (LARGE_BYTES + 1)
+    appending = [asyncio.create_task(conversations.append(BUILT_IN, _new(NewText(text)))) for text in texts]
+    await settled()
+    for at in range(4):
+        assert len(store.futures) == at + 1
+        store.futures[at].set_result(Committed(at, at + 1))
+        await settled()
+    await asyncio.gather(*appending)
+    added = [sum(isinstance(event.kind, MessageAdded) for event in commit.events) for commit in store.commits]
+    assert added == [1, 2, 1, 1]
 
 
 async def test_a_repetition_after_a_cancelled_first_try_gets_its_answer() -> None:

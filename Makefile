@@ -170,7 +170,7 @@ check-requirements: $(VENV)/release $(VENV)/dev ## Checks that the lock files ar
 	@$(BIN)/python -m release.requirements check
 	@if grep -nE '://|--(index-url|extra-index-url|find-links|trusted-host)|(^|[ @])(file:|\.{0,2}/)' \
 		requirements*.txt examples/typescript/package-lock.json clients/typescript/package-lock.json \
-		console/package-lock.json; then \
+		console/package-lock.json adapters/tests/responses/programs/package-lock.json; then \
 		echo "The lock files name an address or a path." >&2; exit 1; fi
 
 check-vectors: $(VENV)/dev ## Checks that clients/vectors/ is what the server says today.

@@ -195,9 +195,9 @@ async def test_stored_bytes_are_refused_and_given_back(tmp_path: Path) -> None:
                     settings=TurnSettings(system="y" * 8000),
                 )
             ),
-            acme.messages.AppendMessage(append(session_id, text("y" * 4000))),
-            acme.messages.AppendMessage(append(session_id, text("y"), metadata_json=metadata(4000))),
-            acme.messages.SendMessage(ask("y" * 4000, session_id)),
+            acme.messages.AppendMessage(append(session_id, text("y" * 5000))),
+            acme.messages.AppendMessage(append(session_id, text("y"), metadata_json=metadata(5000))),
+            acme.messages.SendMessage(ask("y" * 5000, session_id)),
             acme.messages.SendMessage(ask("y", session_id, system="y" * 8000)),
             acme.messages.SendMessage(ask("y", session_id, tools=[long_tool])),
             acme.sessions.CreateSession(CreateSessionRequest(settings=long_prompt)),

@@ -130,7 +130,8 @@ class Sessions(UseCase):
         if is_archived == (session.archived_at is not None) and not record.changes:
             return session.head_sequence
         with self._turns.held(principal.tenant, session_id) as owner:
-            done = await asyncio.shield(owner.ask(ArchiveSession(is_archived, record)))
+            # alone, because the store adds its event behind all others of the commit
+            done = await asyncio.shield(owner.ask(ArchiveSession(is_archived, record), alone=True))
         return done.before_sequence
 
     async def _once(

@@ -6,12 +6,12 @@ from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.domain_values import make_session, make_turn
 from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import send
-from turnwire.core.intake.requests import NamedRequests, SessionChange
+from turnwire.core.intake.requests import NamedRequest, NamedRequests, SessionChange
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.domain.conversation.sessions import Session, SessionSettings
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Commit, Committed, PutSession, Work
+from turnwire.ports.commit import Commit, Committed, MarkArchived, PutSession, Work
 
 
 class Stored(FakeStore):
@@ -123,6 +123,28 @@ async def test_a_change_beside_a_message_tells_the_turn_that_runs() -> None:
     assert await titled
     await sending
     store.automatic = True
+    await turns.aclose()
+
+
+async def test_the_event_of_an_archived_session_comes_behind_no_later_one() -> None:
+    """The store adds it at the end of its commit, and the caller is told the place before it."""
+    store = Stored()
+    sessions, turns = _sessions(store)
+    first = asyncio.create_task(turns.change_idle("default", "ses_1", Work((PutSession(make_session()),))))
+    archiving = asyncio.create_task(sessions.mark_archived(BUILT_IN, "ses_1", NamedRequest(), is_archived=True))
+    await settled()
+    await store.answer_reads()
+    sending = send(turns, "a")
+    await settled()
+    store.futures[0].set_result(Committed(0, 1))
+    await settled()
+    assert (store.commits[1].changes, store.commits[1].events) == ((MarkArchived(True),), ())
+    store.automatic = True
+    store.futures[1].set_result(Committed(4, 5))
+    await settled()
+    await store.answer_reads()
+    assert (await archiving).sequence == 4
+    await asyncio.gather(first, sending)
     await turns.aclose()
 
 

@@ -210,3 +210,13 @@ async def test_what_a_model_cannot_do_is_refused_by_name(
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await explained(client, model, GenerationOptions(**options), TOOLS)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_schema_may_be_as_large_as_that_of_a_tool(client: Client) -> None:
+    """64 KiB, and no more."""
+    schema = json.dumps({"type": "object", "description": "x" * 60_000})
+    form = ResponseFormat(kind=RESPONSE_FORMAT_KIND_JSON_SCHEMA, schema_json=schema)
+    assert json.loads(await words(client, "Hello", options=GenerationOptions(response_format=form))) == {}
+    form.schema_json = json.dumps({"type": "object", "description": "x" * 70_000})
+    error = await refused(client.messages.SendMessage(ask("Hello", options=GenerationOptions(response_format=form))))
+    assert error.fields == ["options.response_format.schema_json"]

@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 120.0
 PAUSE_SECONDS = 0.5
 """Between two attempts to go on."""
 
-_FACTS_OF_TURN = ("tool_choice", "text_format", "conversation")
+_FACTS_OF_TURN = ("conversation",)
 """What the request that began a turn settled for all of its responses."""
 
 SILENCE_SECONDS = 40.0

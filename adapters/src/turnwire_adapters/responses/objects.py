@@ -17,7 +17,15 @@ from opencode.message.content_pb2 import (
     SessionMessage,
     TokenUsage,
 )
-from opencode.turn.turn_pb2 import Turn
+from opencode.turn.turn_pb2 import (
+    RESPONSE_FORMAT_KIND_JSON,
+    RESPONSE_FORMAT_KIND_JSON_SCHEMA,
+    TOOL_CHOICE_MODE_NONE,
+    TOOL_CHOICE_MODE_REQUIRED,
+    ResponseFormat,
+    ToolChoice,
+    Turn,
+)
 from turnwire_adapters.responses.ids import ResponseId, conversation_id, response_id
 from turnwire_adapters.responses.items import Item
 
@@ -31,6 +39,7 @@ _INCOMPLETE = {
     FINISH_REASON_CONTEXT_FULL: "max_output_tokens",
     FINISH_REASON_CONTENT_FILTER: "content_filter",
 }
+_TOOL_CHOICES = {TOOL_CHOICE_MODE_NONE: "none", TOOL_CHOICE_MODE_REQUIRED: "required"}
 _FAILURE_CODES = {"PROVIDER_RATE_LIMITED": "rate_limit_exceeded"}
 
 
@@ -141,8 +150,8 @@ def response_object(named: ResponseId, turn: Turn, facts: Mapping[str, Any], out
         "reasoning": {"effort": options.reasoning_effort or None, "summary": facts.get("reasoning_summary")},
         "store": facts.get("store", True),
         "temperature": options.temperature if options.HasField("temperature") else 1.0,
-        "text": {"format": facts.get("text_format") or {"type": "text"}, "verbosity": "medium"},
-        "tool_choice": facts.get("tool_choice") or "auto",
+        "text": {"format": _text_format(options.response_format), "verbosity": "medium"},
+        "tool_choice": _tool_choice(options.tool_choice),
         "tools": [_tool(tool) for tool in settings.tools],
         "top_p": options.top_p if options.HasField("top_p") else 1.0,
         "top_logprobs": 0,
@@ -156,6 +165,22 @@ def response_object(named: ResponseId, turn: Turn, facts: Mapping[str, Any], out
         "service_tier": facts.get("service_tier") or "default",
         "metadata": metadata,
     }
+
+
+def _text_format(form: ResponseFormat) -> dict[str, Any]:
+    if form.kind == RESPONSE_FORMAT_KIND_JSON:
+        return {"type": "json_object"}
+    if form.kind != RESPONSE_FORMAT_KIND_JSON_SCHEMA:
+        return {"type": "text"}
+    schema = json.loads(form.schema_json)
+    described = {"description": form.description} if form.description else {}
+    return {"type": "json_schema", "name": form.name, "schema": schema, "strict": form.strict, **described}
+
+
+def _tool_choice(choice: ToolChoice) -> Any:
+    if choice.tool_name:
+        return {"type": "function", "name": choice.tool_name}
+    return _TOOL_CHOICES.get(choice.mode, "auto")
 
 
 def _tool(tool: Any) -> dict[str, Any]:

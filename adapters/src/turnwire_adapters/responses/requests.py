@@ -214,8 +214,8 @@ def _settings(body: Mapping[str, Any]) -> tuple[TurnSettings, dict[str, Any]]:
     options.reasoning_effort = _text(reasoning, "effort", "reasoning.effort")
     if summary := _text(reasoning, "summary", "reasoning.summary"):
         facts["reasoning_summary"] = summary
-    _text_format(options, facts, body)
-    _tool_choice(options, facts, body)
+    _text_format(options, body)
+    _tool_choice(options, body)
     settings = TurnSettings(tools=_tools(body.get("tools")), options=options)
     if (instructions := body.get("instructions")) is not None:
         settings.system = _text({"instructions": instructions}, "instructions")
@@ -233,7 +233,7 @@ def model_name(model: str) -> ModelName:
     return ModelName(provider_id=provider, model_id=name)
 
 
-def _text_format(options: GenerationOptions, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
+def _text_format(options: GenerationOptions, body: Mapping[str, Any]) -> None:
     text = _object(body, "text")
     for name in text:
         if name not in ("format", "verbosity"):
@@ -244,7 +244,6 @@ def _text_format(options: GenerationOptions, facts: dict[str, Any], body: Mappin
         raise unsupported("text.format", f"can be text, json_object or json_schema, not {kind!r}.")
     if kind == "text":
         return
-    facts["text_format"] = {"type": kind}
     asked = options.response_format
     asked.kind = _FORMATS[kind]
     if kind != "json_schema":
@@ -255,22 +254,18 @@ def _text_format(options: GenerationOptions, facts: dict[str, Any], body: Mappin
     asked.name = _text(form, "name", "text.format.name")
     asked.description = _text(form, "description", "text.format.description")
     asked.strict = _bool(form, "strict", False, "text.format.strict")
-    described = {"description": asked.description} if asked.description else {}
-    facts["text_format"] |= {"name": asked.name or "answer", "schema": schema, "strict": asked.strict, **described}
 
 
-def _tool_choice(options: GenerationOptions, facts: dict[str, Any], body: Mapping[str, Any]) -> None:
+def _tool_choice(options: GenerationOptions, body: Mapping[str, Any]) -> None:
     choice = body.get("tool_choice")
     if choice is None:
         return
     if isinstance(choice, str) and choice in _TOOL_CHOICES:
         options.tool_choice.mode = _TOOL_CHOICES[choice]
     elif isinstance(choice, Mapping) and choice.get("type") == "function":
-        choice = {"type": "function", "name": _required(choice, "name", "tool_choice")}
-        options.tool_choice.tool_name = choice["name"]
+        options.tool_choice.tool_name = _required(choice, "name", "tool_choice")
     else:
         raise unsupported("tool_choice", "can only be auto, none, required, or a function.")
-    facts["tool_choice"] = choice
 
 
 def _tools(given: Any) -> list[ToolDefinition]:

@@ -307,7 +307,8 @@ def _response_format(checks: Checks, sent: turn_pb2.ResponseFormat) -> ResponseF
             if getattr(sent, name):
                 checks.fail(f"{field}.{name}", "is for JSON_SCHEMA alone")
         return ResponseFormat(kind)
-    checks.required(f"{field}.schema_json", sent.schema_json)
+    if not sent.schema_json:
+        checks.fail(f"{field}.schema_json", "is required for JSON_SCHEMA", "REQUIRED")
     checks.json_object(f"{field}.schema_json", sent.schema_json)
     checks.at_most(f"{field}.description", sent.description, MAX_PROMPT_CHARACTERS)
     name = checks.tool_name(f"{field}.name", sent.name) if sent.name else "answer"

@@ -121,7 +121,7 @@ async def test_a_prompt_is_answered_after_its_events(opencode: OpenCode) -> None
 async def test_a_stream_that_opens_with_the_prompt_is_told_all_of_it_once(opencode: OpenCode) -> None:
     """`opencode run --attach` opens its stream and sends its prompt at the same time."""
     session = await opencode.session()
-    for words in ("One.", "Two."):
+    for words in ("One.", "Two.", "Three.", "Four.", "Five.", "Six."):
         prompt = asyncio.create_task(opencode.prompt(session, words))
         async with opencode.listening() as listener:
             await prompt
@@ -132,6 +132,8 @@ async def test_a_stream_that_opens_with_the_prompt_is_told_all_of_it_once(openco
                 if event["type"] == "message.part.updated" and "end" in event["properties"]["part"].get("time", {})
             ]
         assert ended == [words]
+        assert [event["type"] for event in listener.events].count("session.idle") == 1
+        assert listener.events[-1]["type"] == "session.idle"
 
 
 async def test_the_same_message_id_sends_a_prompt_once(opencode: OpenCode) -> None:

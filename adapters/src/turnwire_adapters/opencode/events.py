@@ -43,6 +43,9 @@ from turnwire_client import NotFoundError
 _KEPT_SESSIONS = 2_000
 """Sessions that a stream remembers; others are read again."""
 
+_TRIES = 10
+"""Reads of a session that changes all the time before one counts; a session changes a few times in a second."""
+
 Told = tuple[str, Json]
 """Type and properties of an event."""
 
@@ -96,8 +99,11 @@ class Translator:
 
         Events that this has told already are told no second time.
         """
-        messages, sequence = await self._reader.turn(session_id, user_message_id)
-        told = await self._updated(session_id)
+        for _ in range(_TRIES):
+            messages, sequence = await self._reader.turn(session_id, user_message_id)
+            told = await self._updated(session_id)
+            if self._sessions[session_id].head_sequence == sequence:
+                break  # else it may be idle already, while these messages are still being written
         self.read_through[session_id] = sequence
         for message in messages:
             told += await self._whole(message)

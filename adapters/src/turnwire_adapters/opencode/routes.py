@@ -266,13 +266,13 @@ class _Adapter:
         if body.get("noReply"):
             message_id = await Writer(reader).append(session_id, body)
             return await self._shown_message(reader, session_id, [await reader.message(session_id, message_id)])
-        token = _token(request)
-        with self._streams.prompt(token, session_id) as prompt:
+        token, may_exit = _token(request), request.headers.get("user-agent", "").startswith("opencode/")
+        with self._streams.prompt(token, session_id, may_exit=may_exit) as prompt:
             accepted = await Writer(reader).send(session_id, body)
             prompt.accepted.set_result(accepted.message_id)
             async with _unless_gone(request):
                 sequence = await _ended(reader, session_id, accepted.turn_id, accepted.resume_token)
-                await self._streams.written(token, session_id, sequence)
+                await self._streams.written(token, prompt, sequence)
         messages, _ = await reader.turn(session_id, accepted.message_id)
         answers = [one for one in messages if one.answers_message_id == accepted.message_id]
         return await self._shown_message(reader, session_id, answers or messages[:1])

@@ -35,9 +35,11 @@ RECENT_SESSIONS = 20
 """Of those sessions, the ones that changed last."""
 WRITTEN_SECONDS = 5.0
 """How long an answer waits for streams whose clients do not read."""
-READ_SECONDS = 0.3
-"""How long an answer waits behind what was written to `/event`. Nothing tells when a client has read it, and `opencode
-run --attach` exits as soon as it has the answer, with or without the text of its stream."""
+OPEN_SECONDS = 0.5
+"""How long an answer to OpenCode's own program waits at least, for a stream that the program opens with its prompt."""
+READ_SECONDS = 1.0
+"""How long such an answer waits behind what was written to `/event`. `opencode run --attach` exits as soon as it has
+the answer, with or without the text of its stream, and nothing tells when it has read that."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +49,9 @@ class Prompt:
     session_id: str
     accepted: "asyncio.Future[str]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Turnwire's id of the message; "" when it was refused."""
+    may_exit: bool = False
+    """Whether OpenCode's own program sent it, which may exit with the answer."""
+    began: float = field(default_factory=time.monotonic)
 
 
 class Streams:
@@ -59,9 +64,9 @@ class Streams:
         self._prompts: dict[str, set[Prompt]] = defaultdict(set)
 
     @contextmanager
-    def prompt(self, token: str, session_id: str) -> Iterator[Prompt]:
+    def prompt(self, token: str, session_id: str, *, may_exit: bool) -> Iterator[Prompt]:
         """Registers a prompt while the block runs."""
-        prompt = Prompt(session_id)
+        prompt = Prompt(session_id, may_exit=may_exit)
         self._prompts[token].add(prompt)
         try:
             yield prompt
@@ -88,19 +93,21 @@ class Streams:
             if not self._open[token]:
                 del self._open[token]
 
-    async def written(self, token: str, session_id: str, sequence: int) -> None:
-        """Returns when the caller's streams have written a session's events up to a sequence, or have ended.
+    async def written(self, token: str, prompt: Prompt, sequence: int) -> None:
+        """Returns when the caller's streams have written a prompt's session up to a sequence, or have ended.
 
         A client that does not read holds it for `WRITTEN_SECONDS`.
         """
+        if prompt.may_exit:
+            await asyncio.sleep(prompt.began + OPEN_SECONDS - time.monotonic())
         streams = self._open.get(token, ())
-        waiting = [asyncio.ensure_future(one.reached(session_id, sequence)) for one in streams]
-        needs_time = any(not one.is_global for one in streams)
+        waiting = [asyncio.ensure_future(one.reached(prompt.session_id, sequence)) for one in streams]
+        must_read = prompt.may_exit and any(not one.is_global for one in streams)
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=WRITTEN_SECONDS)
             for task in late:
                 task.cancel()
-        if needs_time:
+        if must_read:
             await asyncio.sleep(READ_SECONDS)
 
 

@@ -9,15 +9,41 @@ import msgspec
 import pytest
 
 from tests.support.fakes.core import RecordingObserver
-from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_part, put
+from tests.support.fakes.domain_values import (
+    NOW,
+    adding,
+    creating,
+    make_answer,
+    make_end,
+    make_file,
+    make_message,
+    make_part,
+    make_turn,
+    put,
+)
 from tests.support.fakes.opened_store import OpenedStore, opened_store
+from tests.support.oracles.sound import assert_sound
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged
-from turnwire.domain.conversation.messages import Text
-from turnwire.domain.conversation.turns import QueueEntry
-from turnwire.domain.errors import SessionNotFound, ShuttingDown, StorageError
+from turnwire.domain.conversation.messages import MessageStatus, Text, ToolUse
+from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
+from turnwire.domain.errors import SessionNotFound, ShuttingDown, StaleVersion, StorageError, TurnNotFound
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
-from turnwire.ports.commit import Commit, Committed, NewEvent, PutMessage, RecordRequest
+from turnwire.ports.commit import (
+    Change,
+    Commit,
+    Committed,
+    HideMessages,
+    NewEvent,
+    OrderQueue,
+    PutFile,
+    PutMessage,
+    PutSession,
+    PutTurn,
+    RecordRequest,
+    RemoveMessage,
+    RequireHead,
+)
 from turnwire.ports.pages import Bounds, Page
 from turnwire.ports.store import StoredEvent, StoredRequest
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
@@ -118,6 +144,94 @@ async def test_a_unit_that_cannot_be_encoded_fails_alone(opened: OpenedStore) ->
         Committed(2, 3, {"msg_2": "msg_1"}),
     ]
     assert await _message_ids(opened) == ["msg_1", "msg_2"]
+
+
+STATEMENTS: dict[str, tuple[Change, ...]] = {
+    "rows alone": (),
+    "statements": (HideMessages("msg_2"),),
+    "statements before rows": (OrderQueue(("msg_q",)),),
+}
+"""What a commit does besides, by keys or not."""
+
+
+@pytest.mark.parametrize("further", STATEMENTS.values(), ids=STATEMENTS)
+async def test_a_refused_unit_leaves_nothing_to_those_behind_it(
+    opened: OpenedStore, further: tuple[Change, ...]
+) -> None:
+    """All that it wrote before it was refused is as it was, for the commits of its transaction and for readers."""
+    store, notes = opened.store, make_file(b"notes", "notes.txt")
+    await store.commit(creating("ses_1"))
+    await store.commit(adding(make_message("msg_1", "a")))
+    await store.commit(adding(make_message("msg_2", "sail")))
+    before = await store.of(DEFAULT_TENANT).session("ses_1"), store.of(DEFAULT_TENANT).account(NOW)
+    renamed = msgspec.structs.replace(before[0], title="renamed", revision=2)
+    record = RecordRequest(BUILT_IN, "named", "f", "{}")
+    changes = (
+        *further,
+        PutSession(renamed),
+        PutFile(notes.sha256, b"notes"),
+        put(make_message("msg_2", "changed")),
+        put(make_message("msg_3", "b", notes)),
+        put(make_message("msg_q", "waits", status=MessageStatus.QUEUED)),
+        PutTurn(make_turn("trn_1")),
+        record,
+        RequireHead(99),
+    )
+    told = (NewEvent(QueueChanged(())),)
+    refused = store.commit(Commit(session_id="ses_1", at=NOW, changes=changes, events=told))
+    behind = store.commit(Commit(session_id="ses_1", at=NOW, events=told))
+    last = store.commit(adding(make_message("msg_4", "c")))
+    with pytest.raises(StaleVersion):
+        await refused
+    assert await behind == Committed(3, 4, queue_revision=1)
+    assert await last == Committed(4, 5, {"msg_4": "msg_2"})
+    reads = store.of(DEFAULT_TENANT)
+    assert [one.parts for one in await reads.history("ses_1")] == [
+        make_message(f"msg_{n}", text).parts for n, text in ((1, "a"), (2, "sail"), (4, "c"))
+    ]
+    assert (await reads.session("ses_1")).title == before[0].title
+    assert await reads.files([notes.sha256]) == {}
+    assert (await reads.queue("ses_1", Page())).entries == ()
+    assert await store.request(BUILT_IN, "named") is None
+    with pytest.raises(TurnNotFound):
+        await reads.turn("ses_1", "trn_1")
+    again = Commit(session_id="ses_1", at=NOW, changes=changes[len(further) : -1], events=told)
+    assert (await store.commit(again)).queue_revision == 2
+    assert [entry.message_id for entry in (await reads.queue("ses_1", Page())).entries] == ["msg_q"]
+    await store.aclose()
+    assert_sound(opened.path)
+
+
+async def test_units_of_one_transaction_build_on_each_other(opened: OpenedStore) -> None:
+    """What one of them stores, the next one changes, moves and removes, as if it had been stored before."""
+    store, notes = opened.store, make_file(b"notes", "notes.txt")
+    tools = (ToolDefinition("look", "", "{}"),)
+    call = make_part(0, ToolUse(name="look", call_id="c", input_json="{}"), part_id="prt_call")
+    queued, joined = make_message("msg_q", "waits", status=MessageStatus.QUEUED), make_message("msg_q", "waits")
+    file = PutFile(notes.sha256, b"notes")
+    commits = (
+        creating("ses_1"),
+        Commit(session_id="ses_1", at=NOW, changes=(file, put(make_message("msg_1", "a", notes)))),
+        Commit(session_id="ses_1", at=NOW, changes=(put(queued), PutTurn(make_turn("trn_1", tools=tools)))),
+        Commit(session_id="ses_1", at=NOW, changes=(PutMessage(make_answer("msg_2", call)),)),
+        Commit(session_id="ses_1", at=NOW, changes=(put(make_message("msg_1", "b")),)),
+        Commit(session_id="ses_1", at=NOW, changes=(put(joined), PutTurn(make_end("trn_1").turn, keeps_settings=True))),
+        Commit(session_id="ses_1", at=NOW, changes=(put(make_message("msg_3", "gone")), RemoveMessage("msg_3"))),
+        Commit(session_id="ses_1", at=NOW, changes=(HideMessages("msg_q"),)),
+        Commit(session_id="ses_1", at=NOW, changes=(put(make_message("msg_4", "c")),)),
+    )
+    answers = await asyncio.gather(*map(store.commit, commits))
+    assert answers[-4].previous_message_ids == {"msg_q": "msg_2"}
+    assert answers[-1].previous_message_ids == {"msg_4": "msg_2"}
+    reads = store.of(DEFAULT_TENANT)
+    assert [one.message_id for one in await reads.history("ses_1")] == ["msg_1", "msg_2", "msg_4"]
+    assert (await reads.message("ses_1", "msg_1")).parts == make_message("msg_1", "b").parts
+    assert await reads.files([notes.sha256]) == {}
+    assert (await reads.turn("ses_1", "trn_1")).tools == tools
+    assert (await reads.message_of_call("ses_1", "prt_call")).message_id == "msg_2"
+    assert (await reads.queue("ses_1", Page())).entries == ()
+    await store.aclose()
+    assert_sound(opened.path)
 
 
 async def test_events_are_published_in_commit_order_before_the_answer(opened: OpenedStore) -> None:

@@ -4,11 +4,11 @@ import sqlite3
 from collections.abc import Iterable
 
 from turnwire.domain.conversation.messages import Message, MessageStatus, with_drafts
-from turnwire.storage.rows import draft_of, message_from, named, parts_of, sent_context_of
+from turnwire.storage.rows import draft_of, message_from, name_message, parts_of
 
 HEADER = (
     "messages.id, messages.message_id, (SELECT session_id FROM sessions WHERE id = messages.session),"
-    " messages.turn_id, messages.previous, messages.created_at_us, messages.updated_after_us,"
+    " messages.turn_id, messages.previous, messages.times,"
     " messages.sent_context, messages.body, NULL, NULL"
 )
 """What `message_of` takes, for a message without its parts."""
@@ -28,7 +28,7 @@ PARTS_BYTES = "length(messages.parts)"
 STORED_BYTES = f"(length(CAST(messages.body AS BLOB)) + coalesce(length(messages.sent_context), 0) + {MESSAGE_BYTES})"
 """What a message counts in `sessions.stored_bytes`, as SQL."""
 
-Columns = tuple[int, str, str, str, str, int, int, bytes | None, str, bytes | None, bytes | None]
+Columns = tuple[int, str, str, str, str, bytes, bytes | None, str, bytes | None, bytes | None]
 """The values of `COLUMNS`."""
 
 
@@ -38,12 +38,11 @@ def message_of(db: sqlite3.Connection, columns: Columns) -> Message:
     Raises:
         ValueError: it is damaged (`msgspec.DecodeError`).
     """
-    row, message_id, session_id, turn_id, previous, created_at_us, updated_after_us, sent, body, parts, states = columns
+    row, message_id, session_id, turn_id, previous, times, sent, body, parts, states = columns
     found = () if parts is None else parts_of(parts, states)
-    message = message_from(body, created_at_us, updated_after_us, found)
-    if sent is not None:
-        message = named(message, sent_context=sent_context_of(sent))
+    message = message_from(body, times, sent, found)
     if parts is not None and message.status is MessageStatus.STREAMING:
         rows: Iterable[tuple[bytes]] = db.execute("SELECT body FROM drafts WHERE message = ? ORDER BY n", (row,))
         message = with_drafts(message, [draft_of(draft) for (draft,) in rows])
-    return named(message, message_id=message_id, session_id=session_id, turn_id=turn_id, previous_message_id=previous)
+    name_message(message, message_id, session_id, turn_id, previous)
+    return message

@@ -112,9 +112,8 @@ CREATE TABLE messages (
     previous         TEXT NOT NULL,
     -- off the path: the turn of the message before it when the path led on to this one; NULL: as it has it now
     branch_turn      TEXT,
-    created_at_us    INTEGER NOT NULL,
-    -- how much later it was changed last
-    updated_after_us INTEGER NOT NULL,
+    -- when it was created, and changed last if that was later, as MessagePack
+    times            BLOB NOT NULL,
     -- of the request that an answer answers, with digests as bytes; NULL for none
     sent_context     BLOB,
     -- the message without its parts, and without what the columns above and its session say

@@ -81,7 +81,7 @@ _PUT = {
     "messages": _upsert(
         "messages",
         "id, message_id, session, queued, place, version, on_path, taken_back, turn_id, previous, branch_turn,"
-        " created_at_us, updated_after_us, sent_context, body, parts, provider_states",
+        " times, sent_context, body, parts, provider_states",
     ),
     "open_calls": _upsert(
         "open_calls", "message, part_index, session, tenant, tool, tool_call_id, since_us", "message, part_index"

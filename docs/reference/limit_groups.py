@@ -402,14 +402,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "interop.archive.conversation": {"MAX_TITLE_CHARACTERS": CUT},
         "interop.archive.values": {"MAX_ID_CHARS": ARCHIVE},
         "interop.forms": {"MAX_WHOLE_NUMBER": ARCHIVE},
-        "interop.ikigai.archive": {
-            "MAX_CONVERSATIONS": ARCHIVE,
-            "MAX_DATA_CHARACTERS": ARCHIVE,
-            "MAX_KEY_CHARACTERS": ARCHIVE,
-        },
-        "interop.ikigai.replay": {
-            "MAX_PROBLEMS": LEFT_OUT,
-        },
         "interop.turnwire_lines.reading": {"MAX_TEXTS": ARCHIVE},
     },
     "Web listener": {
@@ -456,5 +448,5 @@ NO_LIMITS = (
 )
 """Constants that bound nothing that anybody brings, by module."""
 
-OTHER_PROGRAMS = ("cli", "config", "console", "interop.pynchy")
+OTHER_PROGRAMS = ("cli", "config", "console")
 """Packages of commands: their constants bound no work of the server."""

@@ -40,13 +40,11 @@ from turnwire.interop.archives import READERS, WRITERS
 FORMATS = sorted(EXAMPLES)
 ZIPPED = ["chatgpt", "claude"]
 """Formats that come in a ZIP."""
-OF_ROWS = {"ikigai"}
-"""Formats that are no JSON of conversations; they have tests of their own."""
 
 
 def test_every_format_has_an_example() -> None:
     """So that all tests here are about all of them."""
-    assert EXAMPLES.keys() | OF_ROWS == READERS.keys() >= WRITERS.keys()
+    assert EXAMPLES.keys() == READERS.keys() >= WRITERS.keys()
 
 
 def check(found: list[Record | ImportProblem]) -> None:

@@ -13,7 +13,6 @@ from google.rpc import error_details_pb2 as details
 
 from turnwire.api.wire.status import ERROR_DOMAIN, MAX_TEXT, STATUS_CODES, internal_status, status_code, status_of
 from turnwire.domain import errors as e
-from turnwire.interop.plue.codes import plue_code
 
 WAIT = timedelta(seconds=2.5)
 
@@ -170,7 +169,7 @@ def test_each_error_has_its_status(kind: type[e.DomainError]) -> None:
     status = status_of(error)
     found = _details(status)
     assert (status.code, status.message) == (code, error.message)
-    metadata = {**error.metadata, "plueCode": str(int(plue_code(reason)))}
+    metadata = dict(error.metadata)
     assert found[0] == details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata)
     assert [type(detail).__name__ for detail in found[1:]] == kinds.split()
 
@@ -203,7 +202,7 @@ def test_a_value_over_a_limit_tells_the_limit() -> None:
         e.FieldViolation("title", "is too long", "TOO_LONG", 1024), e.FieldViolation("agent", "no")
     )
     found = _details(status_of(error.within("settings")))
-    assert dict(found[0].metadata) == {"field": "settings.title", "limitValue": "1024", "plueCode": "-1"}
+    assert dict(found[0].metadata) == {"field": "settings.title", "limitValue": "1024"}
     assert "limitValue" not in e.InvalidRequest.of("agent", "is not known").metadata
 
 
@@ -221,7 +220,7 @@ def test_a_too_large_message_tells_both_sizes() -> None:
     error = e.MessageTooLarge.of("parts", "is too large", "TOO_LARGE", maxBytes="1", actualBytes="2")
     found = _details(status_of(error))
     sizes = {"field": "parts", "maxBytes": "1", "actualBytes": "2"}
-    assert dict(found[0].metadata) == {**sizes, "plueCode": "-1"}
+    assert dict(found[0].metadata) == sizes
 
 
 @pytest.mark.parametrize(
@@ -255,7 +254,7 @@ def test_positions_tell_what_is_kept() -> None:
     """So that a client can start again without asking."""
     found = _details(status_of(e.EventsCompacted("gone", 1, 3, 9)))
     places = {"askedSequence": "1", "earliestSequence": "3", "latestSequence": "9"}
-    assert dict(found[0].metadata) == {**places, "plueCode": "-2"}
+    assert dict(found[0].metadata) == places
 
 
 def test_quota_names_its_tenant_and_when_it_is_reset() -> None:
@@ -301,6 +300,6 @@ def test_an_unforeseen_error_tells_only_its_id() -> None:
     found = _details(status)
     assert (status.code, status.message) == (code_pb2.INTERNAL, "internal error; the server's log has more")
     assert found == [
-        details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN, metadata={"plueCode": "-99"}),
+        details.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN),
         details.RequestInfo(request_id="rpc_1"),
     ]

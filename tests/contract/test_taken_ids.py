@@ -202,7 +202,7 @@ async def test_all_derived_ids_may_be_taken(tmp_path: Path) -> None:
         async with opened(tmp_path / f"{number}") as here:
             if taken:
                 await here.bring(lines(squatting({"sessions": taken})), OTHERS)
-            outcome = await here.bring(ROWS, format="ikigai")
+            outcome = await here.bring(ROWS, format="openai")
             assert len(await contents(here, outcome)) == 2
             assert not {one.session_id for one in outcome.sessions} & {*taken}
             taken += [one.session_id for one in outcome.sessions]
@@ -214,7 +214,7 @@ async def test_nobody_computes_an_id_of_an_import(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         async with opened(tmp_path / name) as here:
-            await here.bring(ROWS, format="ikigai")
+            await here.bring(ROWS, format="openai")
             found.append({one for ids in ids_in(here.path).values() for one in ids})
     assert not found[0] & found[1]
 
@@ -223,24 +223,24 @@ async def test_what_earlier_versions_have_imported_is_found(tmp_path: Path) -> N
     """Under the ids that they gave, which anybody could compute; of other formats only with their origin."""
     await prepared(tmp_path / "s")
     async with opened(tmp_path / "s") as here:
-        outcome = await here.bring(ROWS, format="ikigai")
-        ikigai = _former("ikigai", "1")
+        outcome = await here.bring(ROWS, format="openai")
+        former = _former("openai", "1")
         with sqlite3.connect(here.path) as db:
             db.execute(
                 "UPDATE sessions SET session_id = ?1, body = json_set(body, '$.session_id', ?1) WHERE session_id = ?2",
-                (ikigai, outcome.sessions[0].session_id),
+                (former, outcome.sessions[0].session_id),
             )
-        again = await here.bring(ROWS, format="ikigai")
+        again = await here.bring(ROWS, format="openai")
         assert [(one.session_id, one.existed) for one in again.sessions] == [
-            (ikigai, True),
+            (former, True),
             (outcome.sessions[1].session_id, True),
         ]
-        hostile = lines(squatting({"sessions": [_former("chatgpt", "x"), _former("ikigai", "2")]}))
+        hostile = lines(squatting({"sessions": [_former("chatgpt", "x"), _former("openai", "2")]}))
         await here.bring(hostile)
         await until_clean(here.store)
         with sqlite3.connect(here.path) as db:
             db.execute("DELETE FROM sessions WHERE session_id = ?", (outcome.sessions[1].session_id,))
-        last = await here.bring(ROWS, format="ikigai")
+        last = await here.bring(ROWS, format="openai")
         assert [one.existed for one in last.sessions] == [True, False]
 
 

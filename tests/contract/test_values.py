@@ -10,7 +10,6 @@ import turnwire
 
 CHANGING = {
     "turnwire.cli.importing": "counts while it runs",
-    "turnwire.cli.pynchy_archive": "counts while it runs",
     "turnwire.identity.web_tokens.verification": "is read in one function and given to nobody",
 }
 """The modules whose values may change, and why."""

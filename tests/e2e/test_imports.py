@@ -309,6 +309,6 @@ async def test_formats_of_other_systems_come_in_and_go_out(client: Client) -> No
     request = ExportSessionsRequest(format="chatgpt")
     refusal = await refused(client.transfer.ExportSessions(request).read())
     assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["format"])
-    names = ("chatgpt", "claude", "ikigai", "openai", "opencode", "turnwire")
+    names = ("chatgpt", "claude", "openai", "opencode", "turnwire")
     unknown = await refused(client.transfer.ImportSessions(ImportSessionsRequest(upload_id="u", format="word")).read())
     assert all(name in unknown.message for name in names)

@@ -5,32 +5,22 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from opencode.message.content_pb2 import (
-    MESSAGE_TYPE_ASSISTANT,
-    MESSAGE_TYPE_HOST,
-    MESSAGE_TYPE_TOOL_RESULT,
-    MESSAGE_TYPE_USER,
-)
-from opencode.message.message_pb2 import ExplainContextRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.archives import export
-from tests.support.clients.conversation import messages_of, session_of, talk, text, words_of
+from tests.support.clients.conversation import messages_of, session_of, words_of
 from tests.support.fakes.foreign_archives import CHATGPT, CLAUDE, OPENAI, OPENCODE, as_json, as_lines, zipped
-from tests.support.fakes.pynchy_file import BOT_NAME, make_old_file, many_rows, old_rows
 from tests.support.oracles.archives import golden_records
 from tests.support.servers.moving import lines
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect
 
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
-PYNCHY = ("migrate", "pynchy", "--bot-name", BOT_NAME, "--import")
 
 
 async def started(*arguments: str | Path, target: str) -> asyncio.subprocess.Process:
@@ -74,83 +64,14 @@ async def until_sessions(client: Client, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_file_of_pynchy_is_imported_at_once(tmp_path: Path) -> None:
-    """Its 404 rows are messages of sessions; lists show neither traces nor what was cleared, and no model gets what is
-    the host's. The file is only read; the same command again finds everything there.
-    """
-    path = make_old_file(tmp_path / "messages.db")
-    before = path.read_bytes()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        dry = await told(*PYNCHY, "--dry-run", path, target=server.address)
-        assert (dry["messages"], dry["import"]["session_count"], await sessions_of(client)) == (404, 4, [])
-        done = await told(*PYNCHY, "--verify", path, target=server.address)
-        assert done["verification"]["right"]
-        assert sum(session["message_count"] for session in done["import"]["sessions"]) == len(old_rows()) == 404
-        sessions = await sessions_of(client)
-        assert [session.title for session in sessions] == ["Ada", "Family", "gone@g.us", "tui://local"]
-        assert {session.origin.system for session in sessions} == {"pynchy"}
-        conversations = [await messages_of(client, session.id) for session in sessions]
-        types = Counter(message.type for messages in conversations for message in messages)
-        assert sum(types.values()) == 404 - done["hidden"]
-        assert set(types) == {
-            MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST, MESSAGE_TYPE_TOOL_RESULT,
-        }  # fmt: skip
-        assert not any("legacy_kind" in message.metadata_json for messages in conversations for message in messages)
-        for session, messages in zip(sessions, conversations, strict=True):
-            explained = ExplainContextRequest(session_id=session.id, parts=[text("and now?")])
-            request = (await client.messages.ExplainContext(explained)).request_json
-            sent = {words_of(message) for message in messages if message.type == MESSAGE_TYPE_USER} - {""}
-            hosts = {words_of(message) for message in messages if message.type == MESSAGE_TYPE_HOST} - {"", *sent}
-            assert all(as_json(words)[1:-1].decode() in request for words in sent)
-            assert not any(f'"{as_json(words)[1:-1].decode()}"' in request for words in hosts)
-            assert not any(trace in request for trace in ("What does she", "Bash", "tool_use_id", "total_cost_usd"))
-        whole = await export(client)
-        people = await run(*PYNCHY, path, target=server.address)
-        assert people.decode().splitlines()[-2:] == [
-            f"{path}: 4 sessions, 404 messages", "0 sessions imported, 4 were there already",
-        ]  # fmt: skip
-        assert await export(client) == whole
-    assert path.read_bytes() == before
-
-
-async def test_a_file_of_pynchy_that_has_grown_goes_on(tmp_path: Path) -> None:
-    """The same command adds what was written since, --verify asks the server, and a chat that goes on there stays."""
-    path = make_old_file(tmp_path / "messages.db", many_rows(300))
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        done = await told(*PYNCHY, "--verify", path, target=server.address)
-        assert done["import"]["verification"]["incomplete_session_count"] == 0
-        assert done["import"]["incomplete_session_count"] == 0
-        path.unlink()
-        make_old_file(path, many_rows(450))
-        outcomes = [one["outcome"] for one in (await told(*PYNCHY, path, target=server.address))["import"]["sessions"]]
-        assert set(outcomes) == {"IMPORT_OUTCOME_ADDED"}
-        again = await told(*PYNCHY, "--verify", path, target=server.address)
-        assert {one["outcome"] for one in again["import"]["sessions"]} == {"IMPORT_OUTCOME_UNCHANGED"}
-        assert sum(one["message_count"] for one in again["import"]["sessions"]) == 450
-        [first, *others] = await sessions_of(client)
-        await talk(client, "and on", first.id)
-        path.unlink()
-        make_old_file(path, many_rows(600))
-        last = await told(*PYNCHY, path, target=server.address, code=1)
-        by_id = {one["session_id"]: one["outcome"] for one in last["import"]["sessions"]}
-        assert by_id[first.id] == "IMPORT_OUTCOME_DIFFERS"
-        assert {by_id[one.id] for one in others} == {"IMPORT_OUTCOME_ADDED"}
-
-
-def import_in(output: bytes) -> Any:
-    """Returns what a command told of an import."""
-    told_of = json.loads(output)
-    return told_of.get("import", told_of)
-
-
-def moves(name: str, folder: Path) -> tuple[str | Path, ...]:
-    """Makes a large file of a system and returns the command that moves its three conversations in."""
-    if name == "pynchy":
-        return (*PYNCHY, make_old_file(folder / "messages.db", many_rows(6_000)))
-    path = folder / "rows.jsonl"
-    row = {"kind": "user", "content": "A question of usual length.", "created_at": "2026-01-31T22:00:00Z"}
-    path.write_bytes(as_lines(*({"id": number, "session_id": number // 2_000, **row} for number in range(6_000))))
-    return ("import", path, "--format", "ikigai")
+def moves(folder: Path) -> tuple[str | Path, ...]:
+    """Makes a large file of another system and returns the command that moves its three conversations in."""
+    path = folder / "chats.jsonl"
+    messages = [{"role": "user", "content": f"A question of usual length, number {number}."} for number in range(2_000)]
+    path.write_bytes(
+        as_lines(*({"id": f"{number}", "created": 1_769_900_000, "messages": messages} for number in range(3)))
+    )
+    return ("import", path, "--format", "openai")
 
 
 def without_ids(archive: bytes) -> list[bytes]:
@@ -174,10 +95,9 @@ async def undisturbed(folder: Path, *command: str | Path) -> list[bytes]:
         return without_ids(await export(client))
 
 
-@pytest.mark.parametrize("name", ["pynchy", "ikigai"])
-async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(tmp_path: Path, name: str) -> None:
+async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(tmp_path: Path) -> None:
     """All is as if nobody had been killed, and nothing is there twice. A killed client leaves no file."""
-    command = moves(name, tmp_path)
+    command = moves(tmp_path)
     expected = await undisturbed(tmp_path / "other", *command)
     files = set(tmp_path.iterdir())
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -192,16 +112,15 @@ async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(
             if again.returncode == 0:
                 break
             assert b"FAILED_PRECONDITION" in error  # the server still finishes what it has begun
-        assert import_in(output)["sessions"][0]["existed"]
+        assert json.loads(output)["sessions"][0]["existed"]
         assert without_ids(await export(client)) == expected
         assert len(await sessions_of(client)) == 3
     assert {file for file in tmp_path.iterdir() if not file.name.startswith("turnwire")} == files
 
 
-@pytest.mark.parametrize("name", ["pynchy", "ikigai"])
-async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path, name: str) -> None:
+async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path) -> None:
     """By itself when a server is there again soon; the same command finds everything there."""
-    command = moves(name, tmp_path)
+    command = moves(tmp_path)
     expected = await undisturbed(tmp_path / "other", *command)
     async with server_process(tmp_path) as server, connect(server.address) as client:
         process = await started(*command, "--json", target=server.address)
@@ -212,39 +131,14 @@ async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path, name: st
     try:
         output, error = await process.communicate()
         assert (process.returncode, error.decode()) == (0, "")
-        assert import_in(output)["sessions"][0]["existed"]
-        done = import_in(await run(*command, "--json", target=restarted.address))
+        assert json.loads(output)["sessions"][0]["existed"]
+        done = json.loads(await run(*command, "--json", target=restarted.address))
         assert [session["existed"] for session in done["sessions"]] == [True] * 3
         async with connect(restarted.address) as client:
             assert without_ids(await export(client)) == expected
     finally:
         await restarted.kill()
 
-
-ROWS = [
-    {"id": 1, "session_id": 7, "kind": "system", "content": "Be brief."},
-    {"id": 2, "session_id": 7, "kind": "user", "content": "before the clear"},
-    {"id": 3, "session_id": 7, "kind": "clear"},
-    {"id": 4, "session_id": 7, "kind": "user", "content": "What is there?"},
-    {"id": 5, "session_id": 7, "kind": "usage", "data_json": "{}"},
-    {
-        "id": 6,
-        "session_id": 7,
-        "kind": "tool_call",
-        "data_json": '{"tool_call_id": "c1", "name": "bash", "arguments": "{}"}',
-    },
-    {
-        "id": 7,
-        "session_id": 7,
-        "kind": "tool_result",
-        "data_json": '{"tool_call_id": "c1", "output": "a.py", "success": true}',
-    },
-    {"id": 8, "session_id": 7, "kind": "assistant", "content": "There is a.py."},
-    {"id": 9, "session_id": 8, "kind": "user", "content": "of another one"},
-]
-MADE_BY = ("provider=anthropic", "model=claude-sonnet-4-5", "api=anthropic", "skip=usage")
-
-"""Options that the page describes."""
 
 FORMATS = {
     "chatgpt": (
@@ -255,11 +149,6 @@ FORMATS = {
     "claude": (zipped(conversations_dot_json=as_json([CLAUDE])), {"Poems": ["Read this. 詩", "Thanks."]}, "FILE"),
     "openai": (as_lines(OPENAI), {"Weather": ["What is that? 天気", "The sun."]}, ""),
     "opencode": (as_json(OPENCODE), {"Fix it": ["Fix it. 直す", "It is fixed."]}, ""),
-    "ikigai": (
-        as_lines(*({**row, "created_at": f"2026-01-31T22:00:{row['id']:02}Z"} for row in ROWS)),
-        {"7": ["What is there?", "There is a.py."], "8": ["of another one"]},
-        "",
-    ),
 }
 """Of each format: an archive, what lists show of its sessions by title, and a problem that is told."""
 
@@ -271,8 +160,6 @@ async def test_an_export_of_another_system_is_imported(tmp_path: Path, name: str
     path = tmp_path / "export"
     path.write_bytes(archive)
     command = ["import", path, "--format", name]
-    if name == "ikigai":
-        command += [word for option in MADE_BY for word in ("--option", option)]
     async with server_process(tmp_path) as server, connect(server.address) as client:
         done = await told(*command, target=server.address)
         assert [session["existed"] for session in done["sessions"]] == [False] * len(expected)
@@ -283,7 +170,6 @@ async def test_an_export_of_another_system_is_imported(tmp_path: Path, name: str
         for session in sessions:
             words = "\n".join(map(words_of, await messages_of(client, session.id)))
             assert all(one in words for one in expected[session.title])
-            assert "before the clear" not in words
         whole = await export(client)
         again = await told(*command, target=server.address)
         assert [session["existed"] for session in again["sessions"]] == [True] * len(expected)
@@ -310,10 +196,7 @@ async def test_a_database_with_every_kind_of_content_is_exported_imported_and_ex
                 await run("import", first, target=server.address)
                 for name, (archive, _, _) in FORMATS.items():
                     foreign.write_bytes(archive)
-                    options = ["--option", "skip=usage"] if name == "ikigai" else []
-                    await run("import", foreign, "--format", name, *options, target=server.address)
-                pynchy = tmp_path / "messages.db"
-                await run(*PYNCHY, make_old_file(pynchy), target=server.address)
+                    await run("import", foreign, "--format", name, target=server.address)
             else:
                 await run("import", second, target=server.address)
             await run("export", "-o", written, target=server.address)

@@ -8,7 +8,6 @@ import pytest
 from opencode.message.content_pb2 import (
     CONTEXT_BREAK_HISTORY_CHANGED,
     CONTEXT_BREAK_UNSPECIFIED,
-    MESSAGE_TYPE_USER,
 )
 from opencode.message.message_pb2 import ExplainContextRequest, SendMessageRequest
 from opencode.turn.turn_pb2 import TurnSettings
@@ -22,16 +21,9 @@ from tests.support.clients.conversation import (
     turn_ended,
     words_of,
 )
-from tests.support.fakes.domain_values import NOW, creating, put
-from tests.support.fakes.opened_store import opened_store
-from tests.support.fakes.pynchy_file import make_old_file
 from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Say, Think, answer
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import connect, running_server
-from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession
-from turnwire.interop.pynchy.conversations import records
-from turnwire.interop.pynchy.legacy_file import private_copy
-from turnwire.interop.pynchy.migration import Rules
 
 MODEL = model("m", "mine")
 
@@ -89,28 +81,3 @@ sender_names = false
     assert "Anna" not in alone.request_json
     assert "SPEAKER_NAMED" not in {repair.reason for repair in alone.repairs}
     assert words_of(stored[0]) == "is it on?"
-
-
-async def test_an_imported_room_keeps_its_speakers(tmp_path: Path) -> None:
-    """Names that pynchy wrote in front of texts are taken off by the import; the model gets them again."""
-    make_old_file(tmp_path / "old.db")
-    with private_copy(tmp_path / "old.db") as db:
-        found = list(records(db, Rules(bot_names=frozenset({"Pynchy"}))))
-    sessions: dict[str, list[ArchivedMessage]] = {}
-    for record in found:
-        if isinstance(record, ArchivedSession):
-            messages = sessions.setdefault(record.session.session_id, [])
-        elif isinstance(record, ArchivedMessage):
-            messages.append(record)
-    async with opened_store(tmp_path) as opened:
-        for session_id, messages in sessions.items():
-            await opened.store.commit(creating(session_id, NOW, *(put(record.message) for record in messages)))
-    named = 0
-    async with running_server(tmp_path) as server, connect(server.address) as client:
-        for session_id in sessions:
-            told = await client.messages.ExplainContext(ExplainContextRequest(session_id=session_id))
-            users = [m for m in await messages_of(client, session_id) if m.type == MESSAGE_TYPE_USER]
-            names = {repair.explanation for repair in told.repairs if repair.reason == "SPEAKER_NAMED"}
-            assert bool(names) == (len({message.sender for message in users if message.sender}) > 1)
-            named += len(names)
-    assert named > 1

@@ -33,11 +33,21 @@ class Command:
 HTTP_ADAPTERS: dict[str, HttpAdapter] = {
     "responses": HttpAdapter("turnwire_adapters.responses", "/v1", "the OpenAI Responses and Conversations API"),
     "opencode": HttpAdapter("turnwire_adapters.opencode", "/opencode", "OpenCode's HTTP API, for its own clients"),
+    "maria": HttpAdapter("turnwire_adapters.maria", "/maria", "tasks and event envelopes of Maria"),
+    "plue": HttpAdapter("turnwire_adapters.plue", "/plue", "the four functions of Plue's message API"),
 }
 """What `turnwire-adapters serve` takes."""
 
-IMPORTERS: dict[str, Command] = {}
+_IMPORTERS = "turnwire_adapters.importers"
+
+IMPORTERS: dict[str, Command] = {
+    "pynchy": Command(f"{_IMPORTERS}.pynchy.importing", "chats of a pynchy file"),
+    "ikigai": Command(f"{_IMPORTERS}.ikigai", "rows of ikigai, as JSON Lines"),
+    "opencode": Command(f"{_IMPORTERS}.opencode_database", "sessions of OpenCode's database"),
+}
 """What `turnwire-adapters import` takes: foreign files become sessions of a server."""
 
-MIGRATIONS: dict[str, Command] = {}
+MIGRATIONS: dict[str, Command] = {
+    "pynchy": Command(f"{_IMPORTERS}.pynchy.migrating", "types the messages of a pynchy file"),
+}
 """What `turnwire-adapters migrate` takes: foreign files are changed in place."""

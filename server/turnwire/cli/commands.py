@@ -48,11 +48,6 @@ def token() -> None:
     """Create, list and revoke the tokens of callers, also while the server runs."""
 
 
-@app.group()
-def migrate() -> None:
-    """Bring files of other message systems into a new form."""
-
-
 @app.command()
 @_config
 @_listen
@@ -286,70 +281,6 @@ def quotas(connection: Connection, as_json: bool) -> None:
     sys.exit(show_quotas(connection, as_json=as_json))
 
 
-@migrate.command("pynchy")
-@takes_connection
-@click.argument("file", type=_PATH)
-@click.option("--dry-run", is_flag=True, help="Print what would change, and write nothing.")
-@click.option(
-    "--verify",
-    is_flag=True,
-    help="Prove that types were added as the rules say, and nothing else changed; with --import, that the server has"
-    " all.",
-)
-@click.option("--reclassify", is_flag=True, help="Give notices and traces the type that fits them instead of user.")
-@click.option("--bot-name", multiple=True, help="A name of the assistant besides `bot`; may be repeated.")
-@click.option("--backup", type=_PATH, help="Where to copy the file before. Default: beside it, named after the time.")
-@click.option("--to", type=_PATH, help="Write the chats as an archive for `turnwire import`; the file is only read.")
-@click.option("--import", "imports", is_flag=True, help="Store the chats on a running server; the file is only read.")
-@_json
-def migrate_pynchy(  # noqa: PLR0917 - click passes names
-    connection: Connection,
-    file: Path,
-    dry_run: bool,
-    verify: bool,
-    reclassify: bool,
-    bot_name: tuple[str, ...],
-    backup: Path | None,
-    to: Path | None,
-    imports: bool,
-    as_json: bool,
-) -> None:
-    """Add a type to every message of a pynchy file, in place, also while pynchy runs; see docs/migrating.md.
-
-    With --to, write an archive instead; with --import, store the chats as sessions on a running server. Exit code 0:
-    done; 1: something is not as it should be; 2: the file cannot be migrated.
-    """
-    from turnwire.interop.pynchy.migration import Rules
-
-    _check_pynchy(to, backup, imports=imports, dry_run=dry_run, proves=verify and not imports)
-    rules = Rules(bot_names=frozenset(bot_name), reclassify=reclassify)
-    if imports:
-        from turnwire.cli.pynchy_archive import ArchiveWishes, import_archive
-
-        asked = ArchiveWishes(rules=rules, target=None, verify=verify)
-        sys.exit(import_archive(file, asked, connection, dry_run=dry_run, as_json=as_json))
-    if to:
-        from turnwire.cli.pynchy_archive import ArchiveWishes, run_archive
-
-        asked = ArchiveWishes(rules=rules, target=None if dry_run else to, verify=verify)
-        sys.exit(run_archive(file, asked, as_json=as_json))
-    from turnwire.cli.pynchy import Wishes, run_migration
-
-    wishes = Wishes(rules=rules, backup=backup, dry_run=dry_run, verify=verify)
-    sys.exit(run_migration(file, wishes, as_json=as_json))
-
-
-def _check_pynchy(to: Path | None, backup: Path | None, *, imports: bool, dry_run: bool, proves: bool) -> None:
-    """Refuses options that do not go together."""
-    if dry_run and (backup or proves):
-        raise click.BadParameter("writes nothing, so there is nothing to verify and no backup", param_hint="--dry-run")
-    if (to or imports) and backup:
-        raise click.BadParameter("is for a migration in place: else the file is only read", param_hint="--backup")
-    if to and imports:
-        text = "go without each other: `turnwire import` takes the archive"
-        raise click.BadParameter(text, param_hint="--to, --import")
-
-
 @app.command()
 @takes_connection
 @click.argument("sessions", nargs=-1)
@@ -389,7 +320,7 @@ def export(  # noqa: PLR0917 - click passes names
     "--format",
     "format_name",
     default="",
-    help="chatgpt, claude, ikigai, openai or opencode. Default: Turnwire's own format.",
+    help="chatgpt, claude, openai or opencode. Default: Turnwire's own format.",
 )
 @click.option("--dry-run", is_flag=True, help="Check everything and tell, and store nothing.")
 @click.option("--verify", is_flag=True, help="Compare with what the server has, and store nothing.")

@@ -5,13 +5,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, TypeVar
 from uuid import uuid4
 
 import grpc
 from google.protobuf.json_format import MessageToDict
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from opencode.file.upload_pb2 import CreateUploadRequest, DeleteUploadRequest, WriteUploadRequest
 from opencode.file.upload_pb2_grpc import UploadServiceStub
@@ -56,8 +55,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     verify: bool = False
     """Whether to compare the archive with what is on the server, and store nothing."""
-    verify_after: bool = False
-    """Whether to compare it once it is imported."""
 
 
 class _Report(Struct):
@@ -68,37 +65,23 @@ class _Report(Struct):
     session_count: int = 0
     problem_count: int = 0
     incomplete_count: int = 0
-    verification: "_Report | None" = None
 
 
-def run_import(
-    connection: Connection,
-    wanted: Wanted,
-    *,
-    as_json: bool,
-    archive: IO[bytes] | None = None,
-    facts: Mapping[str, object] = MappingProxyType({}),
-) -> int:
+def run_import(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
     """Imports an archive and prints what came of it.
 
     Args:
         connection: The server.
         wanted: What to import, and how.
         as_json: Whether to print JSON.
-        archive: An open archive that was made of the source, and is read instead of it; the caller closes it.
-        facts: What JSON tells of that archive beside the import; none for the import alone.
 
     Returns:
         The exit code: 0; 1 when it failed, or the server has not all that the archive has, unless this is a dry run; 2
         for wrong options or a file that cannot be read; 130 when it was interrupted.
     """
     try:
-        opened = contextlib.nullcontext(archive) if archive is not None else _opened(wanted.source)
-        with opened as file, connection.open() as channel, progress_bar() as bar:
+        with _opened(wanted.source) as file, connection.open() as channel, progress_bar() as bar:
             report = _imported(channel, file, wanted, bar)
-            if wanted.verify_after:
-                file.seek(0)
-                report.verification = _imported(channel, file, structs.replace(wanted, verify=True), bar)
     except ConnectionProblem as problem:
         print_error(str(problem))
         return 2
@@ -112,16 +95,11 @@ def run_import(
         print_error("interrupted: the server finishes what it has begun; the same command again brings the rest")
         return _INTERRUPTED
     if as_json:
-        shown = _as_json(report, wanted)
-        print_json({**facts, "import": shown} if facts else shown)
+        print_json(_as_json(report, wanted))
     else:
         _print(report, wanted)
-    lacks_some = not wanted.dry_run and max(report.incomplete_count, _incomplete(report.verification)) > 0
+    lacks_some = not wanted.dry_run and report.incomplete_count > 0
     return 1 if lacks_some or any(problem.reason in _LEFT_OUT for problem in report.problems) else 0
-
-
-def _incomplete(report: _Report | None) -> int:
-    return report.incomplete_count if report else 0
 
 
 def _explained(problem: str, wanted: Wanted) -> str:
@@ -237,7 +215,6 @@ def _as_json(report: _Report, wanted: Wanted) -> dict[str, object]:
         "incomplete_session_count": report.incomplete_count,
         "sessions": [shown(session) for session in report.sessions],
         "problems": [shown(problem) for problem in report.problems],
-        **({"verification": _as_json(report.verification, wanted)} if report.verification else {}),
     }
 
 
@@ -263,9 +240,6 @@ def _print(report: _Report, wanted: Wanted) -> None:
     )
     if renamed and wanted.format in {"", _OWN}:
         print_line(f"{renamed} with other ids than in the archive, which are taken here")
-    if report.verification is not None:
-        _print_problems(report.verification)
-        _print_verification(report.verification)
 
 
 def _print_verification(report: _Report) -> None:

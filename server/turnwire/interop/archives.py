@@ -30,7 +30,7 @@ class _Reader:
     def read(self, source: BinaryIO, options: Mapping[str, str]) -> Iterator[Record | ImportProblem]:
         """Yields the records of an archive."""
         make: Any = getattr(import_module(f"turnwire.interop.{self._module}"), self._name)
-        reader: ArchiveReader = make(self._bounds) if self._name == "RowsReader" else make(self._clock, self._bounds)
+        reader: ArchiveReader = make(self._clock, self._bounds)
         return reader.read(source, options)
 
 
@@ -42,7 +42,6 @@ def _writer(module: str, name: str) -> ArchiveWriter:
 READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
     "chatgpt": partial(_Reader, "chatgpt.reading", "ChatGPTReader"),
     "claude": partial(_Reader, "claude.reading", "ClaudeReader"),
-    "ikigai": partial(_Reader, "ikigai.archive", "RowsReader"),
     "openai": partial(_Reader, "openai.reading", "OpenAIReader"),
     "opencode": partial(_Reader, "opencode.reading", "OpenCodeReader"),
 }

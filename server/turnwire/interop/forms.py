@@ -1,9 +1,7 @@
 """Reads JSON of other systems strictly: each refusal names the place and what is wrong there."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
-
-import msgspec
 
 from turnwire.domain.errors import InvalidRequest
 
@@ -26,13 +24,6 @@ def an_object(value: object, place: str) -> Json:
     return value
 
 
-def only_keys(value: Mapping[str, object], known: Collection[str], place: str) -> None:
-    """Raises InvalidRequest for a key that would be lost. A key without a value (null) says nothing and is taken."""
-    for key in value:
-        if key not in known and value[key] is not None:
-            refuse(f"{place}.{key}", f"is not one of {', '.join(known)}")
-
-
 def a_text(value: object, place: str) -> str:
     """Returns a text, or raises InvalidRequest."""
     if not isinstance(value, str):
@@ -49,25 +40,6 @@ def text_of(value: Mapping[str, object], key: str, place: str) -> str:
     if key not in value:
         refuse(f"{place}.{key}", "is missing")
     return a_text(value[key], f"{place}.{key}")
-
-
-def a_count(value: object, place: str) -> int:
-    """Returns a whole number from 0 to 2^53 - 1, or raises InvalidRequest."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_WHOLE_NUMBER:
-        refuse(place, "must be a whole number from 0 to 2^53 - 1")
-    return value
-
-
-def is_readable(text: str) -> bool:
-    """Returns whether text is JSON that readers in all languages take.
-
-    False for numbers that are none or too large, for half of a surrogate pair, and for nesting that is too deep.
-    """
-    try:
-        msgspec.json.decode(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def kind_of(value: object) -> str:

@@ -252,8 +252,6 @@ class Refusal:
     metadata: dict[str, str] = field(default_factory=dict)
     details: list[str] = field(default_factory=list)
     message: str = ""
-    plue_code: int = 0
-    """The code that every error has in its metadata; `metadata` is without it."""
 
 
 def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
@@ -274,8 +272,7 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     assert len(infos) == 1
     assert infos[0].domain == "turnwire"
     metadata = dict(infos[0].metadata)
-    plue_code = int(metadata.pop("plueCode"))
-    return Refusal(error.code(), infos[0].reason, fields, metadata, names, status.message, plue_code)
+    return Refusal(error.code(), infos[0].reason, fields, metadata, names, status.message)
 
 
 async def refused(call: Awaitable[Any]) -> Refusal:

@@ -28,13 +28,9 @@ OTHERS = (
     "cli",
     "desktop",
     "envoy",
-    "ikigai",
-    "maria",
     "migrate",
     "moving",
     "operator",
-    "plue",
-    "pynchy",
     "recordings",
 )
 """What tests of the real server are called that are about rooms without mutants."""

@@ -30,25 +30,23 @@ MARK = "squatter"
 """A word that only the attacker's messages have."""
 
 ROWS = as_lines(
-    {"session_id": 1, "kind": "user", "content": "How deep?", "created_at": "2026-01-01T00:00:00Z"},
     {
-        "session_id": 1,
-        "kind": "tool_call",
-        "data": {"tool_call_id": "c", "tool_name": "look", "tool_args": "{}"},
-        "created_at": "2026-01-01T00:00:01Z",
+        "id": "1",
+        "messages": [
+            {"role": "user", "content": "How deep?"},
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "c", "content": "three"},
+        ],
     },
-    {
-        "session_id": 1,
-        "kind": "tool_result",
-        "data": {"tool_call_id": "c", "output": "three", "success": True},
-        "created_at": "2026-01-01T00:00:02Z",
-    },
-    {"session_id": 2, "kind": "user", "content": "And here?", "created_at": "2026-01-01T00:00:03Z"},
+    {"id": "2", "messages": [{"role": "user", "content": "And here?"}]},
 )
+"""Two conversations of another system."""
 
 ARCHIVES = {
     "turnwire": lines([*golden_records("a", HISTORY[:9]), *golden_records("b", HISTORY[9:15])]),
-    "ikigai": ROWS,
     **{name: as_json(example) for name, example in EXAMPLES.items()},
 }
 

@@ -16,10 +16,6 @@ from turnwire.interop import forms
         (forms.a_text, {}, "must be text, not an object"),
         (forms.a_text, 7, "must be text, not a number"),
         (forms.a_text, "\ud800", "has half of a surrogate pair"),
-        (forms.a_count, True, "must be a whole number from 0 to 2^53 - 1"),
-        (forms.a_count, -1, "must be a whole number from 0 to 2^53 - 1"),
-        (forms.a_count, 2**53, "must be a whole number from 0 to 2^53 - 1"),
-        (forms.a_count, 1.0, "must be a whole number from 0 to 2^53 - 1"),
     ],
 )
 def test_refusals_name_place_and_kind(read: Any, value: object, description: str) -> None:
@@ -28,13 +24,6 @@ def test_refusals_name_place_and_kind(read: Any, value: object, description: str
         read(value, "rows[3].id")
     [violation] = refused.value.violations
     assert (violation.field, violation.description) == ("rows[3].id", description)
-
-
-def test_unknown_keys_are_refused_unless_they_say_nothing() -> None:
-    """A key would be lost; null is the same as no key."""
-    forms.only_keys({"a": 1, "b": None}, ("a",), "row")
-    with pytest.raises(InvalidRequest, match=r"row\.b: is not one of a"):
-        forms.only_keys({"a": 1, "b": 2}, ("a",), "row")
 
 
 def test_missing_keys_are_named() -> None:

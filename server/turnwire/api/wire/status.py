@@ -9,7 +9,6 @@ from google.rpc import error_details_pb2 as details
 
 from turnwire.api.wire.answers.times import duration
 from turnwire.domain import errors as e
-from turnwire.interop.plue.codes import METADATA_KEY, plue_code
 
 ERROR_DOMAIN = "turnwire"
 """`ErrorInfo.domain` of every error of this server."""
@@ -81,8 +80,7 @@ def internal_status(request_id: str) -> status_pb2.Status:
 
 
 def _info(reason: str, metadata: dict[str, str]) -> details.ErrorInfo:
-    code = {METADATA_KEY: str(int(plue_code(reason)))}
-    return details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata={**metadata, **code})
+    return details.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=metadata)
 
 
 def _status(code: int, message: str, parts: list[Message]) -> status_pb2.Status:

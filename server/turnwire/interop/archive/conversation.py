@@ -25,7 +25,6 @@ from turnwire.domain.conversation.messages import (
     MessageType,
     ModelRun,
     Part,
-    ToolResult,
     ToolStatus,
     ToolUse,
 )
@@ -34,7 +33,6 @@ from turnwire.domain.errors import ArchiveInvalid, InvalidRequest
 from turnwire.domain.text import one_line
 from turnwire.interop.archive.attachments import Attachment, NotCarried, reference
 from turnwire.interop.archive.bounds import Bounds
-from turnwire.interop.calls import with_result
 from turnwire.interop.forms import Json, an_object
 
 MAX_TITLE_CHARACTERS = 1024
@@ -183,7 +181,14 @@ class Conversation:
         use = msgspec.structs.replace(part.use, files=(*part.use.files, *files))
         if part.at is not None:
             output = "\n".join(filter(None, part.outputs))
-            return with_result(use, ToolResult(call_id=use.call_id, output=output, is_error=part.is_error), part.at)
+            return msgspec.structs.replace(
+                use,
+                status=ToolStatus.ERROR if part.is_error else ToolStatus.SUCCESS,
+                output=None if part.is_error else output,
+                error=output if part.is_error else None,
+                started_at=part.at,
+                finished_at=part.at,
+            )
         return use if use.status.settled else msgspec.structs.replace(use, status=ToolStatus.ERROR, error=NO_RESULT)
 
     def _file(self, attachment: Attachment, stored: set[str]) -> Generator[Record | ImportProblem, None, File | None]:

@@ -1,0 +1,34 @@
+"""Plue's numeric codes."""
+
+import re
+from pathlib import Path
+
+from opencode.error.error_reason_pb2 import ErrorReason
+from turnwire_adapters.plue.codes import CODES, PlueCode, plue_code
+
+
+def test_every_reason_has_a_code() -> None:
+    """The table is complete: a new reason gets its code in the commit that adds it."""
+    assert set(CODES) == set(ErrorReason.keys()) - {"ERROR_REASON_UNSPECIFIED"}
+
+
+def test_codes_are_those_of_plue() -> None:
+    """By name and number."""
+    assert {code.name: int(code) for code in PlueCode} == {
+        "OK": 0, "INVALID_PARAM": -1, "NOT_FOUND": -2, "ALREADY_EXISTS": -3, "PROVIDER_AUTH": -4, "PROVIDER_INIT": -5,
+        "JSON_PARSE": -6, "IO": -7, "TIMEOUT": -8, "ABORTED": -9, "UNKNOWN": -99,
+    }  # fmt: skip
+
+
+def test_newer_reasons_are_unknown() -> None:
+    """A client of today meets a server of tomorrow."""
+    assert plue_code("NEVER_HEARD_OF") is PlueCode.UNKNOWN
+
+
+def test_codes_are_those_of_the_page() -> None:
+    """Each reason beside its code, and every reason; each code in one row."""
+    page = (Path(__file__).parents[2] / "docs/adapters/plue.md").read_text()
+    rows = re.findall(r"^\| (-\d+) [A-Z_]+ \| (.+) \|$", page, re.MULTILINE)
+    assert [int(code) for code, _ in rows] == sorted(set(CODES.values()), reverse=True)
+    written = {reason: int(code) for code, reasons in rows for reason in re.findall(r"`([A-Z_]+)`", reasons)}
+    assert written == CODES

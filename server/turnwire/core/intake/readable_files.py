@@ -5,7 +5,7 @@ nothing outside is ever looked at. The file is opened without following a link (
 checked is what is read.
 
 The database must never be opened for reading here. POSIX locks belong to the process: closing any descriptor of a file
-gives up all locks that the process holds on it, including SQLite's. The next program that closes the database would
+gives up all locks that the process holds on it, including the store's. The next program that closes the database would
 then believe that it is the last user and delete the log that the server writes. So a file is checked before it is
 opened.
 """

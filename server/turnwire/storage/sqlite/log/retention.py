@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from turnwire.ports.clock import Clock, PatientClock, utc_now
+from turnwire.ports.commit import SessionState
 from turnwire.storage.accounts import Delta
 from turnwire.storage.rows import microseconds
 from turnwire.storage.sqlite.log.pruning import prune
@@ -17,7 +18,7 @@ STEP_SESSIONS = 500
 """Looked at in one step."""
 
 _SOME = (
-    "SELECT position, session_id, sequence, at_us, sessions.id, pruned_through"
+    "SELECT position, session_id, sequence, at_us, sessions.id, pruned_through, sessions.tenant, sessions.state"
     " FROM events LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?"
 )
 
@@ -32,6 +33,10 @@ class _Row(NamedTuple):
     session: int | None
     """None when the session was deleted: the event tells that."""
     pruned: int
+    tenant: str
+    """The owner of the session."""
+    state: str
+    """Of the session."""
 
 
 class Retention:
@@ -68,15 +73,16 @@ class Retention:
     def _drop_over_count(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
         """Looks through all sessions once: commits keep to the count, unless it was lowered."""
         rows = db.execute(
-            "SELECT id, session_id, head_sequence - ?, pruned_through FROM sessions WHERE id > ? ORDER BY id LIMIT ?",
+            "SELECT id, session_id, head_sequence - ?, pruned_through, tenant, state FROM sessions WHERE id > ?"
+            " ORDER BY id LIMIT ?",
             (self._count, self._session, STEP_SESSIONS),
         ).fetchall()
-        for row, session_id, wanted, pruned in rows:
+        for row, session_id, wanted, pruned, tenant, state in rows:
             if wanted - pruned > PRUNE_SLACK:
-                counted = _Counted(db, {row})
                 through = min(wanted, pruned + MAX_PRUNED)
-                is_more = prune(db, row, session_id, through)[0] == through < wanted
-                deltas += counted.deltas()
+                reached, size = prune(db, row, session_id, through)
+                is_more = reached == through < wanted
+                deltas += _freed(tenant, state, size)
                 self._session = row - 1 if is_more else row
                 return True
             self._session = row
@@ -110,13 +116,12 @@ class Retention:
         # asked of the file, because the step before may have been rolled back
         is_all_gone = db.execute("SELECT min(position) FROM events").fetchone() == (old[0].position,)
         newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
-            row.session: (row.session_id, min(row.sequence, row.pruned + MAX_PRUNED))
-            for row in old
-            if row.session is not None
+            row.session: (row, min(row.sequence, row.pruned + MAX_PRUNED)) for row in old if row.session is not None
         }
-        counted = _Counted(db, set(newest))
-        reached = {row: prune(db, row, session_id, sequence)[0] for row, (session_id, sequence) in newest.items()}
-        deltas += counted.deltas()
+        reached = dict[int, int]()
+        for session, (row, sequence) in newest.items():
+            reached[session], size = prune(db, session, row.session_id, sequence)
+            deltas += _freed(row.tenant, row.state, size)
         gone_through, newest_dropped = 0, 0
         for row in old:
             is_dropped = is_all_gone if row.session is None else row.sequence <= reached[row.session]
@@ -133,22 +138,6 @@ class Retention:
         )
 
 
-class _Counted:
-    """Notes what some sessions have stored before a step, and tells what has changed after it."""
-
-    def __init__(self, db: sqlite3.Connection, sessions: set[int]) -> None:
-        """Takes the rows of the sessions."""
-        self._db = db
-        self._sessions = sessions
-        self._before = self._read()
-
-    def deltas(self) -> list[Delta]:
-        """Returns the changes so far. Sessions that are not live count nowhere."""
-        after = self._read()
-        changes = ((tenant, after.get(row, ("", 0))[1] - size) for row, (tenant, size) in self._before.items())
-        return [Delta(tenant, stored_bytes=size) for tenant, size in changes if size]
-
-    def _read(self) -> dict[int, tuple[str, int]]:
-        among = ",".join(map(str, self._sessions))
-        rows = self._db.execute(f"SELECT id, tenant, stored_bytes FROM live_sessions WHERE id IN ({among})")
-        return {row: (tenant, size) for row, tenant, size in rows}
+def _freed(tenant: str, state: str, size: int) -> list[Delta]:
+    """Returns what changes in an account when bytes of a session are freed. One that is not live counts nowhere."""
+    return [Delta(tenant, stored_bytes=-size)] if size and state == SessionState.LIVE else []

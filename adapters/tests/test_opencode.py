@@ -16,6 +16,7 @@ from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPa
 from tests.support.servers.mcp import asker, ready, stdio
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect, running_server
+from tests.support.servers.tenants import PROVIDER, server_of_tenants
 from turnwire_adapters.opencode.ids import is_chosen, shown, stored
 
 RULES = """
@@ -376,6 +377,31 @@ async def test_a_global_stream_has_an_answer_that_ended_while_it_was_away(openco
     async with opencode.listening("/global/event") as listener:
         await listener.idle(session)
     assert listener.shown(session) == [("user", "While away"), ("assistant", "While away")]
+
+
+async def test_the_token_goes_to_the_server_as_bearer_or_as_password(tmp_path: Path) -> None:
+    """Each caller has its own sessions and streams; what is no token, or not taken, is 401 in OpenCode's form."""
+    async with server_of_tenants(tmp_path) as server, serving(server.address, ["opencode"]) as base:
+        token = PROVIDER.token(sub="ada", tenant="one", role="writer")
+        basic, bearer = f"Basic {encoded(f'opencode:{token}')}", f"Bearer {token}"
+        other = f"Bearer {PROVIDER.token(sub='bob', tenant='two', role='writer')}"
+        async with httpx2.AsyncClient() as http:
+            opencode = OpenCode(f"{base}/opencode", http)
+            created = await opencode.call("POST", "/session", {}, headers={"authorization": basic})
+            for header, ids in ((basic, [created["id"]]), (bearer, [created["id"]]), (other, [])):
+                listed = await opencode.call("GET", "/session", headers={"authorization": header})
+                assert [one["id"] for one in listed] == ids
+            async with opencode.listening("/global/event", authorization=other) as elsewhere:
+                prompt = {"parts": [{"type": "text", "text": "Mine"}]}
+                path = f"/session/{created['id']}/message"
+                assert text_of(await opencode.call("POST", path, prompt, headers={"authorization": basic})) == "Mine"
+                await opencode.call("GET", path, status=404, headers={"authorization": other})
+            assert [event["type"] for event in elsewhere.events] == ["server.connected"]
+            for wrong in ("", "Bearer wrong", "Basic %", "Digest a", f"Basic {encoded('a:wrong')}"):
+                for asked in ("/session", "/event"):
+                    headers = {"authorization": wrong} if wrong else {}
+                    error = await opencode.call("GET", asked, status=401, headers=headers)
+                    assert set(error) == {"name", "data"}
 
 
 async def test_streams_and_prompts_outlive_a_server_that_is_killed(tmp_path: Path) -> None:

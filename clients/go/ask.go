@@ -43,7 +43,7 @@ type Piece struct {
 // has ([WithTools]) run while it is read. The loop over an answer ends when those that still run have ended: their context
 // does.
 //
-// Leaving the loop or ending the context does not end the turn: AbortSession of [Client.Messages] does.
+// Leaving the loop or ending the context does not end the turn: [Client.Abort] does.
 func (c *Client) Ask(ctx context.Context, sessionID, text string, options ...SendOption) (*Answer, error) {
 	message, err := newOutgoing(sessionID, text, options)
 	if err != nil {

@@ -182,11 +182,11 @@ func TestSomeCallsAreNotRepeated(t *testing.T) {
 	server := &fake{failures: []error{busy, busy, nil, refusal(codes.FailedPrecondition, "TURN_IN_PROGRESS", time.Millisecond), refusal(codes.Unknown, "", 0)}}
 	client := dialTo(t, server.serve(t))
 	ctx := background(t)
-	_, err := client.Messages.AbortSession(ctx, &pb.AbortSessionRequest{SessionId: "ses_1"})
+	_, err := client.Abort(ctx, "ses_1", "")
 	if !turnwire.HasReason(err, pb.ErrorReason_STORAGE_BUSY) {
 		t.Error(err)
 	}
-	if _, err := client.Messages.AbortSession(ctx, &pb.AbortSessionRequest{SessionId: "ses_1", ExpectedTurnId: "trn_1"}); err != nil {
+	if _, err := client.Abort(ctx, "ses_1", "trn_1"); err != nil {
 		t.Error(err)
 	}
 	if _, err := client.Send(ctx, "", "Hello"); !turnwire.HasReason(err, pb.ErrorReason_TURN_IN_PROGRESS) {

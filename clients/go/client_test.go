@@ -344,7 +344,7 @@ func TestWatchHoldsWhatWaits(t *testing.T) {
 			break
 		}
 	}
-	if _, err := client.Messages.AbortSession(ctx, &pb.AbortSessionRequest{SessionId: running.GetSessionId()}); err != nil {
+	if _, err := client.Abort(ctx, running.GetSessionId(), running.GetTurnId()); err != nil {
 		t.Error(err)
 	}
 }

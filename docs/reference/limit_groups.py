@@ -188,7 +188,6 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "domain.conversation.limits": {"MAX_SESSION_TOOLS_BYTES": INVALID},
         "core.schemas": {
             "MAX_STEPS": "the arguments are not checked",
-            "INLINE_STEPS": "the arguments are not checked",
             "MAX_DEPTH": "the arguments are not checked",
             "MAX_LEVELS": INVALID,
             "MAX_VALUE_CHARS": "the arguments are not checked",

@@ -20,8 +20,8 @@ import msgspec
 MAX_STEPS = 50_000
 """Steps of one check, each about a value with its schema: a tenth of a second. Ordinary calls need some dozens."""
 
-INLINE_STEPS = 5_000
-"""Steps of a check on the event loop, which would take longer with hostile texts only: ten milliseconds."""
+INLINE_STEPS = 500
+"""Steps of a check on the event loop: a millisecond. What needs more is checked on a thread, from the beginning."""
 
 INLINE_CHARS = 4096
 """More characters of schemas and values are read on a thread of their own: file reads, name look-ups and the storage
@@ -136,9 +136,10 @@ async def problem_of_value(schema_json: str, value_json: str) -> str:
     """
     if not schema_json or len(value_json) > MAX_VALUE_CHARS:
         return ""
-    with contextlib.suppress(TooCostlyError):
-        if len(schema_json) + len(value_json) <= INLINE_CHARS:
+    if len(schema_json) + len(value_json) <= INLINE_CHARS:
+        with contextlib.suppress(TooCostlyError):
             return check_value(schema_json, value_json, INLINE_STEPS)
+    with contextlib.suppress(TooCostlyError):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(_thread, check_value, schema_json, value_json, MAX_STEPS)
     return ""

@@ -15,6 +15,7 @@ from turnwire.core.schemas import (
     check_value,
     problem_of_arguments,
     problem_of_schema,
+    problem_of_value,
     problems_of_schemas,
 )
 
@@ -244,7 +245,7 @@ async def test_checks_do_not_wait_for_the_shared_threads() -> None:
 
 
 async def test_what_is_long_leaves_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small schema and short arguments are checked at once, with fewer steps."""
+    """A small schema and short arguments are checked at once, unless that takes too many steps."""
     threads = list[tuple[str, int]]()
 
     def noted(schema_json: str, value_json: str, max_steps: int) -> str:
@@ -254,7 +255,11 @@ async def test_what_is_long_leaves_the_event_loop(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(schemas, "check_value", noted)
     assert await problem_of_arguments(SCHEMA, '{"count":3}') == ""
     assert await problem_of_arguments(SCHEMA, json.dumps({"count": 3, "note": "x" * 5000})) == ""
-    assert threads == [("MainThread", schemas.INLINE_STEPS), ("schemas", MAX_STEPS)]
+    at_once, beside = ("MainThread", schemas.INLINE_STEPS), ("schemas", MAX_STEPS)
+    assert threads == [at_once, beside]
+    many = json.dumps(["x"] * schemas.INLINE_STEPS + [0])
+    assert f"[{schemas.INLINE_STEPS}]" in await problem_of_value('{"items":{"type":"string"}}', many)
+    assert threads == [at_once, beside, at_once, beside]
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "1e999", '"\\ud800"', "NaN", '{"a":' * 2000 + "1" + "}" * 2000])

@@ -124,7 +124,9 @@ class Translator:
         """Tells a session as it is now."""
         found = await self._reader.session(session_id)
         self._keep(found.session)
-        self._marks[session_id] = await self._reader.revert(found.session)
+        self._marks.pop(session_id, None)
+        if mark := await self._reader.revert(found.session):
+            self._marks[session_id] = mark
         return [_told_session("session.updated", await self._reader.session_json(found))]
 
     async def _info(self, message: SessionMessage) -> list[Told]:
@@ -230,7 +232,7 @@ class Translator:
 
     async def _on_turn_started(self, _: Any, event: SessionEvent) -> list[Told]:
         mark = self._marks.get(event.session_id)
-        if not mark:
+        if mark is None:
             return []
         gone = [
             ("message.removed", {"sessionID": event.session_id, "messageID": one}) for one in mark.get("hidden", ())

@@ -33,6 +33,8 @@ RECENT_SECONDS = 120
 lost its stream opens another one after at most 30 seconds, and does not read its messages again."""
 RECENT_SESSIONS = 20
 """Of those sessions, the ones that changed last."""
+_KEPT_SESSIONS = 10_000
+"""Sessions of which a stream remembers how far it told them."""
 WRITTEN_SECONDS = 5.0
 """How long an answer waits for streams whose clients do not read."""
 OPEN_SECONDS = 0.5
@@ -134,7 +136,7 @@ class EventStream:
         self._first: list[tuple[list[ServerSentEvent], dict[str, int]]] = []
         """What came before the watch had caught up: frames, and the sequences that they reach."""
         self._written: dict[str, int] = {}
-        """Sequences by session up to which the client was told."""
+        """Sequences by session up to which the client was told; of the sessions that changed last."""
         self._moved = asyncio.Event()
         self._is_closed = False
 
@@ -196,7 +198,11 @@ class EventStream:
             await self._batches.aclose()
 
     def _note(self, reached: dict[str, int]) -> None:
-        self._written.update(reached)
+        for session_id, sequence in reached.items():
+            self._written.pop(session_id, None)
+            self._written[session_id] = sequence
+        while len(self._written) > _KEPT_SESSIONS:
+            del self._written[next(iter(self._written))]
         self._moved.set()  # wakes all that wait now
         self._moved.clear()
 

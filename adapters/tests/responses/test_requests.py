@@ -1,5 +1,6 @@
 """What is refused, with the name of the field; what is not stored, who is asked for rights."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from openai.types.responses import Response
 
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
@@ -136,11 +138,17 @@ async def test_a_request_with_a_key_is_carried_out_once(client: openai.AsyncOpen
 async def test_what_is_not_stored_is_gone(
     client: openai.AsyncOpenAI, with_tools: str, until: Callable[..., Any]
 ) -> None:
-    """When the response has ended; a client that streams gets all of it."""
-    stream = await client.responses.create(model=MODEL, input="Hello", store=False, stream=True)
-    events = [event async for event in stream]
-    assert events[-1].type == "response.completed"
-    assert events[-1].response.output_text == "Hello"
+    """When the response has ended and its client has all of it, streamed or not."""
+
+    async def streamed() -> Response:
+        events = [event async for event in await client.responses.create(**asked_for, stream=True)]
+        assert events[-1].type == "response.completed"
+        return events[-1].response
+
+    asked_for: Any = {"model": MODEL, "input": "Hello", "store": False}
+    calls = [client.responses.create(**asked_for) for _ in range(5)] + [streamed() for _ in range(5)]
+    responses = await asyncio.gather(*calls)
+    assert [response.output_text for response in responses] == ["Hello"] * 10
 
     async def is_gone() -> bool:
         async with Client.connect(with_tools) as turnwire:
@@ -149,7 +157,7 @@ async def test_what_is_not_stored_is_gone(
 
     await until(is_gone)
     with pytest.raises(openai.NotFoundError):
-        await client.responses.retrieve(events[-1].response.id)
+        await client.responses.retrieve(responses[-1].id)
 
 
 async def test_files_go_to_the_model(client: openai.AsyncOpenAI) -> None:

@@ -88,12 +88,15 @@ class Responses:
         token = bearer_token(request)
         async with self._upstream.client(token) as client:
             named = await create(client, wanted, request.headers.get("idempotency-key", ""))
-            self._forgetting.begun(token, named, store=wanted.store)
+            self._forgetting.look(token)
             if wanted.background and not wanted.stream:
                 return JSONResponse((await current(client, named))[0])
             if not wanted.stream:
-                return JSONResponse(await finished(client, named))
-        return event_stream(self._events(token, named, -1))
+                try:
+                    return JSONResponse(await finished(client, named))
+                finally:
+                    self._after(token, named, store=wanted.store)
+        return event_stream(self._events(token, named, -1, store=wanted.store))
 
     async def get(self, request: Request) -> Response:
         """GET /responses/{id}: as it is now, or its events behind `starting_after`."""
@@ -166,7 +169,14 @@ class Responses:
             for provider, model in names
         ]
 
-    async def _events(self, token: str, named: ResponseId, after: int) -> AsyncIterator[ServerSentEvent]:
+    def _after(self, token: str, named: ResponseId, *, store: bool) -> None:
+        """Has a response that is not stored deleted: once its own client has it, or has gone."""
+        if not store:
+            self._forgetting.delete_when_ended(token, named)
+
+    async def _events(
+        self, token: str, named: ResponseId, after: int, *, store: bool = True
+    ) -> AsyncIterator[ServerSentEvent]:
         """Yields the events of a response behind a place."""
         try:
             async with self._upstream.client(token) as client:
@@ -180,6 +190,8 @@ class Responses:
             said = {name: body[name] for name in ("code", "message", "param")}
             yield _event({"type": "error", "sequence_number": after + 1, **said})
             return
+        finally:
+            self._after(token, named, store=store)
         yield ServerSentEvent(data="[DONE]", sep="\n")
 
 

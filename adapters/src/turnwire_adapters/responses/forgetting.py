@@ -57,10 +57,12 @@ class Forgetting:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def begun(self, token: str, named: ResponseId, *, store: bool) -> None:
-        """Takes note of a response that has begun; one that is not stored goes when it has ended."""
-        if not store:
-            self._start(self._delete_when_ended(token, named))
+    def delete_when_ended(self, token: str, named: ResponseId) -> None:
+        """Deletes the session of a response that is not stored, when it has ended."""
+        self._start(self._delete_when_ended(token, named))
+
+    def look(self, token: str) -> None:
+        """Deletes what is left of the caller's tenant, now and then."""
         now = time.monotonic()
         if now - self._swept.get(token, -SWEEP_SECONDS) >= SWEEP_SECONDS:
             if len(self._swept) >= MAX_TOKENS:

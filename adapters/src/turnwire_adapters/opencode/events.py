@@ -157,14 +157,15 @@ class Translator:
         """Forgets what grows of a message; returns the removal of parts that a server that was killed has lost."""
         self._messages.pop(message_id, None)
         gone = [self._growing.pop(place) for place in list(self._growing) if place[0] == message_id]
-        return [
-            (
-                "message.part.removed",
-                {"sessionID": growing.session_id, "messageID": growing.message_id, "partID": growing.part_id},
-            )
-            for growing in gone
-            if growing.part_id not in kept
-        ]
+        return [_told_removal(growing) for growing in gone if growing.part_id not in kept]
+
+    def _replaced(self, message_id: str, part: Part) -> list[Told]:
+        """Returns the removal of a part that a server that was killed has lost, and writes again as another one."""
+        growing = self._growing.get((message_id, part.index))
+        if growing is None or growing.part_id == shown(part.part_id):
+            return []
+        del self._growing[message_id, part.index]
+        return [_told_removal(growing)]
 
     async def _part(self, message_id: str, part: Part, session_id: str) -> list[Told]:
         message = self._messages.get(message_id)
@@ -201,11 +202,12 @@ class Translator:
         return [("message.removed", {"sessionID": event.session_id, "messageID": shown_id})]
 
     async def _on_part_started(self, started: Any, event: SessionEvent) -> list[Told]:
-        message = self._messages.get(started.message_id)
-        if message is None or (started.message_id, started.part.index) in self._growing:
-            return []
+        message, place = self._messages.get(started.message_id), (started.message_id, started.part.index)
+        lost = self._replaced(started.message_id, started.part)
+        if message is None or place in self._growing:
+            return lost
         self._grow(message, started.part)
-        return await self._part(started.message_id, started.part, event.session_id)
+        return [*lost, *await self._part(started.message_id, started.part, event.session_id)]
 
     async def _on_part_delta(self, delta: Any, _: SessionEvent) -> list[Told]:
         growing = self._growing.get((delta.message_id, delta.part_index))
@@ -223,8 +225,9 @@ class Translator:
         return [("message.part.delta", properties)]
 
     async def _on_part_finished(self, finished: Any, event: SessionEvent) -> list[Told]:
+        lost = self._replaced(finished.message_id, finished.part)
         self._growing.pop((finished.message_id, finished.part.index), None)
-        return await self._part(finished.message_id, finished.part, event.session_id)
+        return [*lost, *await self._part(finished.message_id, finished.part, event.session_id)]
 
     async def _on_tool_call_updated(self, updated: Any, event: SessionEvent) -> list[Told]:
         part = Part(part_id=updated.state.id, index=updated.part_index, tool_use=updated.state)
@@ -311,6 +314,11 @@ def _told_status(session_id: str, status: "SessionStatus.ValueType") -> list[Tol
         idle = {"sessionID": session_id, "status": {"type": "idle"}}
         return [("session.status", idle), ("session.idle", {"sessionID": session_id})]
     return []
+
+
+def _told_removal(growing: _Growing) -> Told:
+    properties = {"sessionID": growing.session_id, "messageID": growing.message_id, "partID": growing.part_id}
+    return "message.part.removed", properties
 
 
 def _told_part(session_id: str, part: Json) -> Told:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.models.wire_requests import body_of
 from tests.support.oracles.golden_history import GOLDEN
 from tests.support.rules import check_anthropic, check_chat, check_responses
 
@@ -68,7 +69,7 @@ def _no_content(body: Body) -> None:
 )
 def test_rules_of_anthropic(spoil: Callable[[Body], None], found: str) -> None:
     """Marks for the prompt cache and contents of results."""
-    body = copy.deepcopy(GOLDEN["anthropic"]().body)
+    body = copy.deepcopy(body_of(GOLDEN["anthropic"]()))
     spoil(body)
     (violation,) = check_anthropic(body)
     assert found in violation
@@ -86,7 +87,7 @@ def test_rules_of_anthropic(spoil: Callable[[Body], None], found: str) -> None:
 )
 def test_rules_of_responses(output: object, found: str) -> None:
     """Outputs of functions."""
-    body = copy.deepcopy(GOLDEN["openai_responses"]().body)
+    body = copy.deepcopy(body_of(GOLDEN["openai_responses"]()))
     outputs_of(body)[0]["output"] = output
     (violation,) = check_responses(body)
     assert found in violation
@@ -94,7 +95,7 @@ def test_rules_of_responses(output: object, found: str) -> None:
 
 def test_rules_of_chat() -> None:
     """A tool says text only."""
-    body = copy.deepcopy(GOLDEN["openai_chat"]().body)
+    body = copy.deepcopy(body_of(GOLDEN["openai_chat"]()))
     tool = next(message for message in body["messages"] if message["role"] == "tool")
     tool["content"] = [{"type": "text", "text": "x"}]
     (violation,) = check_chat(body)

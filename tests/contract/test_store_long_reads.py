@@ -50,10 +50,13 @@ class Stuck:
 
     def __init__(self, reads: Connection, tenant: str = DEFAULT_TENANT) -> None:
         """Begins to read."""
+        self.has_begun = asyncio.Event()
         self._may_end = threading.Event()
+        self._loop = asyncio.get_running_loop()
         self.task = asyncio.create_task(reads.run(self._run, tenant))
 
     def _run(self, db: sqlite3.Connection, tenant: str) -> str:
+        self._loop.call_soon_threadsafe(self.has_begun.set)
         assert self._may_end.wait(20)
         return tenant
 
@@ -93,7 +96,7 @@ async def test_a_caller_that_is_gone_keeps_nobody_waiting(opened: OpenedStore) -
     """A read that waits is given up; one that runs goes on alone, and the next one follows it."""
     reads = opened.store._reads.long
     running = Stuck(reads)
-    await asyncio.sleep(0)
+    await running.has_begun.wait()
     waiting, last = Stuck(reads), asyncio.create_task(reads.run(lambda _, tenant: tenant, "t"))
     await asyncio.sleep(0)
     for gone in (running.task, waiting.task):

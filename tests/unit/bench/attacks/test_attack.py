@@ -17,7 +17,7 @@ def test_a_refusal_tells_its_limit() -> None:
 
 
 def test_the_table_names_limits() -> None:
-    """Those that have a key are keys."""
+    """Keys, and those that are parts of keys."""
     named = {limit for attack in ATTACKS.values() for limit in attack.limits}
     keys = {limit.removeprefix("limits.") for limit in named if limit.startswith("limits.")}
-    assert keys <= set(Limits.__struct_fields__) and len(keys) > 5
+    assert [key for key in keys if not hasattr(Limits(), key)] == [] and len(keys) > 5

@@ -139,6 +139,108 @@ public enum Opencode_Turn_TurnStatus: SwiftProtobuf.Enum, Swift.CaseIterable {
 
 }
 
+/// Chooses whether a model calls tools. Values may be added.
+public enum Opencode_Turn_ToolChoiceMode: SwiftProtobuf.Enum, Swift.CaseIterable {
+  public typealias RawValue = Int
+
+  /// As AUTO.
+  case unspecified // = 0
+
+  /// The model decides.
+  case auto // = 1
+
+  /// It calls none, though it is told which there are.
+  case none // = 2
+
+  /// It calls at least one in the first step of the turn. It decides in the others: the turn would not end otherwise.
+  case required // = 3
+  case UNRECOGNIZED(Int)
+
+  public init() {
+    self = .unspecified
+  }
+
+  public init?(rawValue: Int) {
+    switch rawValue {
+    case 0: self = .unspecified
+    case 1: self = .auto
+    case 2: self = .none
+    case 3: self = .required
+    default: self = .UNRECOGNIZED(rawValue)
+    }
+  }
+
+  public var rawValue: Int {
+    switch self {
+    case .unspecified: return 0
+    case .auto: return 1
+    case .none: return 2
+    case .required: return 3
+    case .UNRECOGNIZED(let i): return i
+    }
+  }
+
+  // The compiler won't synthesize support with the UNRECOGNIZED case.
+  public static let allCases: [Opencode_Turn_ToolChoiceMode] = [
+    .unspecified,
+    .auto,
+    .none,
+    .required,
+  ]
+
+}
+
+/// Names a form of text. Values may be added.
+public enum Opencode_Turn_ResponseFormatKind: SwiftProtobuf.Enum, Swift.CaseIterable {
+  public typealias RawValue = Int
+
+  /// As TEXT.
+  case unspecified // = 0
+
+  /// Text of any form.
+  case text // = 1
+
+  /// A JSON object. Some vendors want the word JSON in a message, too.
+  case json // = 2
+
+  /// JSON that fits to a schema.
+  case jsonSchema // = 3
+  case UNRECOGNIZED(Int)
+
+  public init() {
+    self = .unspecified
+  }
+
+  public init?(rawValue: Int) {
+    switch rawValue {
+    case 0: self = .unspecified
+    case 1: self = .text
+    case 2: self = .json
+    case 3: self = .jsonSchema
+    default: self = .UNRECOGNIZED(rawValue)
+    }
+  }
+
+  public var rawValue: Int {
+    switch self {
+    case .unspecified: return 0
+    case .text: return 1
+    case .json: return 2
+    case .jsonSchema: return 3
+    case .UNRECOGNIZED(let i): return i
+    }
+  }
+
+  // The compiler won't synthesize support with the UNRECOGNIZED case.
+  public static let allCases: [Opencode_Turn_ResponseFormatKind] = [
+    .unspecified,
+    .text,
+    .json,
+    .jsonSchema,
+  ]
+
+}
+
 /// Holds what follows from one user message until the session can answer the next one.
 public struct Opencode_Turn_Turn: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -444,6 +546,26 @@ public struct Opencode_Turn_GenerationOptions: Sendable {
   /// Clears the value of `maxTurnCostPicoUsd`. Subsequent reads from it will return its default value.
   public mutating func clearMaxTurnCostPicoUsd() {self._maxTurnCostPicoUsd = nil}
 
+  /// Whether the model calls tools. Absent: as it likes. INVALID_ARGUMENT when the model's API cannot be told so.
+  public var toolChoice: Opencode_Turn_ToolChoice {
+    get {_toolChoice ?? Opencode_Turn_ToolChoice()}
+    set {_toolChoice = newValue}
+  }
+  /// Returns true if `toolChoice` has been explicitly set.
+  public var hasToolChoice: Bool {self._toolChoice != nil}
+  /// Clears the value of `toolChoice`. Subsequent reads from it will return its default value.
+  public mutating func clearToolChoice() {self._toolChoice = nil}
+
+  /// The form of the answer's text. Absent: text of any form. INVALID_ARGUMENT when the model's API has no such form.
+  public var responseFormat: Opencode_Turn_ResponseFormat {
+    get {_responseFormat ?? Opencode_Turn_ResponseFormat()}
+    set {_responseFormat = newValue}
+  }
+  /// Returns true if `responseFormat` has been explicitly set.
+  public var hasResponseFormat: Bool {self._responseFormat != nil}
+  /// Clears the value of `responseFormat`. Subsequent reads from it will return its default value.
+  public mutating func clearResponseFormat() {self._responseFormat = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -454,6 +576,53 @@ public struct Opencode_Turn_GenerationOptions: Sendable {
   fileprivate var _maxSteps: UInt32? = nil
   fileprivate var _maxTurnTokens: UInt64? = nil
   fileprivate var _maxTurnCostPicoUsd: Int64? = nil
+  fileprivate var _toolChoice: Opencode_Turn_ToolChoice? = nil
+  fileprivate var _responseFormat: Opencode_Turn_ResponseFormat? = nil
+}
+
+/// Tells a model whether to call tools.
+public struct Opencode_Turn_ToolChoice: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Whether it calls any.
+  public var mode: Opencode_Turn_ToolChoiceMode = .unspecified
+
+  /// The tool that it calls in the first step of the turn: one of the client's, or by its whole name one of the server's. "" for
+  /// none in particular. Excludes a mode other than UNSPECIFIED and REQUIRED.
+  public var toolName: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Describes the form of an answer's text. The provider keeps to it; this server does not check the answer.
+public struct Opencode_Turn_ResponseFormat: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// The form.
+  public var kind: Opencode_Turn_ResponseFormatKind = .unspecified
+
+  /// The schema, as ToolDefinition.input_schema_json. Required for JSON_SCHEMA, "" for others. Vendors take a part of JSON
+  /// Schema only.
+  public var schemaJson: String = String()
+
+  /// A name for the schema: 1 to 64 characters of A-Z, a-z, 0-9, "_" and "-". "" means "answer".
+  public var name: String = String()
+
+  /// What the answer is for, written for the model. May be "".
+  public var description: String = String()
+
+  /// True asks an API that can for nothing but what the schema allows. Anthropic always does.
+  public var strict: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
 }
 
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
@@ -466,6 +635,14 @@ extension Opencode_Turn_BusyPolicy: SwiftProtobuf._ProtoNameProviding {
 
 extension Opencode_Turn_TurnStatus: SwiftProtobuf._ProtoNameProviding {
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0TURN_STATUS_UNSPECIFIED\0\u{1}TURN_STATUS_QUEUED\0\u{1}TURN_STATUS_RUNNING\0\u{1}TURN_STATUS_WAITING\0\u{1}TURN_STATUS_ENDED\0")
+}
+
+extension Opencode_Turn_ToolChoiceMode: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0TOOL_CHOICE_MODE_UNSPECIFIED\0\u{1}TOOL_CHOICE_MODE_AUTO\0\u{1}TOOL_CHOICE_MODE_NONE\0\u{1}TOOL_CHOICE_MODE_REQUIRED\0")
+}
+
+extension Opencode_Turn_ResponseFormatKind: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0RESPONSE_FORMAT_KIND_UNSPECIFIED\0\u{1}RESPONSE_FORMAT_KIND_TEXT\0\u{1}RESPONSE_FORMAT_KIND_JSON\0\u{1}RESPONSE_FORMAT_KIND_JSON_SCHEMA\0")
 }
 
 extension Opencode_Turn_Turn: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
@@ -753,7 +930,7 @@ extension Opencode_Turn_TurnSettings: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 extension Opencode_Turn_GenerationOptions: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".GenerationOptions"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}temperature\0\u{3}top_p\0\u{3}max_output_tokens\0\u{3}stop_sequences\0\u{3}reasoning_effort\0\u{3}max_steps\0\u{3}max_turn_tokens\0\u{3}max_turn_cost_pico_usd\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}temperature\0\u{3}top_p\0\u{3}max_output_tokens\0\u{3}stop_sequences\0\u{3}reasoning_effort\0\u{3}max_steps\0\u{3}max_turn_tokens\0\u{3}max_turn_cost_pico_usd\0\u{3}tool_choice\0\u{3}response_format\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -769,6 +946,8 @@ extension Opencode_Turn_GenerationOptions: SwiftProtobuf.Message, SwiftProtobuf.
       case 6: try { try decoder.decodeSingularUInt32Field(value: &self._maxSteps) }()
       case 7: try { try decoder.decodeSingularUInt64Field(value: &self._maxTurnTokens) }()
       case 8: try { try decoder.decodeSingularInt64Field(value: &self._maxTurnCostPicoUsd) }()
+      case 9: try { try decoder.decodeSingularMessageField(value: &self._toolChoice) }()
+      case 10: try { try decoder.decodeSingularMessageField(value: &self._responseFormat) }()
       default: break
       }
     }
@@ -803,6 +982,12 @@ extension Opencode_Turn_GenerationOptions: SwiftProtobuf.Message, SwiftProtobuf.
     try { if let v = self._maxTurnCostPicoUsd {
       try visitor.visitSingularInt64Field(value: v, fieldNumber: 8)
     } }()
+    try { if let v = self._toolChoice {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 9)
+    } }()
+    try { if let v = self._responseFormat {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -815,6 +1000,93 @@ extension Opencode_Turn_GenerationOptions: SwiftProtobuf.Message, SwiftProtobuf.
     if lhs._maxSteps != rhs._maxSteps {return false}
     if lhs._maxTurnTokens != rhs._maxTurnTokens {return false}
     if lhs._maxTurnCostPicoUsd != rhs._maxTurnCostPicoUsd {return false}
+    if lhs._toolChoice != rhs._toolChoice {return false}
+    if lhs._responseFormat != rhs._responseFormat {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+extension Opencode_Turn_ToolChoice: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ToolChoice"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}mode\0\u{3}tool_name\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularEnumField(value: &self.mode) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.toolName) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.mode != .unspecified {
+      try visitor.visitSingularEnumField(value: self.mode, fieldNumber: 1)
+    }
+    if !self.toolName.isEmpty {
+      try visitor.visitSingularStringField(value: self.toolName, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: Opencode_Turn_ToolChoice, rhs: Opencode_Turn_ToolChoice) -> Bool {
+    if lhs.mode != rhs.mode {return false}
+    if lhs.toolName != rhs.toolName {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+extension Opencode_Turn_ResponseFormat: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ResponseFormat"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{3}schema_json\0\u{1}name\0\u{1}description\0\u{1}strict\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularEnumField(value: &self.kind) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.schemaJson) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.description) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.strict) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.kind != .unspecified {
+      try visitor.visitSingularEnumField(value: self.kind, fieldNumber: 1)
+    }
+    if !self.schemaJson.isEmpty {
+      try visitor.visitSingularStringField(value: self.schemaJson, fieldNumber: 2)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 3)
+    }
+    if !self.description.isEmpty {
+      try visitor.visitSingularStringField(value: self.description, fieldNumber: 4)
+    }
+    if self.strict != false {
+      try visitor.visitSingularBoolField(value: self.strict, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: Opencode_Turn_ResponseFormat, rhs: Opencode_Turn_ResponseFormat) -> Bool {
+    if lhs.kind != rhs.kind {return false}
+    if lhs.schemaJson != rhs.schemaJson {return false}
+    if lhs.name != rhs.name {return false}
+    if lhs.description != rhs.description {return false}
+    if lhs.strict != rhs.strict {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

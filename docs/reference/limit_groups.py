@@ -309,6 +309,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.watches.resume_tokens": {"MAX_CONTENT_BYTES": "the token is not taken"},
         "api.admission.sending": {
             "MAX_MADE": WAITS,
+            "MAX_READ": WAITS,
             "MAX_WAITING_BYTES": BUSY,
             "UNREAD_SECONDS": CLOSED,
         },

@@ -1,7 +1,6 @@
 """How answers leave the server: each large one has a place, and is made when it has one."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -51,15 +50,22 @@ class Answers:
             TooManyCalls: there is no place.
         """
         sending = self._overload.sending
-        async with sending.making(client) if name in MAKES_OBJECTS else contextlib.nullcontext():
-            if name in READS_CONTENT:
-                sending.check(client)
-            answer = await run()
-            if (size := size_of(answer)) <= SMALL_BYTES:
-                return await self._made(answer)
-            held = sending.hold(size, client, partial(self._cut_off, client))
-            when_sent(lambda: sending.release(held))
+        if name not in READS_CONTENT:
+            return await self._with_place(run, client, when_sent)
+        async with sending.making(client, of_objects=name in MAKES_OBJECTS):
+            sending.check(client)
+            return await self._with_place(run, client, when_sent)
+
+    async def _with_place(
+        self, run: Callable[[], Awaitable[Answer]], client: Client, when_sent: WhenSent
+    ) -> Message | bytes:
+        sending = self._overload.sending
+        answer = await run()
+        if (size := size_of(answer)) <= SMALL_BYTES:
             return await self._made(answer)
+        held = sending.hold(size, client, partial(self._cut_off, client))
+        when_sent(lambda: sending.release(held))
+        return await self._made(answer)
 
     def stream(self, client: Client, send: Send) -> "StreamAnswers":
         """Returns what sends the answers of one stream.

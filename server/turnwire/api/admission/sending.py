@@ -30,6 +30,9 @@ MAX_WAITING_BYTES = 32 * 2**20
 MAX_MADE = 2
 """Answers of many objects that are made at the same time: each is there several times until it is sent."""
 
+MAX_READ = 8
+"""Other answers that may be large, and are read at the same time: what each has is known when it is there."""
+
 _LATER_SECONDS = 0.01
 """So that a timer never comes before its time."""
 
@@ -61,7 +64,8 @@ class Sending:
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._making = FairSemaphore(MAX_MADE, tenant_limit=MAX_MADE)
-        """Of answers, each of which counts as one."""
+        self._reading = FairSemaphore(MAX_READ, tenant_limit=MAX_READ)
+        """Both of answers, each of which counts as one."""
         self.waiting_bytes = 0
         """Of the answers that wait."""
         self._shared: dict[int, tuple[int, int]] = {}
@@ -73,10 +77,16 @@ class Sending:
         return self._budget.in_use
 
     @contextlib.asynccontextmanager
-    async def making(self, client: Client) -> AsyncIterator[None]:
-        """Is entered while an answer is made that may be large. Addresses have turns. Safe to cancel."""
+    async def making(self, client: Client, *, of_objects: bool) -> AsyncIterator[None]:
+        """Is entered while an answer is made that may be large, until it has its part. Safe to cancel.
+
+        Args:
+            client: Whose answer it is. Addresses have turns.
+            of_objects: Whether it is many objects first.
+        """
+        places = self._making if of_objects else self._reading
         with as_nobody():
-            async with self._making.held(network_of_peer(client.connection), 1):
+            async with places.held(network_of_peer(client.connection), 1):
                 yield
 
     def check(self, client: Client) -> None:

@@ -20,6 +20,9 @@ from turnwire.cli.chat.printer import Printer
 from turnwire.cli.connection import Connection, ConnectionProblem, explain
 from turnwire_client import BlockingClient, BlockingWatch, Conversation, NotFoundError, Settings, TurnwireError, Update
 
+ABORT_SECONDS = 2.0
+"""How long the end of a turn waits for the answer to its abort, which comes at the same time."""
+
 RECALLED_MESSAGES = 8
 """Messages of a session that is gone on with."""
 
@@ -191,15 +194,19 @@ class Chat:
 
 @contextmanager
 def _first_interrupt_calls(action: Callable[[], None]) -> Iterator[None]:
-    """Calls the action at the first Ctrl-C; the second one interrupts as usual."""
+    """Calls the action at the first Ctrl-C; the second one interrupts as usual. Waits a moment for its end."""
+    actions = list[threading.Thread]()
 
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # A thread, because the handler may run in the middle of a call of the client.
-        threading.Thread(target=action, daemon=True).start()
+        actions.append(threading.Thread(target=action, daemon=True))
+        actions[0].start()
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        for one in actions:  # a thread that still runs when the interpreter ends prints a traceback
+            one.join(ABORT_SECONDS)

@@ -14,8 +14,8 @@ from tests.support.fakes.loop import elapse, settled
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.responses import BESIDE_BYTES, Answers
-from turnwire.api.admission.sending import MAX_MADE, UNREAD_SECONDS
-from turnwire.api.rights import MAKES_OBJECTS
+from turnwire.api.admission.sending import MAX_MADE, MAX_READ, UNREAD_SECONDS
+from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
 from turnwire.core.watches.unmade import Unmade
 from turnwire.domain.limits import Limits
 
@@ -60,9 +60,12 @@ async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Ove
     assert (made, load.sending.bytes) == ([0, 1, 2], 0)
 
 
-async def test_addresses_have_turns_to_make_lists(answers: Answers) -> None:
-    """Of which few are made at a time."""
-    name, begun, ended = min(MAKES_OBJECTS), list[str](), asyncio.Event()
+@pytest.mark.parametrize(
+    ("name", "most"), [(min(MAKES_OBJECTS), MAX_MADE), (min(READS_CONTENT - MAKES_OBJECTS), MAX_READ)]
+)
+async def test_addresses_have_turns_for_answers_that_may_be_large(answers: Answers, name: str, most: int) -> None:
+    """Of which few are made at a time, for nobody knows their size before."""
+    begun, ended = list[str](), asyncio.Event()
 
     async def call(connection: str) -> None:
 
@@ -77,11 +80,11 @@ async def test_addresses_have_turns_to_make_lists(answers: Answers) -> None:
     await settled()
     calls.append(asyncio.create_task(call("ipv4:10.0.0.2:1")))
     await settled()
-    assert len(begun) == MAX_MADE
-    calls[5].cancel()
+    assert len(begun) == most
+    calls[15].cancel()
     ended.set()
     await asyncio.gather(*calls, return_exceptions=True)
-    assert begun.index("ipv4:10.0.0.2:1") <= MAX_MADE + 1
+    assert begun.index("ipv4:10.0.0.2:1") <= most + 1
     assert len(begun) == len(calls) - 1
 
 

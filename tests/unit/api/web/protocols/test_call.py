@@ -1,12 +1,17 @@
-"""Bodies of envelopes that were made to cost time: they are read before their caller is known."""
+"""Bodies of envelopes that were made to cost time, and calls that are carried out while their caller is there."""
 
+import asyncio
+import contextlib
+import gc
 import time
+import weakref
+from typing import Any
 
 import pytest
 from google.rpc import code_pb2
 
 from turnwire.api.gate import CallFailed
-from turnwire.api.web.protocols.call import Serving, one_message
+from turnwire.api.web.protocols.call import Serving, one_message, while_connected
 
 MANY = 4 * 2**20
 QUICK_SECONDS = 0.5
@@ -20,3 +25,35 @@ async def test_a_body_of_empty_envelopes_is_refused_at_once() -> None:
         await one_message(serving, bytes(MANY), "identity")
     assert failed.value.status.code == code_pb2.UNIMPLEMENTED
     assert time.thread_time() - started < QUICK_SECONDS
+
+
+class Staying:
+    """A caller that does not leave."""
+
+    async def until_gone(self) -> None:
+        """Never returns."""
+        await asyncio.Event().wait()
+
+
+class Answer:
+    """What a call makes, and is refused."""
+
+
+async def test_a_call_that_is_refused_leaves_nothing_for_the_garbage_collector() -> None:
+    """Of a hundred large answers that nobody reads, those that found no place would stay in memory."""
+    made = list[weakref.ref[Answer]]()
+
+    async def call() -> None:
+        answer = Answer()
+        made.append(weakref.ref(answer))
+        await asyncio.sleep(0)
+        raise LookupError
+
+    caller: Any = Staying()
+    gc.disable()
+    try:
+        with contextlib.suppress(LookupError):
+            await while_connected(caller, call())
+        assert made[0]() is None
+    finally:
+        gc.enable()

@@ -24,7 +24,7 @@ from tests.support.fakes.domain_values import (
 from tests.support.fakes.opened_store import OpenedStore, opened_store
 from tests.support.oracles.sound import assert_sound
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.events import QueueChanged, SessionUpdated
 from turnwire.domain.conversation.messages import MessageStatus, Text, ToolUse
 from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
 from turnwire.domain.errors import SessionNotFound, ShuttingDown, StaleVersion, StorageError, TurnNotFound
@@ -34,6 +34,7 @@ from turnwire.ports.commit import (
     Commit,
     Committed,
     HideMessages,
+    MarkArchived,
     NewEvent,
     OrderQueue,
     PutFile,
@@ -437,3 +438,21 @@ async def test_commits_of_many_parts_do_not_share_one_transaction(
     await asyncio.gather(*(opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(one,))) for one in changes))
     assert max(ended) <= 2
     assert sum(ended) == 5
+
+
+async def test_an_id_that_cannot_be_written_fails_alone(opened: OpenedStore) -> None:
+    """Those beside it in a transaction are stored."""
+    await opened.store.commit(creating())
+    adds = [adding(make_message(name, "text")) for name in ("msg_1", "msg_\ud800", "msg_3")]
+    done = await asyncio.gather(*map(opened.store.commit, adds), return_exceptions=True)
+    assert [isinstance(one, Exception) for one in done] == [False, True, False]
+
+
+async def test_the_later_of_two_marks_tells_which_turn_runs(opened: OpenedStore) -> None:
+    """As of a message that is appended and one that is sent, which share a commit, to a session that was archived."""
+    await opened.store.commit(creating())
+    for marks in ((MarkArchived(True),), (MarkArchived(False), MarkArchived(False, "trn_1"))):
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=marks))
+    kind = opened.published[-1].event.kind
+    assert isinstance(kind, SessionUpdated)
+    assert kind.view.active_turn_id == "trn_1"

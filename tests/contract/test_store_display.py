@@ -172,3 +172,16 @@ async def test_kept_display_forms_are_bounded(opened: OpenedStore) -> None:
         assert displays.display(db, DEFAULT_TENANT, "ses_1", Page(), forms) == whole
     assert len(displays_in(whole.frames)) == 10
     assert 0 < len(forms._frames) < 5
+
+
+async def test_what_is_changed_after_a_restart_is_shown(tmp_path: Path) -> None:
+    """Though the form that was made before the change is kept."""
+    async with opened_store(tmp_path) as opened:
+        await opened.store.commit(creating())
+        await opened.store.commit(adding(make_message("msg_1", "one")))
+    async with opened_store(tmp_path) as opened:
+        reads = opened.store.of(DEFAULT_TENANT)
+        [before] = displays_in((await reads.display("ses_1", Page())).frames)
+        await opened.store.commit(adding(make_message("msg_1", "two")))
+        [after] = displays_in((await reads.display("ses_1", Page())).frames)
+    assert (list(before.text_parts), list(after.text_parts)) == (["one"], ["two"])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fakes.domain_values import NOW, adding, creating, make_message, make_turn
+from tests.support.fakes.domain_values import NOW, adding, creating, make_answer, make_message, make_turn
 from tests.support.fakes.opened_store import OpenedStore, opened_store
-from turnwire.domain.conversation.events import QueueChanged
+from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, QueueChanged
 from turnwire.domain.conversation.messages import Message, MessageStatus
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import InvalidRequest, SessionNotFound, StaleVersion
@@ -18,10 +18,12 @@ from turnwire.ports.commit import (
     Committed,
     NewEvent,
     OrderQueue,
+    PathEnd,
     PutMessage,
     PutTurn,
     RemoveMessage,
     RequireQueueRevision,
+    SelectPath,
 )
 from turnwire.ports.pages import Page, QueuePage
 
@@ -147,3 +149,47 @@ async def test_the_queue_is_read_in_pages(opened: OpenedStore) -> None:
     assert await reads.queue_entries("ses_2") == QueuePage((), (), 0, "")
     with pytest.raises(SessionNotFound):
         await opened.store.of("other").queue("ses_1", Page())
+
+
+async def test_the_last_message_of_the_path_may_begin_to_wait(tmp_path: Path) -> None:
+    """As one that was appended and whose turn is started later. What is stored meanwhile follows the one before it."""
+    async with opened_store(tmp_path) as opened:
+        for step in (
+            creating(),
+            adding(make_message("msg_q", "question")),
+            adding(make_answer("msg_a", "calls a tool", turn_id="trn_1")),
+            adding(make_message("msg_u", "appended")),
+            Commit(session_id="ses_1", at=NOW, changes=(PutMessage(LATE, at_end=True),)),
+        ):
+            await opened.store.commit(step)
+        done = await opened.store.commit(adding(make_answer("msg_b", "the next step", turn_id="trn_1")))
+        begun = make_message("msg_u", "appended")
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutMessage(begun),)))
+        found = await opened.store.of(DEFAULT_TENANT).history("ses_1")
+    assert done.previous_message_ids == {"msg_b": "msg_a"}
+    line = [(one.message_id, one.previous_message_id) for one in found]
+    assert line == [("msg_q", ""), ("msg_a", "msg_q"), ("msg_b", "msg_a"), ("msg_u", "msg_b")]
+
+
+async def test_what_waited_follows_what_it_followed_and_is_edited_alone(tmp_path: Path) -> None:
+    """When nothing was stored meanwhile. An edited form of it takes nothing before it off the path."""
+    async with opened_store(tmp_path) as opened:
+        for step in (
+            creating(),
+            adding(make_message("msg_q", "question")),
+            adding(make_answer("msg_a", "an answer", turn_id="trn_1")),
+            adding(make_message("msg_u", "appended")),
+            Commit(session_id="ses_1", at=NOW, changes=(PutMessage(LATE, at_end=True),)),
+            Commit(session_id="ses_1", at=NOW, changes=(PutMessage(make_message("msg_u", "appended")),)),
+        ):
+            await opened.store.commit(step)
+        reads = opened.store.of(DEFAULT_TENANT)
+        assert [one.previous_message_id for one in await reads.history("ses_1")] == ["", "msg_q", "msg_a"]
+        await opened.store.commit(adding(make_answer("msg_b", "its answer", turn_id="trn_2")))
+        selected = NewEvent(ConversationChanged(ConversationChange.ALTERNATIVE_SELECTED, None))
+        edit = (SelectPath("msg_u", PathEnd.BEFORE), PutMessage(make_message("msg_v", "edited")))
+        await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=edit, events=(selected,)))
+        assert [one.message_id for one in await reads.history("ses_1")] == ["msg_q", "msg_a", "msg_v"]
+
+
+LATE = make_message("msg_u", "appended", status=MessageStatus.QUEUED)

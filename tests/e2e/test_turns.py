@@ -8,7 +8,7 @@ import pytest
 
 from opencode.message.content_pb2 import FINISH_REASON_ABORTED, FINISH_REASON_STOP, MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageResponse
-from opencode.session.session_pb2 import GetSessionRequest
+from opencode.session.session_pb2 import DeleteSessionRequest, GetSessionRequest
 from opencode.tool.tool_pb2 import SubmitToolResultRequest, ToolCallState
 from opencode.turn.turn_pb2 import (
     BUSY_POLICY_QUEUE,
@@ -22,6 +22,7 @@ from opencode.turn.turn_pb2 import (
 from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest
 from tests.support.clients.conversation import ask, model, refused, talk, text, tool, turn_ended, watching
 from tests.support.servers.running import Client, connect, running_server
+from turnwire.core.turns import session as session_turns
 
 
 @pytest.fixture
@@ -176,3 +177,23 @@ async def test_turns_outlive_their_events_and_the_server(tmp_path: Path) -> None
         async with watching(client, accepted.session_id) as watch:
             snapshot = (await watch.until_kind("session_snapshot")).session_snapshot
         assert snapshot.queue_revision == 2
+
+
+async def test_a_fault_behind_the_stored_end_of_a_turn_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session goes on, and can be deleted."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        monkeypatch.setattr(session_turns, "note_turn_end", fails)
+        first = await client.messages.SendMessage(ask("one"))
+        async with watching(client, first.session_id, after_sequence=first.sequence) as watch:
+            await watch.until_turn_ended(first.turn_id)
+        monkeypatch.undo()
+        second = await client.messages.SendMessage(ask("two", first.session_id))
+        async with watching(client, first.session_id, after_sequence=second.sequence) as watch:
+            await watch.until_turn_ended(second.turn_id)
+        await client.sessions.DeleteSession(DeleteSessionRequest(session_id=first.session_id))

@@ -6,6 +6,7 @@ that is refused leaves nothing. What cannot be done by keys, such as moving the 
 of the engine, before which all that was collected is written.
 """
 
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, date, datetime
 from typing import Protocol
@@ -164,6 +165,10 @@ class Engine(Protocol):
 
     def write_words(self, rows: Rows) -> None:
         """Writes the words of rows. Called once, last."""
+        ...
+
+    def forget(self) -> None:
+        """Forgets what it knows of rows: a statement has changed them."""
         ...
 
     def savepoint(self) -> None:
@@ -354,13 +359,13 @@ class Transaction:
                 raise Spoiled from error
             self.engine.savepoint()
             self._has_savepoint = True
-        own, self.own = self.own, Rows(words=self.own.words)
+        own, self.own = self.own, Rows(words=self.own.words, size_bytes=self.own.size_bytes)
         self.engine.write(own)
         return self.engine
 
     def flush(self) -> None:
         """Writes what the units that are done have collected, but for the words."""
-        rows, self.rows = self.rows, Rows(words=self.rows.words)
+        rows, self.rows = self.rows, Rows(words=self.rows.words, size_bytes=self.rows.size_bytes)
         self.engine.write(rows)
 
     def finish(self) -> None:
@@ -370,6 +375,7 @@ class Transaction:
 
     def forget(self) -> None:
         """Lets heads be read anew after a statement has changed what is stored."""
+        self.engine.forget()
         for known in self._known:
             known.forget()
 
@@ -651,6 +657,8 @@ class _Unit:
 
     def _mark_archived(self, change: MarkArchived) -> None:
         if change.is_archived == bool(self.session.archived_at_us):
+            if self.marked is not None:
+                self.marked = change  # a later command of the commit knows more
             return
         at_us = microseconds(self.commit.at) if change.is_archived else 0
         self.marked = change
@@ -772,7 +780,7 @@ class _Unit:
             self._written()  # the index is given what is stored
         engine, own = self.transaction.engine, self.transaction.own
         is_indexed = engine.index(own, self.session, head.id, message, is_indexed=is_indexed)
-        version = self.transaction.next_number()
+        version = random.getrandbits(62)  # numbers begin anew at each start, versions may not
         position = (head.queued, head.place, version, head.on_path, head.taken_back)
         tree = (message.turn_id, head.previous, head.branch_turn)
         own.put_message(head.id, (head.id, message.message_id, head.session, *position, *tree, *columns), columns)
@@ -791,6 +799,8 @@ class _Unit:
         if stored is not None and not change.at_end and queued == stored.queued:
             return stored
         place = session.last_place + 1
+        if queued and stored is not None and session.tip == message.message_id:
+            self._put_head(tip=stored.previous)  # it leaves the path, to wait
         previous = "" if queued else session.tip
         if previous == message.message_id and stored is not None:
             previous = stored.previous

@@ -517,7 +517,9 @@ class GiveUpTurn(Struct, frozen=True):
     turn_id: str
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule in which the next turn is to begin."""
+        """Returns the schedule in which the next turn is to begin; changes nothing when the turn has ended."""
+        if schedule.running(self.turn_id) is None:
+            return Decision(schedule)
         return Decision(msgspec.structs.replace(schedule, phase=Between(self.turn_id)))
 
 

@@ -352,7 +352,9 @@ class SessionTurns:
             await self._end_unsaved(run)
 
     async def _end_unsaved(self, run: TurnRun) -> None:
-        """Ends a turn whose last messages cannot be stored, so that nobody waits for it forever."""
+        """Ends a turn whose last messages cannot be stored, unless it has ended. Else others would wait for ever."""
+        if self.schedule.running(run.turn.turn_id) is None:
+            return
         turn, is_header = run.turn, run.is_header
         attempts = [end_turn(turn, (), UNSAVED, self._environment.clock(), is_header=is_header)]
         try:

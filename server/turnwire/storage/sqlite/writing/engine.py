@@ -217,6 +217,10 @@ class SqliteEngine:
                 db.execute(statement, tuple(itertools.chain.from_iterable(rows.events[at : at + size])))
                 at += size
 
+    def forget(self) -> None:
+        """Looks anew for ids of the index: a statement may have given some."""
+        self._words = WordIndex(self.db)
+
     def write_words(self, rows: Rows) -> None:
         """Writes the words of rows, which the index wants all at once, last."""
         change_index(self.db, rows.words)

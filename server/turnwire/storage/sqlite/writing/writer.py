@@ -4,7 +4,7 @@ What belongs to no session is an `Other` beside the commits: it shares their tra
 session are stored in their order, and so are those of none.
 
 A transaction costs one wait for the disk, whatever its size, so commits that wait together share it. When one of them
-fails, the transaction is repeated with a savepoint for each commit, so that the others succeed.
+cannot be written, the transaction is repeated with a savepoint for each commit, so that the others succeed.
 """
 
 import asyncio
@@ -341,7 +341,8 @@ class GroupWriter:
         db.execute("BEGIN IMMEDIATE")
         try:
             transaction = Transaction(SqliteEngine(db), self._numbers.__next__, self._next_position)
-            transaction.fetch(unit for unit in units if isinstance(unit, Commit))
+            if not alone:
+                transaction.fetch(unit for unit in units if isinstance(unit, Commit))
             for unit in units:
                 outcome, events = self._outcome(transaction, unit, alone=alone)
                 outcomes.append(outcome)

@@ -151,6 +151,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "RECEIVE_SECONDS": BUSY,
             "COUNTED_BYTES": "it has no part in the budget",
             "MAX_WAITING_REQUESTS_BYTES": BUSY,
+            "MAX_WAITING_READS": BUSY,
             "SHED_AT_ONCE": WAITS,
         },
         "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},

@@ -11,11 +11,14 @@ from typing import Generic, TypeVar
 
 from turnwire.domain.networks import network_of_peer
 
-BEGUN_AT_ONCE = 8
-"""Calls that begin in one round of the event loop, unless so many requests are being read that may be
+BEGUN_AT_ONCE = 4
+"""Calls that begin in one round of the event loop, unless MANY_READ are being read that may be
 large. Begun one a round they wait
 for each other where a round takes long: beside 200 turns that stream it takes 20 ms, and no more than 25 calls a second
 began. But gRPC decompresses what it reads at once, and a request of 16 KiB may become 16 MiB."""
+
+MANY_READ = 8
+"""Requests that are being read and may be large, while which one call begins in a round at most."""
 
 T = TypeVar("T")
 
@@ -113,11 +116,11 @@ class PendingCalls(Generic[T]):
         """Returns a future of the call that begins next. The one before must be done.
 
         The future raises what `end` was given. Who waits for it while calls are there goes on at once, but for each
-        BEGUN_AT_ONCE-th time, and while so many requests are being read: then the loop does something else first.
+        BEGUN_AT_ONCE-th time, and while MANY_READ requests are being read: then the loop does something else first.
         """
         loop = asyncio.get_running_loop()
         self._begun += 1
-        gives_way = self._begun % BEGUN_AT_ONCE == 0 or self._reading() >= BEGUN_AT_ONCE
+        gives_way = self._begun % BEGUN_AT_ONCE == 0 or self._reading() >= MANY_READ
         wanted = self._wanted = loop.create_future() if gives_way else _AtOnce[T](loop=loop)
         if self._ended_by is not None:
             wanted.set_exception(self._ended_by)

@@ -18,6 +18,7 @@ from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.networks import network_of_peer
 from turnwire.domain.text import WIDEST_BYTES
+from turnwire.event_loop.owner import as_nobody
 
 RECEIVE_SECONDS = 30.0
 """How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
@@ -40,6 +41,9 @@ RETRY_AFTER = timedelta(seconds=1)
 """When whoever is refused because of too many calls, or too little memory, may try again."""
 
 _UNBOUNDED = sys.maxsize
+
+MAX_WAITING_READS = 1_000
+"""Requests that wait until they may be read, while memory is critical; one network has half of it at most."""
 
 T = TypeVar("T")
 
@@ -81,6 +85,7 @@ class Requests:
         self._waiting = FairSemaphore(MAX_WAITING_REQUESTS_BYTES, tenant_limit=MAX_WAITING_REQUESTS_BYTES // 2)
         self._slots = FairSemaphore(_UNBOUNDED)
         """Of requests that are being read, by network."""
+        self._queued = FairSemaphore(MAX_WAITING_READS, tenant_limit=MAX_WAITING_READS // 2)
         self._short: DomainError | None = None
         """What a request gets that waits too long for a slot; None while they are not bounded."""
         self._reading: dict[str, dict[_Reading, None]] = {}
@@ -108,12 +113,20 @@ class Requests:
             RequestTooSlow: it took too long.
             MemoryShort: memory became critical before it was there, or stayed so until it could be read.
         """
+        if self._short is not None:
+            with as_nobody():  # it holds what others wait for
+                return await self._read_in_time(connection, receive)
+        return await self._read_in_time(connection, receive)
+
+    async def _read_in_time(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         reading, network = _Reading(), network_of_peer(connection)
         try:
             async with reading.scope:
-                reading.error = self._short
-                await self._slots.acquire(network, 1)
-                reading.error = None
+                if not self._slots.try_acquire(network, 1):
+                    reading.error = self._short
+                    await self._slot(network)
+                    reading.error = None
+                    reading.scope.reschedule(asyncio.get_running_loop().time() + RECEIVE_SECONDS)
                 try:
                     return await self._read(reading, network, receive)
                 finally:
@@ -122,6 +135,15 @@ class Requests:
             if not reading.scope.expired():
                 raise
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+
+    async def _slot(self, network: str) -> None:
+        if not self._queued.try_acquire(network, 1):
+            assert self._short is not None
+            raise self._short
+        try:
+            await self._slots.acquire(network, 1)
+        finally:
+            self._queued.release(network, 1)
 
     async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         readings = self._reading.setdefault(network, {})

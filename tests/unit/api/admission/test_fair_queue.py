@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.api.admission.fair_queue import BEGUN_AT_ONCE, FairQueue, PendingCalls
+from turnwire.api.admission.fair_queue import BEGUN_AT_ONCE, MANY_READ, FairQueue, PendingCalls
 from turnwire.domain.networks import network_of_peer
 
 NAMES = ("x:a", "x:b", "c")
@@ -133,7 +133,7 @@ async def test_a_call_begins_when_it_comes() -> None:
     assert await waiting.next() == "a1"
 
 
-@pytest.mark.parametrize(("reading", "least", "most"), [(0, 4, 12), (BEGUN_AT_ONCE, 4 * BEGUN_AT_ONCE, 1_000)])
+@pytest.mark.parametrize(("reading", "least", "most"), [(0, 4, 12), (MANY_READ, 4 * BEGUN_AT_ONCE, 1_000)])
 async def test_many_calls_begin_in_a_round_of_the_loop_but_not_all(reading: int, least: int, most: int) -> None:
     """As gRPC waits for them. Where a round takes long, one a round would be few; thousands would hold up the loop.
 

@@ -1,11 +1,12 @@
 """Requests: read within a time, with memory for large ones until they are carried out."""
 
 import asyncio
+from datetime import timedelta
 from functools import partial
 
 import pytest
 
-from tests.support.fakes.loop import settled
+from tests.support.fakes.loop import elapse, settled
 from turnwire.api.admission import requests as module
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.requests import (
@@ -187,6 +188,11 @@ class Incomplete:
         await self._come.wait()
         return b"x"
 
+    async def refused(self) -> list[str]:
+        """Returns which ones have ended."""
+        await settled()
+        return [name for name, task in self._reading.items() if task.done()]
+
     async def ended(self) -> dict[str, type[BaseException]]:
         """Returns which ones have ended, and with what; and lets the others come."""
         await settled()
@@ -260,3 +266,29 @@ async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.Monke
     requests.bound_reading(0, MEMORY_SHORT)
     with pytest.raises(MemoryShort):
         await requests.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
+
+
+async def test_few_wait_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes memory for as long. Further ones are refused at once, of one network when it has half of them."""
+    monkeypatch.setattr(module, "MAX_WAITING_READS", 4)
+    requests = Asked().requests
+    requests.bound_reading(0, MEMORY_SHORT)
+    incomplete = Incomplete(requests)
+    await incomplete.begin(*"123")
+    await incomplete.begin("honest", network="192.0.2.2")
+    assert await incomplete.refused() == ["3"]
+    requests.unbound_reading()
+    assert await incomplete.ended() == {"3": MemoryShort}
+
+
+async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
+    """It is not its caller that was slow."""
+    requests = Asked().requests
+    requests.bound_reading(0, MEMORY_SHORT)
+    incomplete = Incomplete(requests)
+    await incomplete.begin("1")
+    await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
+    requests.unbound_reading()
+    await settled()
+    await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
+    assert await incomplete.ended() == {}

@@ -20,7 +20,7 @@ from opencode.turn.turn_pb2 import (
     Turn,
 )
 from opencode.turn.turn_service_pb2 import GetTurnRequest, ListTurnsRequest
-from tests.support.clients.conversation import ask, model, refused, talk, text, tool, turn_ended, watching
+from tests.support.clients.conversation import FOREVER, ask, model, refused, talk, text, tool, turn_ended, watching
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.core.turns import session as session_turns
 
@@ -164,7 +164,7 @@ async def test_turns_outlive_their_events_and_the_server(tmp_path: Path) -> None
     """The log forgets, the turn does not; the queue's revision goes on growing."""
     toml = "[storage]\nretained_events_per_session = 1\n"
     async with running_server(tmp_path, toml) as server, connect(server.address) as client:
-        accepted = await client.messages.SendMessage(ask("/hang"))
+        accepted = await client.messages.SendMessage(ask(FOREVER))
         await client.messages.SendMessage(ask("dropped", accepted.session_id))
         await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
         before = await turn_of(client, accepted)

@@ -13,8 +13,8 @@ from turnwire.domain.networks import network_of_peer
 
 BEGUN_AT_ONCE = 4
 """Calls that begin in one round of the event loop, unless MANY_READ requests are being read that may be large. Begun
-one a round they wait for each other where a round takes long: beside 200 turns that stream it takes 20 ms, and no more than
-25 calls a second began. But gRPC decompresses what it reads at once, and a request of 16 KiB may become 16 MiB."""
+one a round they wait for each other where a round takes long: beside 200 turns that stream it takes 20 ms, and no more
+than 25 calls a second began. But gRPC decompresses what it reads at once, and a request of 16 KiB may become 16 MiB."""
 
 MANY_READ = 8
 """Requests that are being read and may be large, while which one call begins in a round at most."""

@@ -48,9 +48,6 @@ from turnwire.ports.provider import (
     UsageReported,
 )
 
-LOOSE_DELTAS = 256
-"""Deltas that are kept one by one: thousands of small texts take ten times their length."""
-
 
 @dataclass(slots=True)
 class GrowingPart:
@@ -75,50 +72,36 @@ class GrowingPart:
     problem: str = ""
     """Why a complete call cannot run; "" when it can, or is unchecked."""
     checked_at: datetime | None = None
-    _pieces: list[str] = field(default_factory=list)
-    """The text, in order."""
-    _loose: list[str] = field(default_factory=list)
-    """The newest deltas, behind the pieces."""
-    _length: int = 0
-    """Characters of the text."""
+    _text: str = ""
+    """What was joined of the deltas."""
+    _deltas: list[str] = field(default_factory=list)
+    """Those behind it. A draft, several times a second, or a reader joins them."""
     _saved: int = 0
     """Characters that drafts have."""
 
     def add(self, text: str, size: int) -> None:
         """Adds a delta of so many bytes."""
-        self._loose.append(text)
-        self._length += len(text)
+        self._deltas.append(text)
         self.size += size
-        if len(self._loose) >= LOOSE_DELTAS:
-            self._join_loose()
 
     def replace(self, text: str) -> None:
         """Takes another text in place of all that came."""
-        self._pieces = [text]
-        self._loose.clear()
-        self.size, self._length, self._saved = len(text.encode()), len(text), 0
+        self._text = text
+        self._deltas.clear()
+        self.size, self._saved = len(text.encode()), 0
 
     def text(self) -> str:
         """Returns all of the text so far: the same object until more comes, so that many readers hold it once."""
-        self._join_loose()
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
+        if self._deltas:
+            self._text = "".join((self._text, *self._deltas))
+            self._deltas.clear()
+        return self._text
 
     def take_draft(self) -> DraftPart:
         """Returns what is new of the part since the last call."""
-        if not self._saved:
-            self._saved = self._length
-            return DraftPart(self.value())
-        self._join_loose()
-        new, wanted = list[str](), self._length - self._saved
-        for piece in reversed(self._pieces):
-            if wanted <= 0:
-                break
-            new.append(piece[-wanted:])
-            wanted -= len(piece)
-        self._saved = self._length
-        return DraftPart(self.value("".join(reversed(new))), continues=True)
+        text, saved = self.text(), self._saved
+        self._saved = len(text)
+        return DraftPart(self.value(text[saved:]), continues=saved > 0)
 
     def draft_anew(self) -> None:
         """Makes the next draft have all of the part."""
@@ -133,11 +116,6 @@ class GrowingPart:
             status=self.status,
             provider_state=self.provider_state,
         )
-
-    def _join_loose(self) -> None:
-        if self._loose:
-            self._pieces.append("".join(self._loose))
-            self._loose.clear()
 
     def _content(self, text: str) -> Content:
         if self.kind is ToolUse:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.support.postgres import PostgresServer, binaries
 from turnwire.telemetry import memory_monitor
 
 settings.register_profile("any_machine", deadline=None)
@@ -52,3 +53,22 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
     seed = f"{FAULT_SEED or 1}:{request.node.name}"
     print(f"drawn by {seed}")  # shown when the test fails
     return random.Random(seed)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of a run. Skips what needs it where there are no programs of PostgreSQL.
+
+    With TURNWIRE_TEST_POSTGRES=1 that is a failure.
+    """
+    if binaries() is None and os.environ.get("TURNWIRE_TEST_POSTGRES") != "1":
+        pytest.skip("this machine has no PostgreSQL")
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """The address of a new database."""
+    return postgres.new_database()

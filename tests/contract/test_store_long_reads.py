@@ -27,8 +27,9 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import PutPermission, PutQuestion, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
+from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sqlite import long_reads
-from turnwire.storage.sqlite.connection import Connection
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.reading import fitting
 from turnwire.storage.sqlite.writing.writer import Other
 
@@ -48,7 +49,7 @@ async def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 class Stuck:
     """A long read that goes on until it is released."""
 
-    def __init__(self, reads: Connection, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(self, reads: Connection[SqliteDatabase], tenant: str = DEFAULT_TENANT) -> None:
         """Begins to read."""
         self.has_begun = asyncio.Event()
         self._may_end = threading.Event()

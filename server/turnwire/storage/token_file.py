@@ -17,7 +17,8 @@ import msgspec
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.identity.token_book import TokenRecord
-from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, FAILURES, translate
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS
+from turnwire.storage.sqlite.database import FAILURES, translate
 
 _SCHEMA_VERSION = 1
 

@@ -1,23 +1,14 @@
-"""Opening the database file, and running functions on a connection's thread."""
+"""Opening the database file."""
 
-import asyncio
 import contextlib
 import fcntl
 import os
 import sqlite3
 import sys
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Concatenate, ParamSpec, TypeVar
 
-import msgspec
-
-from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
-from turnwire.event_loop.owner import NOBODY, OWNER
+from turnwire.domain.errors import StorageBusy, StorageError
+from turnwire.storage.sqlite.database import FAILURES, SqliteDatabase, translate
 from turnwire.storage.sqlite.files import LOCK_SUFFIX, DatabaseFiles
 
 PAGE_BYTES = 8192
@@ -29,189 +20,23 @@ LOCKS_DATABASE = sys.platform == "linux"
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long to wait for another process (a backup, a shell) that holds the database before failing with StorageBusy."""
 
-_OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
-"""The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
 
-_UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
-"""What a row whose bytes were changed leads to, and a message of SQLite that quotes such a row."""
+def opened(path: Path, *, read_only: bool) -> SqliteDatabase:
+    """Opens the file in autocommit mode with the settings that the store relies on.
 
-FAILURES: tuple[type[Exception], ...] = (sqlite3.Error, *_UNREADABLE)
-"""How a database fails, as far as Python tells it."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class Connection:
-    """A connection and its thread, which carries out one function after the other. Used on the event loop only.
-
-    Owners take turns with their reads; what is written goes in its order. `_db` is used on the thread alone.
+    Raises:
+        StorageError: the file cannot be opened or is not a database.
     """
-
-    def __init__(self, *, is_reader: bool) -> None:
-        """Use `open`."""
-        self._calls = _Calls()
-        self._is_reader = is_reader
-        self._db: sqlite3.Connection | None = None  # from `open` to `close`
-
-    @classmethod
-    async def open(cls, path: Path, *, read_only: bool) -> "Connection":
-        """Opens a connection in autocommit mode with the settings that the store relies on. Close it with `close`.
-
-        Raises:
-            StorageError: the file cannot be opened or is not a database.
-        """
-        connection = cls(is_reader=read_only)
-        threading.Thread(target=_serve, args=(connection._calls,), name="sqlite", daemon=True).start()
-        try:
-            connection._db = await connection._call(partial(_connected, path, read_only=read_only))
-        except BaseException:
-            connection._calls.end()
-            raise
-        return connection
-
-    async def run(
-        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Runs a function on the thread; no other use of the connection interrupts it.
-
-        Cancelling the caller does not stop the function, unless it reads and has not begun.
-
-        Raises:
-            StorageError: SQLite reported an error; its subclass says which kind.
-        """
-        if self._db is None:
-            raise StorageError("the database is closed")
-        return await self._call(partial(function, self._db, *args, **kwargs))
-
-    async def close(self) -> None:
-        """Closes the connection once the thread has done what it has; what comes later is refused. Idempotent."""
-        db, self._db = self._db, None
-        if db is not None:
-            result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._calls.end(partial(_answer, result, db.close))
-            await _translated(result)
-
-    async def _call(self, function: Callable[[], T]) -> T:
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._is_reader:
-            self._calls.add(OWNER.get(), partial(_answer_unless_gone, result, function))
-        else:
-            self._calls.add(NOBODY, partial(_answer, result, function))
-        return await _translated(result)
-
-
-class _Calls:
-    """What a thread is to do: owners take turns, and what one of them wants is done in its order. For all threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # for all below but `_ready`
-        self._waiting = OrderedDict[str, deque[Callable[[], None]]]()
-        """By owner, in the order of their turns."""
-        self._last: Callable[[], None] | None = None
-        self._ready = SimpleQueue[None]()
-        """One for each call, and one for the end."""
-
-    def add(self, owner: str, call: Callable[[], None]) -> None:
-        with self._lock:
-            self._waiting.setdefault(owner, deque()).append(call)
-        self._ready.put(None)
-
-    def end(self, last: Callable[[], None] | None = None) -> None:
-        """Ends the thread when it has done what waits, and the last one."""
-        with self._lock:
-            self._last = last
-        self._ready.put(None)
-        self._ready.put(None)
-
-    def take(self) -> Callable[[], None] | None:
-        """Returns the next one once there is one; None at the end."""
-        self._ready.get()
-        with self._lock:
-            if not self._waiting:
-                last, self._last = self._last, None
-                return last
-            owner, calls = self._waiting.popitem(last=False)
-            call = calls.popleft()
-            if calls:
-                self._waiting[owner] = calls  # behind the others
-            return call
-
-
-def _serve(calls: _Calls) -> None:
-    """Runs on the thread of a connection. Keeps nothing of a call: the next one may be an hour away."""
-    while (call := calls.take()) is not None:
-        call()
-        del call
-
-
-async def _translated(result: "asyncio.Future[T]") -> T:
     try:
-        return await result
-    except FAILURES as error:
-        raise translate(error) from error
-
-
-def _answer_unless_gone(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:
-    if not result.cancelled():
-        _answer(result, function)
-
-
-def _answer(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:
-    """Calls a function, and gives what it returns or raises to the event loop."""
-    try:
-        deliver = partial(result.set_result, function())
-    except BaseException as error:  # the thread must outlive every failure
-        deliver = partial(result.set_exception, error)
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-        result.get_loop().call_soon_threadsafe(_tell, result, deliver)
-
-
-def _tell(result: "asyncio.Future[T]", deliver: Callable[[], None]) -> None:
-    if not result.done():  # else its caller is gone
-        deliver()
-
-
-@contextlib.contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Begins a transaction that writes, and commits it at the end; an error in the block rolls it back."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back
-            db.execute("ROLLBACK")
-        raise
-
-
-def translate(error: Exception) -> StorageError:
-    """Returns the storage error for one of FAILURES. Its text has nothing of what is stored."""
-    if isinstance(error, _UNREADABLE):
-        return StorageCorrupt(
-            "the database file is damaged: a text in it cannot be read", {"detail": type(error).__name__}
-        )
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StorageBusy("another process holds the database")
-    if code == sqlite3.SQLITE_FULL:
-        return StorageFull("no space is left for the database")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StorageCorrupt(f"the database file is damaged or not a database: {error}", {"detail": str(error)})
-    failed = StorageError(f"the database failed: {error}", {"detail": str(error)})
-    failed.may_pass = code in _OF_THE_DISK
-    return failed
-
-
-def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    try:
-        db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)
+        db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
     except sqlite3.Error as error:
         raise StorageError(f"cannot open the database {path}: {error}", {"path": str(path)}) from error
     try:
         _configure(db, read_only)
-    except BaseException:
+    except BaseException as error:
         db.close()
+        if isinstance(error, FAILURES):
+            raise translate(error) from error
         raise
     return db
 

@@ -5,7 +5,8 @@ import sqlite3
 
 from turnwire.ports.clock import utc_now
 from turnwire.ports.commit import Commit, RemoveSession, SessionState
-from turnwire.storage.sqlite.connection import Connection
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.reading.rows import DELETING
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
@@ -24,7 +25,7 @@ class Removal:
     No order of steps, commits and crashes removes anything else.
     """
 
-    def __init__(self, writer: GroupWriter, reading: Connection) -> None:
+    def __init__(self, writer: GroupWriter, reading: Connection[SqliteDatabase]) -> None:
         """Takes what carries the steps out, and the connection to look on for what is left."""
         self._writer = writer
         self._reading = reading

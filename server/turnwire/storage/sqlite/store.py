@@ -4,6 +4,7 @@ import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -28,10 +29,12 @@ from turnwire.ports.store import (
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
 from turnwire.storage.sqlite.care.shrinking import shrink_some
-from turnwire.storage.sqlite.connection import Connection, ProcessLock, empty_log
+from turnwire.storage.sqlite.connection import ProcessLock, empty_log, opened
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.housekeeping import Housekeeping, stored
 from turnwire.storage.sqlite.log.retention import Retention
@@ -73,7 +76,7 @@ class SqliteStore:
         self,
         files: DatabaseFiles,
         lock: ProcessLock,
-        connections: Sequence[Connection],
+        connections: Sequence[Connection[SqliteDatabase]],
         housekeeping: Housekeeping,
         reads: Reads,
         *,
@@ -128,13 +131,13 @@ class SqliteStore:
             StorageError: it cannot be opened.
         """
         files, lock = _locked(settings.path)
-        opened: list[Connection] = []
+        connections: list[Connection[SqliteDatabase]] = []
         try:
-            opened.append(writing := await Connection.open(settings.path, read_only=False))
+            connections.append(writing := await _connection(settings.path, is_reader=False))
             await writing.run(_bring_up_to_date)
             for _ in range(3):
-                opened.append(await Connection.open(settings.path, read_only=True))
-            reading, long, searching = opened[1:]
+                connections.append(await _connection(settings.path, is_reader=True))
+            reading, long, searching = connections[1:]
             files.remember()
             accounts = Accounts(await writing.run(stored_accounts))
             sessions, changes = SessionCache(), CommitWriter(codec, settings.retained_events_per_session, is_watched)
@@ -145,7 +148,7 @@ class SqliteStore:
             timelines = await writing.run(Timelines.begin, writer.published_position)
             key = await writing.run(token_key)
         except BaseException:
-            for connection in opened:
+            for connection in connections:
                 await connection.close()
             files.close()
             lock.release()
@@ -158,7 +161,7 @@ class SqliteStore:
         return cls(
             files,
             lock,
-            opened,
+            connections,
             housekeeping,
             reads,
             removal=removal,
@@ -250,6 +253,10 @@ class SqliteStore:
         self._lock.release()
 
 
+async def _connection(path: Path, *, is_reader: bool) -> Connection[SqliteDatabase]:
+    return await Connection.open(partial(opened, path, read_only=is_reader), is_reader=is_reader)
+
+
 def _locked(path: Path) -> tuple[DatabaseFiles, ProcessLock]:
     files = DatabaseFiles(path)
     lock = ProcessLock(files)
@@ -276,7 +283,7 @@ def _uncounted(step: Callable[[sqlite3.Connection], bool]) -> Callable[[sqlite3.
     return lambda db, _: step(db)
 
 
-def _bring_up_to_date(db: sqlite3.Connection) -> None:
+def _bring_up_to_date(db: SqliteDatabase) -> None:
     """Makes the file one of this version."""
     migrate(db)
     empty_log(db)

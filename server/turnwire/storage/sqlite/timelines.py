@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from turnwire.ports.store import Moment, Standing
-from turnwire.storage.sqlite.connection import transaction
+from turnwire.storage.sqlite.database import SqliteDatabase
 
 KEPT_TIMELINES = 1000
 """How many starts of the server are remembered. What is older than that many starts is taken for unknown."""
@@ -32,7 +32,7 @@ class Timelines:
         self._is_complete = rows[0][0] == 1
 
     @classmethod
-    def begin(cls, db: sqlite3.Connection, position: int) -> "Timelines":
+    def begin(cls, db: SqliteDatabase, position: int) -> "Timelines":
         """Begins the timeline of this run at the newest position of the log and forgets the oldest ones.
 
         A full disk keeps no server from starting. The timeline is then not in the file, so that what is given in this
@@ -80,7 +80,7 @@ def _unless_full() -> Iterator[None]:
             raise
 
 
-def _store(db: sqlite3.Connection, name: str, position: int) -> None:
-    with transaction(db):
+def _store(db: SqliteDatabase, name: str, position: int) -> None:
+    with db.transaction():
         db.execute("INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (name, position))
         db.execute("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))

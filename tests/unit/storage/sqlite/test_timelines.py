@@ -7,18 +7,19 @@ import pytest
 
 from turnwire.ports.store import Moment, Standing
 from turnwire.storage.sqlite import timelines
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.timelines import Timelines
 
 
-def _file() -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:", isolation_level=None)
+def _file() -> SqliteDatabase:
+    db = sqlite3.connect(":memory:", isolation_level=None, factory=SqliteDatabase)
     migrate(db)
     return db
 
 
-def _copy(db: sqlite3.Connection) -> sqlite3.Connection:
-    copy = sqlite3.connect(":memory:", isolation_level=None)
+def _copy(db: SqliteDatabase) -> SqliteDatabase:
+    copy = sqlite3.connect(":memory:", isolation_level=None, factory=SqliteDatabase)
     db.backup(copy)
     return copy
 
@@ -56,11 +57,13 @@ def test_runs_that_are_forgotten_are_unknown(monkeypatch: pytest.MonkeyPatch) ->
 class FullDisk:
     """A file that takes no row any more."""
 
-    def __init__(self, db: sqlite3.Connection, code: int) -> None:
+    def __init__(self, db: SqliteDatabase, code: int) -> None:
         """Takes the file and what SQLite says of it."""
         self._db = db
         self._code = code
         self.in_transaction = True
+
+    transaction = SqliteDatabase.transaction
 
     def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
         """Fails to write."""

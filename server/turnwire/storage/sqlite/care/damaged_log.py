@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from turnwire.domain.errors import StorageCorrupt
-from turnwire.storage.sqlite.connection import FAILURES
+from turnwire.storage.sqlite.database import FAILURES
 from turnwire.storage.sqlite.files import FRAME_HEADER_BYTES, HEADER_BYTES, INDEX_BYTES, log_frames
 
 TORN_COMMITS = 1

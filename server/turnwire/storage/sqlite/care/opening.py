@@ -8,7 +8,8 @@ from pathlib import Path
 
 from turnwire.domain.errors import StorageCorrupt, StorageError
 from turnwire.storage.sqlite import schema
-from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, FAILURES, translate
+from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS
+from turnwire.storage.sqlite.database import FAILURES, translate
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import heapq
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,9 @@ from turnwire.domain.conversation.messages import Branch, FinishReason, Message,
 from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.conversation.turns import Turn, TurnStatus
 from turnwire.storage.rows import NOT_TAKEN_BACK, turn_of
-from turnwire.storage.sqlite.connection import Connection
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sqlite.connection import opened
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.message_rows import COLUMNS, message_of
 from turnwire.storage.sqlite.reading.queries import TURN, session
 from turnwire.storage.sqlite.reading.rows import session_row
@@ -75,7 +78,7 @@ def session_ids(db: sqlite3.Connection, tenant: str) -> tuple[str, ...]:
 @contextlib.asynccontextmanager
 async def opened_archive(path: Path, tenant: str) -> AsyncIterator["StoredSessions"]:
     """Opens what reads whole sessions of a tenant; see `TenantStore.archive`."""
-    connection = await Connection.open(path, read_only=True)
+    connection = await Connection.open(partial(opened, path, read_only=True), is_reader=True)
     try:
         yield StoredSessions(connection, tenant)
     finally:
@@ -85,7 +88,7 @@ async def opened_archive(path: Path, tenant: str) -> AsyncIterator["StoredSessio
 class StoredSessions:
     """Implements `ports.moving.archives.SessionArchive`."""
 
-    def __init__(self, connection: Connection, tenant: str) -> None:
+    def __init__(self, connection: Connection[SqliteDatabase], tenant: str) -> None:
         """Takes a connection that nothing else uses."""
         self._connection = connection
         self._tenant = tenant

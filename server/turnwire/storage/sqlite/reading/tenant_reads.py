@@ -24,8 +24,9 @@ from turnwire.ports.pages import (
 from turnwire.ports.store import ALL_SESSIONS
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sqlite.answering import callers, questions
-from turnwire.storage.sqlite.connection import Connection
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.listing.pages import session_page
 from turnwire.storage.sqlite.listing.queries import Budget, Place, Step, step
 from turnwire.storage.sqlite.log import replay
@@ -45,8 +46,8 @@ T = TypeVar("T")
 class Reads:
     """What every read needs, whoever it is for."""
 
-    connection: Connection
-    long: Connection
+    connection: Connection[SqliteDatabase]
+    long: Connection[SqliteDatabase]
     """For what may take long; all else would wait behind it."""
     writer: GroupWriter
     cache: SessionCache

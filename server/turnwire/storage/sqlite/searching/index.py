@@ -19,7 +19,7 @@ from turnwire.domain.conversation.messages import Content, Message, MessageStatu
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.rows import Rows, microseconds, parts_of
-from turnwire.storage.sqlite.connection import transaction
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS
 from turnwire.storage.sqlite.reading.fitting import fitting
 from turnwire.storage.sqlite.reading.rows import read_messages
@@ -185,7 +185,7 @@ def stored_contents(db: sqlite3.Connection, message_row: int) -> dict[int, Conte
         return {}
 
 
-def adopt_words(db: sqlite3.Connection) -> None:
+def adopt_words(db: SqliteDatabase) -> None:
     """Empties an index that has other words than this version makes, so that `renew_some` makes it anew.
 
     Idempotent, and one transaction.
@@ -193,7 +193,7 @@ def adopt_words(db: sqlite3.Connection) -> None:
     (stored,) = db.execute("SELECT version FROM search_state").fetchone()
     if stored == VERSION:
         return
-    with transaction(db):
+    with db.transaction():
         db.execute("INSERT INTO search_index (search_index) VALUES ('delete-all')")
         db.execute("DELETE FROM search_entries")
         db.execute(

@@ -7,7 +7,8 @@ from collections import Counter
 
 from turnwire.domain.errors import SearchTooCostly, TooManySearches
 from turnwire.domain.searching.hits import Search, SearchPage
-from turnwire.storage.sqlite.connection import Connection
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.searching.finding import find
 
 MAX_SECONDS = 2.0
@@ -28,7 +29,7 @@ _INSTRUCTIONS = 2_000
 class Searches:
     """Runs searches. Used on the event loop; `_open` counts those that the thread has not finished, by tenant."""
 
-    def __init__(self, connection: Connection, max_seconds: float = MAX_SECONDS) -> None:
+    def __init__(self, connection: Connection[SqliteDatabase], max_seconds: float = MAX_SECONDS) -> None:
         """Takes a reading connection of its own, which the caller closes."""
         self._connection = connection
         self._max_seconds = max_seconds

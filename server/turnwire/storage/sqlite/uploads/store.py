@@ -9,7 +9,8 @@ from functools import partial
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.connection import Connection
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.uploads import rows
 from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
 
@@ -25,7 +26,9 @@ STEP_UPLOADS = 64
 class SqliteUploads:
     """The uploads in the database of a `SqliteStore`. Changes go through its writer, reads through its reader."""
 
-    def __init__(self, writer: GroupWriter, reading: Connection, on_removal: Callable[[], None]) -> None:
+    def __init__(
+        self, writer: GroupWriter, reading: Connection[SqliteDatabase], on_removal: Callable[[], None]
+    ) -> None:
         """Takes the parts of the store, which closes them, and what is called when there is something to remove."""
         self._writer = writer
         self._reading = reading

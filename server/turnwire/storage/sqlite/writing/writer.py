@@ -25,8 +25,9 @@ from turnwire.ports.store import Follower, Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sqlite.accounts import add_to_totals
-from turnwire.storage.sqlite.connection import FAILURES, Connection, translate
+from turnwire.storage.sqlite.database import FAILURES, SqliteDatabase, translate
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.writing.engine import SqliteEngine, last_number, last_position
 from turnwire.storage.units import CommitWriter, Spoiled, Transaction
@@ -101,7 +102,7 @@ class GroupWriter:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Connection[SqliteDatabase],
         files: DatabaseFiles,
         changes: CommitWriter,
         sessions: SessionCache,

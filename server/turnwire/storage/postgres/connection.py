@@ -1,0 +1,179 @@
+"""PostgreSQL as a `Database`: a connection of psycopg with the methods that statements of both engines use."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg.types.numeric import Int8Dumper
+
+from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.storage.rows import Row
+from turnwire.storage.sql.database import Dialect
+
+FAILURES: tuple[type[Exception], ...] = (psycopg.Error, UnicodeDecodeError, msgspec.DecodeError)
+"""How a database fails, as far as Python tells it."""
+
+READ_ROWS = 128
+"""Rows of `each` that come at once: a page of a list, mostly."""
+
+CONNECT_SECONDS = 10
+"""How long to wait for a server that does not answer."""
+
+POSTGRES = Dialect(
+    among="= ANY(?)",
+    keys=list,
+    byte_length="octet_length({})".format,
+    field=r"(replace({}, '\u0000', '\u0001')::json ->> '{}')".format,  # json of PostgreSQL takes no NUL
+    greatest="greatest",
+    least="least",
+    hint=lambda _: "",
+)
+
+
+class _IntegerDumper(Int8Dumper):
+    """All integers as bigint: by their size they would be of three types, and each statement planned for each."""
+
+
+class _FlagDumper(Int8Dumper):
+    """Flags are integers, as in SQLite."""
+
+    def dump(self, obj: Any) -> bytes:
+        return b"1" if obj else b"0"
+
+
+class PostgresDatabase:
+    """Implements `turnwire.storage.sql.database.Database`; see there. In autocommit mode."""
+
+    dialect = POSTGRES
+    failures = FAILURES
+
+    def __init__(self, connection: "psycopg.Connection[Row]") -> None:
+        """Use `opened`."""
+        self.connection = connection
+        """The connection of psycopg, for what the protocol does not have."""
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Returns all rows."""
+        return self._execute(statement, parameters).fetchall()
+
+    def row(self, statement: str, parameters: Sequence[Any] = ()) -> Row | None:
+        """Returns the first row."""
+        return self._execute(statement, parameters).fetchone()
+
+    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+        """Yields rows while they are read."""
+        with self.connection.cursor("rows") as cursor:
+            cursor.itersize = READ_ROWS
+            cursor.execute(translated(statement), parameters)
+            yield from cursor
+
+    def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Carries out a statement."""
+        return self._execute(statement, parameters).rowcount
+
+    def run_many(self, statement: str, parameters: Iterable[Sequence[Any]]) -> None:
+        """Carries out a statement for each of the parameters."""
+        with self.connection.cursor() as cursor:
+            cursor.executemany(translated(statement), parameters)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Lets all reads in the block see the same moment."""
+        self.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        with self._ended():
+            yield
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Begins a transaction that writes."""
+        self.run("BEGIN")
+        with self._ended():
+            yield
+
+    @contextlib.contextmanager
+    def _ended(self) -> Iterator[None]:
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            if not self.connection.closed:
+                with contextlib.suppress(psycopg.OperationalError):  # the connection is gone, and its transaction too
+                    self.run("ROLLBACK")
+            raise
+
+    def translate(self, error: Exception) -> StorageError:
+        """Returns the storage error for one of FAILURES."""
+        return translate(error)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self.connection.close()
+
+    def _execute(self, statement: str, parameters: Sequence[Any]) -> "psycopg.Cursor[Row]":
+        return self.connection.execute(translated(statement), parameters)
+
+
+def opened(url: str, *, read_only: bool) -> PostgresDatabase:
+    """Opens a connection.
+
+    Raises:
+        StorageError: the server cannot be reached, or refuses it. Its text has no password.
+    """
+    try:
+        connection = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS)
+    except psycopg.Error as error:
+        raise translate(error) from error
+    connection.adapters.register_dumper(int, _IntegerDumper)
+    connection.adapters.register_dumper(bool, _FlagDumper)
+    if read_only:
+        connection.execute("SET default_transaction_read_only = on")
+    return PostgresDatabase(connection)
+
+
+_OWN_MARKS = re.compile(r"'[^']*'|\?|%")
+
+
+@lru_cache(maxsize=4096)
+def translated(statement: str) -> str:
+    """Returns a statement with the marks of psycopg for its parameters."""
+    return _OWN_MARKS.sub(_mark, statement)
+
+
+def _mark(found: re.Match[str]) -> str:
+    return "%s" if found[0] == "?" else found[0].replace("%", "%%")
+
+
+_FULL = frozenset(("53100",))
+_BUSY = frozenset(("53200", "53300", "53400", "55006", "55P03", "57014", "40001", "40P01"))
+"""Too many connections, no memory, a lock that was not given: the same may succeed later."""
+_CORRUPT = frozenset(("XX001", "XX002"))
+
+
+def translate(error: Exception) -> StorageError:
+    """Returns the storage error for one of FAILURES. Its text has nothing of what is stored."""
+    if not isinstance(error, psycopg.Error):
+        return StorageCorrupt("the database is damaged: a text in it cannot be read", {"detail": type(error).__name__})
+    code = error.sqlstate
+    if code in _FULL:
+        return StorageFull("no space is left for the database")
+    if code in _BUSY:
+        return StorageBusy(f"the database has no room for this now (SQLSTATE {code})")
+    if code in _CORRUPT:
+        return StorageCorrupt(f"the database is damaged (SQLSTATE {code})", {"detail": str(code)})
+    if is_lost(error):
+        failed = StorageError("the database cannot be reached", {"detail": code or type(error).__name__})
+        failed.may_pass = True
+        return failed
+    detail = code or type(error).__name__  # what the server says quotes what it was given
+    return StorageError(f"the database failed: {detail}", {"detail": detail})
+
+
+def is_lost(error: BaseException) -> bool:
+    """Returns whether the connection is gone: whether a COMMIT that failed so was carried out is unknown."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None or error.sqlstate[:2] in ("08", "57")

@@ -1,0 +1,79 @@
+"""A database as statements see it: one connection, used synchronously on a thread of its own."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+from turnwire.domain.errors import StorageError
+from turnwire.storage.rows import Row
+
+
+class Dialect(NamedTuple):
+    """Where the engines differ in what one statement can say."""
+
+    among: str
+    """Behind a column: it is one of the keys of a parameter, which `keys` makes. One parameter, so that the engine need
+    not plan the statement again for another number of keys."""
+    keys: Callable[[Collection[Any]], Any]
+    """Makes the parameter for `among`."""
+    byte_length: Callable[[str], str]
+    """Returns an expression for how many bytes a text has in UTF-8; the length of a blob is `length(blob)`."""
+    field: Callable[[str, str], str]
+    """Returns an expression for a text at the top of a JSON body: the column, and the name of the field."""
+    greatest: str
+    """Function that returns the greatest of its arguments, none of them NULL."""
+    least: str
+    """The same for the least one."""
+    hint: Callable[[str], str]
+    """Returns what stands behind the name of a table to have an index used, where the planner would err."""
+
+
+class Database(Protocol):
+    """A connection of one of the engines. Used on one thread alone.
+
+    All methods raise one of `failures` when the database fails.
+    """
+
+    dialect: Dialect
+    """Of this engine."""
+    failures: tuple[type[Exception], ...]
+    """How it fails, as far as Python tells it."""
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Returns all rows that a statement finds, or returns of what it changes; may be empty."""
+        ...
+
+    def row(self, statement: str, parameters: Sequence[Any] = ()) -> Row | None:
+        """Returns the first row; None when there is none."""
+        ...
+
+    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+        """Yields rows while they are read, for callers that may stop before the last one.
+
+        To be used inside of `snapshot` or `transaction`, and closed with `contextlib.closing`.
+        """
+        ...
+
+    def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Carries out a statement. Returns how many rows it changed."""
+        ...
+
+    def run_many(self, statement: str, parameters: Iterable[Sequence[Any]]) -> None:
+        """Carries out a statement once for each of the parameters."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Lets all reads in the block see the same moment."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Begins a transaction that writes, and commits it at the end; an error in the block rolls it back."""
+        ...
+
+    def translate(self, error: Exception) -> StorageError:
+        """Returns the storage error for one of `failures`. Its text has nothing of what is stored."""
+        ...
+
+    def close(self) -> None:
+        """Closes the connection. Idempotent."""
+        ...

@@ -1,0 +1,108 @@
+"""SQLite as a `Database`: the connection of `sqlite3` with the methods that statements of both engines use."""
+
+import contextlib
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.storage.rows import Row
+from turnwire.storage.sql.database import Dialect
+
+_OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
+"""The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
+
+_UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
+"""What a row whose bytes were changed leads to, and a message of SQLite that quotes such a row."""
+
+FAILURES: tuple[type[Exception], ...] = (sqlite3.Error, *_UNREADABLE)
+"""How a database fails, as far as Python tells it."""
+
+
+def _json(keys: Collection[Any]) -> str:
+    return msgspec.json.encode(list(keys)).decode()
+
+
+SQLITE = Dialect(
+    among="IN (SELECT value FROM json_each(?))",
+    keys=_json,
+    byte_length="length(CAST({} AS BLOB))".format,
+    field="json_extract({}, '$.{}')".format,
+    greatest="max",
+    least="min",
+    hint="INDEXED BY {}".format,
+)
+
+
+class SqliteDatabase(sqlite3.Connection):
+    """Implements `turnwire.storage.sql.database.Database`; see there. In autocommit mode."""
+
+    dialect = SQLITE
+    failures = FAILURES
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Returns all rows."""
+        return self.execute(statement, parameters).fetchall()
+
+    def row(self, statement: str, parameters: Sequence[Any] = ()) -> Row | None:
+        """Returns the first row."""
+        row: Row | None = self.execute(statement, parameters).fetchone()
+        return row
+
+    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+        """Yields rows while they are read."""
+        with contextlib.closing(self.execute(statement, parameters)) as cursor:
+            yield from cursor
+
+    def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Carries out a statement."""
+        return self.execute(statement, parameters).rowcount
+
+    def run_many(self, statement: str, parameters: Iterable[Sequence[Any]]) -> None:
+        """Carries out a statement for each of the parameters."""
+        self.executemany(statement, parameters)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Lets all reads in the block see the same moment."""
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Begins a transaction that writes."""
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            if self.in_transaction:  # a full disk has rolled it back
+                self.execute("ROLLBACK")
+            raise
+
+    def translate(self, error: Exception) -> StorageError:
+        """Returns the storage error for one of FAILURES."""
+        return translate(error)
+
+
+def translate(error: Exception) -> StorageError:
+    """Returns the storage error for one of FAILURES. Its text has nothing of what is stored."""
+    if isinstance(error, _UNREADABLE):
+        return StorageCorrupt(
+            "the database file is damaged: a text in it cannot be read", {"detail": type(error).__name__}
+        )
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StorageBusy("another process holds the database")
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFull("no space is left for the database")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StorageCorrupt(f"the database file is damaged or not a database: {error}", {"detail": str(error)})
+    failed = StorageError(f"the database failed: {error}", {"detail": str(error)})
+    failed.may_pass = code in _OF_THE_DISK
+    return failed

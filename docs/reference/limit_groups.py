@@ -251,11 +251,12 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "MAX_LEASE": INVALID,
         },
         "core.tools.server_calls": {"MAX_NAME_CHARS": CUT},
-        "core.tools.permission_requests": {"MAX_TITLE_CHARS": CUT, "MAX_ARGUMENTS_CHARS": "they are left out"},
-        "core.memory": {
+        "core.tools.permission_requests": {
             "MAX_PERMISSIONS_OF_TENANT": MODEL_READS,
-            "UNCOUNTED_ANSWER_BYTES": "the answer is counted",
+            "MAX_TITLE_CHARS": CUT,
+            "MAX_ARGUMENTS_CHARS": "they are left out",
         },
+        "core.memory": {"UNCOUNTED_ANSWER_BYTES": "the answer is counted"},
         "core.tools.questions": {
             "MAX_OPEN_OF_CALL": MODEL_READS,
             "MAX_OPEN_OF_SESSION": MODEL_READS,

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from turnwire.core.conversation.conversations import Conversations
 from turnwire.core.detached import DetachedTasks
-from turnwire.core.memory import OpenPermissions, ReadBudget, WaitingCalls
+from turnwire.core.memory import ReadBudget, WaitingCalls
 from turnwire.core.settings import CoreSettings
 from turnwire.domain.conversation.events import EphemeralKind, Event
 from turnwire.domain.conversation.sessions import Session
@@ -42,9 +42,9 @@ class Environment:
     detached: DetachedTasks = field(default_factory=DetachedTasks)
     """Requests whose callers may be gone."""
     open_questions: Counter[str] = field(default_factory=Counter)
-    """Of the turns that run, by tenant."""
-    open_permissions: OpenPermissions = field(default_factory=OpenPermissions)
-    """Of the turns that run."""
+    """Of the turns that run, by tenant; see `core.tools.calls.count_requests`."""
+    permissions: Counter[str] = field(default_factory=Counter)
+    """Permission requests of the steps whose calls wait, by tenant; answered ones until their step has ended."""
     conversations: Conversations = field(init=False)
     prompts: FairSemaphore = field(init=False)
     """For prompts on their way to models."""
@@ -63,11 +63,6 @@ class Environment:
     def of_now(self) -> "Environment":
         """Returns one that keeps the present settings and providers, and shares all else: for a turn that begins."""
         return copy(self)
-
-    def forget_calls(self, turn_id: str) -> None:
-        """Forgets what was counted of the calls of a turn, because none of them waits any more. Idempotent."""
-        self.open_permissions.forget(turn_id)
-        self.waiting_calls.forget(turn_id)
 
     async def session(self, principal: Principal, session_id: str) -> Session:
         """Returns a caller's session. Every use case and watch of one session calls this before anything else.

@@ -1,6 +1,6 @@
 """Memory for what waits: large messages that are read again, answers whose tool calls wait, and prompts on their way.
 
-It also counts open permission requests, so that nothing floods a tenant. A prompt has its place before its conversation
+A prompt has its place before its conversation
 is read, and until its provider has read it; whoever waits for a place keeps nothing of the conversation.
 """
 
@@ -65,10 +65,6 @@ class ReadBudget(FairSemaphore):
             self.release(tenant, size)
 
 
-MAX_PERMISSIONS_OF_TENANT = 1000
-"""Open permission requests of one tenant. Watches of all sessions begin with all of them, each with up
-to 64 KiB of arguments."""
-
 CALLS_LIMIT = "limits.max_waiting_calls_bytes"
 """The name of the limit."""
 
@@ -83,34 +79,6 @@ QUESTION_BYTES = 32 * 1024
 
 REPEATED_BYTES = 64 * 1024
 """Of the arguments of a call: a permission request repeats them up to about this size."""
-
-
-class OpenPermissions:
-    """Counts the permission requests of the turns that run here, answered ones until their step has ended.
-
-    Used on the event loop only.
-    """
-
-    def __init__(self) -> None:
-        """Counts from nothing."""
-        self._turns: dict[str, tuple[str, int]] = {}
-        self._tenants: Counter[str] = Counter()
-
-    def take(self, tenant: str, turn_id: str, wanted: int) -> int:
-        """Counts requests of a step of a turn, in place of those of the step before. Returns how many it may have."""
-        self.forget(turn_id)
-        most = min(wanted, MAX_PERMISSIONS_OF_TENANT - self._tenants[tenant])
-        if most > 0:
-            self._turns[turn_id] = tenant, most
-            self._tenants[tenant] += most
-        return max(most, 0)
-
-    def forget(self, turn_id: str) -> None:
-        """Forgets the requests of a turn."""
-        tenant, count = self._turns.pop(turn_id, ("", 0))
-        self._tenants[tenant] -= count
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]
 
 
 class WaitingCalls:

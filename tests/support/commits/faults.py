@@ -133,7 +133,7 @@ def counted(server: Server) -> dict[str, Any]:
         "owners": len(turns._owners),
         "answers whose calls wait": dict(environment.waiting_calls._turns),
         "bytes of their results": environment.waiting_calls.bytes,
-        "permission requests": dict(environment.open_permissions._turns),
+        "permission requests": environment.permissions.total(),
         "questions": environment.open_questions.total(),
         "bytes of prompts": environment.prompts.in_use,
         "bytes of messages that are read": environment.reads.in_use,
@@ -147,7 +147,7 @@ def counted_at_rest(server: Server) -> dict[str, Any]:
     assert server._store is not None
     with contextlib.closing(sqlite3.connect(server._store._files.beside(""))) as db:
         stored = Accounts(stored_accounts(db)).account(DEFAULT_TENANT, server._environment.clock())
-    nothing: dict[str, Any] = {"answers whose calls wait": {}, "permission requests": {}, "turns": TurnCounts(0, 0, 0)}
+    nothing: dict[str, Any] = {"answers whose calls wait": {}, "turns": TurnCounts(0, 0, 0)}
     zeros = dict.fromkeys(counted(server), 0)
     return {**zeros, **nothing, "account": stored}
 

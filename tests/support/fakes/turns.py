@@ -10,9 +10,8 @@ from typing import Any
 from tests.support.fakes.domain_values import make_message, make_turn
 from turnwire.core.actor import Actor, Done, Now
 from turnwire.core.environment import Environment
-from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.calls import ToolCalls, count_requests
 from turnwire.core.tools.open_calls import OpenCalls
-from turnwire.core.tools.questions import count_questions
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.run import TurnRun
@@ -59,8 +58,11 @@ class LoneRun(TurnRun):
         """Takes what a run takes, but for the session."""
         self.lone_environment = environment
         schedule = Schedule(Asking(turn.header()), is_announced=True)
-        self.actor = Actor(schedule, _store_of(environment, turn), environment.clock)
+        self.actor = Actor(schedule, _store_of(environment, turn), environment.clock, self._count)
         super().__init__(environment, turn, self.actor, resume, take_in)
+
+    def _count(self, before: Schedule, after: Schedule) -> None:
+        count_requests(self.lone_environment, self.turn.tenant, before.calls, after.calls)
 
     async def run(self, slots: FairSemaphore) -> Work | None:  # type: ignore[override]
         """Returns the work that ends the turn; None when it is suspended."""
@@ -84,7 +86,7 @@ def make_calls(
     now = Now(environment.clock(), asyncio.get_running_loop().time())
     timeout = environment.settings.limits.question_timeout
     calls = OpenCalls.of(message, client_tools, permissions, questions, question_timeout=timeout, now=now)
-    count = partial(count_questions, environment, turn.tenant)
+    count = partial(count_requests, environment, turn.tenant)
     count(None, calls)
     return ToolCalls(environment, turn, Actor(calls, _store_of(environment, turn), environment.clock, count))
 

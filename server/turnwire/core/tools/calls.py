@@ -98,6 +98,19 @@ TRANSITIONS: dict[CallPhase, dict[type, frozenset[CallPhase]]] = {
 a command; PassTime tells it. A test compares the table with what is decided, and docs/phases.md is made from it."""
 
 
+def count_requests(environment: Environment, tenant: str, before: OpenCalls | None, after: OpenCalls | None) -> None:
+    """Counts the requests of a tenant by the calls that wait in one of its sessions, before and after a change."""
+    if before is after:
+        return
+    for calls, sign in ((before, -1), (after, 1)):
+        if calls is not None:
+            environment.permissions[tenant] += sign * len(calls.permissions)
+            environment.open_questions[tenant] += sign * len(calls.open_questions)
+    for count in (environment.permissions, environment.open_questions):
+        if not count[tenant]:
+            del count[tenant]
+
+
 def _parts(decision: Decision[OpenCalls]) -> tuple[OpenCalls, Work]:
     return decision.state, decision.work
 

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from turnwire.core.actor import Decision, Now
 from turnwire.core.environment import Environment
-from turnwire.core.memory import MAX_PERMISSIONS_OF_TENANT
 from turnwire.core.tools.open_calls import OpenCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.events import PermissionAsked, PermissionReplied
@@ -27,6 +26,10 @@ from turnwire.ports.commit import NewEvent, PutPermission, Work
 
 MAX_TITLE_CHARS = 200
 """Length of one line in a dialog; the metadata has the complete arguments."""
+
+MAX_PERMISSIONS_OF_TENANT = 1000
+"""Open permission requests of one tenant. Watches of all sessions begin with all of them, each with up to 64 KiB of
+arguments. Steps that end in one moment do not count each other's, so they may pass it."""
 
 MAX_ARGUMENTS_CHARS = 16 * 1024
 """At most 64 KiB of UTF-8. Longer arguments are not repeated in the request; the call has them."""
@@ -58,7 +61,8 @@ async def ask_permissions(
     allowed = await environment.store.of(turn.tenant).always_allowed(turn.session_id)
     waiting = [(part, call) for part, call in asking if not matches_glob(allowed, call.name)]
     of_answer, now = settings.limits.max_open_permissions, environment.clock()
-    most = environment.open_permissions.take(turn.tenant, turn.turn_id, min(len(waiting), of_answer))
+    of_tenant = max(MAX_PERMISSIONS_OF_TENANT - environment.permissions[turn.tenant], 0)
+    most = min(of_answer, of_tenant)
     why = f"{of_answer} calls of the answer wait to be allowed"
     if most < of_answer:
         why = f"{MAX_PERMISSIONS_OF_TENANT} calls of the tenant wait to be allowed"

@@ -238,17 +238,6 @@ class Questions:
                 one.cancel()
 
 
-def count_questions(environment: Environment, tenant: str, before: OpenCalls | None, after: OpenCalls | None) -> None:
-    """Counts the questions of a tenant that a change of calls has opened or closed."""
-    if before is after or (before and after and before.questions is after.questions):
-        return
-    more = (len(after.open_questions) if after else 0) - (len(before.open_questions) if before else 0)
-    if more:
-        environment.open_questions[tenant] += more
-        if not environment.open_questions[tenant]:
-            del environment.open_questions[tenant]
-
-
 def answered(
     calls: OpenCalls,
     asked: Iterable[AskedQuestion],

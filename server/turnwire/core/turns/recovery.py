@@ -132,8 +132,6 @@ async def resume_or_end(
     attempts = turn.resumes if turn.steps == len(point.steps) else 0
     resumed = msgspec.structs.replace(turn, steps=len(point.steps), resumes=attempts + (not point.waits_for_calls))
     await environment.commit(turn.tenant, turn.session_id, Work((PutTurn(resumed),)), now)
-    asked = sum(permission.turn_id == turn.turn_id for permission in permissions)
-    environment.open_permissions.take(turn.tenant, turn.turn_id, asked)
     if point.waits_for_calls:  # it fitted before the restart
         environment.waiting_calls.hold(turn.tenant, turn.turn_id, point.steps[-1])
     log.info("turn_resumed", session_id=turn.session_id, turn_id=turn.turn_id)

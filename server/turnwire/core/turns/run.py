@@ -528,7 +528,7 @@ class TurnRun:
         message = await self._settle(end)
         self._actor.ask(BeginStep())
         self._settled.append(msgspec.structs.replace(message, parts=()))
-        self._environment.forget_calls(self.turn.turn_id)
+        self._environment.waiting_calls.forget(self.turn.turn_id)
         self._calls = self._end = None
         return await compute(partial(self._repetitions.add, message), [message])
 

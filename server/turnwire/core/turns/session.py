@@ -16,7 +16,7 @@ from turnwire.core.actor import Actor, Command, Done
 from turnwire.core.ending import Ending, end_turn, ended_turns
 from turnwire.core.environment import Environment
 from turnwire.core.spans import note_turn_end, turn_span
-from turnwire.core.tools.questions import count_questions
+from turnwire.core.tools.calls import count_requests
 from turnwire.core.turns.recovery import ResumePoint, end_stored_turn
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
@@ -300,7 +300,7 @@ class SessionTurns:
 
     def _follow(self, before: Schedule, after: Schedule) -> None:
         """Lets what is stored take effect: a turn begins to run, or is stopped."""
-        count_questions(self._environment, self._tenant, before.calls, after.calls)
+        count_requests(self._environment, self._tenant, before.calls, after.calls)
         if not isinstance(after.phase, Running) or self._stopping.is_set():
             return
         turn = after.phase.turn
@@ -335,7 +335,7 @@ class SessionTurns:
                     span.fail(error_type(error))
                     log.error("turn_not_ended", session_id=self._session_id, exc_info=error)
                     await self._end_unsaved(run)
-            self._environment.forget_calls(run.turn.turn_id)
+            self._environment.waiting_calls.forget(run.turn.turn_id)
             if self._stopping.is_set():
                 break
         self._task = None

@@ -9,8 +9,7 @@ from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import make_calls
-from turnwire.core.tools import questions
-from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.calls import ToolCalls, count_requests
 from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall
@@ -181,7 +180,7 @@ async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
     await asyncio.wait((second,))
     assert [one.question_id for one in asker.calls.state.open_questions] == ["que_2"]
     assert asker.environment.open_questions == {"default": 1}
-    questions.count_questions(asker.environment, "default", asker.calls.state, None)
+    count_requests(asker.environment, "default", asker.calls.state, None)
     assert asker.environment.open_questions == {}
 
 
@@ -244,7 +243,7 @@ async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
 
 async def test_a_paused_call_has_a_bounded_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is stored with each question."""
-    monkeypatch.setattr(questions, "MAX_STATE_CHARS", 3)
+    monkeypatch.setattr("turnwire.core.tools.questions.MAX_STATE_CHARS", 3)
     asker = Asker()
     with pytest.raises(QuestionRefused, match="larger than 3"):
         await asker.calls._questions.pause(0, ToolPause(questions=(("a", NEW),), state="long"))

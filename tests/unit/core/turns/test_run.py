@@ -238,13 +238,13 @@ async def test_permission_requests_count_until_their_step_has_ended() -> None:
     running = asyncio.create_task(run.run(FairSemaphore(1)))
     while run.calls is None or not run.calls.state.open_permissions:
         await settled()
-    assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 999
+    assert environment.permissions[turn.tenant] == 1
     provider._items = (None,)
     [asked] = run.calls.state.open_permissions
     await run.calls.reply(asked.permission_id, PermissionAnswer(PermissionChoice.REJECT))
     await provider.waiting.wait()
     assert (run.calls, run.actor.state.calls) == (None, None)  # nor does the session keep the answer
-    assert environment.open_permissions.take(turn.tenant, "trn_other", 1000) == 1000
+    assert environment.permissions[turn.tenant] == 0
     run.stop(Ending(FinishReason.ABORTED))
     await running
 

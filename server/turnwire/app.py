@@ -58,7 +58,7 @@ from turnwire.core.watches.conflated import ConflatedWatches
 from turnwire.core.watches.watch import Watches
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
-from turnwire.feed.memory import LiveFeed
+from turnwire.feed.memory import Feed
 from turnwire.identity.authentication import Authentication
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.everybody import Everybody
@@ -107,7 +107,7 @@ class Server:
         self._rates: RequestRates | None = None
         self._providers: list[ConfiguredProviders] = []
         """Those in use, which are the last, and those before them, which running turns may still call."""
-        self._feed: LiveFeed | None = None
+        self._feed: Feed | None = None
         self._store: SqliteStore | None = None
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
@@ -268,7 +268,7 @@ class Server:
         self.metrics_address = observation.metrics_address
         return observation.observer
 
-    async def _open_store(self, codec: Codec, feed: LiveFeed, observer: Observer, stack: AsyncExitStack) -> SqliteStore:
+    async def _open_store(self, codec: Codec, feed: Feed, observer: Observer, stack: AsyncExitStack) -> SqliteStore:
         config = self._config.storage
         settings = StorageSettings(
             path=config.path,
@@ -343,9 +343,9 @@ def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:
     return tracing(config.tracing)
 
 
-def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncExitStack) -> LiveFeed:
+def _start_feed(config: Config, codec: Codec, observer: Observer, stack: AsyncExitStack) -> Feed:
     tick = timedelta(seconds=config.server.heartbeat_seconds) / 5
-    feed = LiveFeed(codec, config.limits.max_watchers, tick=tick, observer=observer)
+    feed = Feed(codec, config.limits.max_watchers, tick=tick, observer=observer)
     stack.push_async_callback(_cancel, asyncio.create_task(feed.run(), name="feed ticks"))
     return feed
 

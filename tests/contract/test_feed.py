@@ -25,17 +25,16 @@ from turnwire.domain.conversation.turns import QueueEntry
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.feed import memory
-from turnwire.feed.memory import ENTRY_BYTES, TRIM_EVERY, LiveFeed, Ring, Waking
-from turnwire.ports.feed import Entry, Subscription, Taken
+from turnwire.feed.memory import ENTRY_BYTES, TRIM_EVERY, Entry, Feed, Ring, Subscription, Taken, Waking
 from turnwire.ports.store import StoredEvent
 
 CODEC = ProtoCodec()
 
 
 @pytest.fixture
-def feed() -> LiveFeed:
+def feed() -> Feed:
     """A feed for three watchers, whose ticks nobody runs."""
-    return LiveFeed(CODEC, max_watchers=3, tick=timedelta(hours=1))
+    return Feed(CODEC, max_watchers=3, tick=timedelta(hours=1))
 
 
 def _stored(sequence: int, position: int, session_id: str = "ses_1", kind: DurableKind | None = None) -> StoredEvent:
@@ -57,7 +56,7 @@ def _orders(subscription: Subscription) -> list[int]:
     return [entry.order for entry in subscription.take_entries()]
 
 
-def test_only_what_is_watched_needs_frames(feed: LiveFeed) -> None:
+def test_only_what_is_watched_needs_frames(feed: Feed) -> None:
     """A watch of one session, or of all of its tenant, makes it watched until it is closed."""
     asked = [(DEFAULT_TENANT, "ses_1"), (DEFAULT_TENANT, "ses_2"), ("other", "ses_1")]
 
@@ -74,7 +73,7 @@ def test_only_what_is_watched_needs_frames(feed: LiveFeed) -> None:
     assert watched() == [False, False, False]
 
 
-def test_an_event_without_a_frame_is_encoded_for_its_watchers(feed: LiveFeed) -> None:
+def test_an_event_without_a_frame_is_encoded_for_its_watchers(feed: Feed) -> None:
     """They came while it was stored."""
     watches = [feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)]
     whole = _stored(1, 1)
@@ -82,7 +81,7 @@ def test_an_event_without_a_frame_is_encoded_for_its_watchers(feed: LiveFeed) ->
     assert [watch.take(1 << 20).frames for watch in watches] == [whole.frame] * 2
 
 
-def test_a_watch_begins_with_the_next_event(feed: LiveFeed) -> None:
+def test_a_watch_begins_with_the_next_event(feed: Feed) -> None:
     """What was published before is the store's to tell."""
     first = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(1, 1)])
@@ -91,7 +90,7 @@ def test_a_watch_begins_with_the_next_event(feed: LiveFeed) -> None:
     assert (_orders(first), _orders(second)) == ([1, 2], [2])
 
 
-def test_a_session_watcher_sees_only_its_session(feed: LiveFeed) -> None:
+def test_a_session_watcher_sees_only_its_session(feed: Feed) -> None:
     """Durable events with their sequence; ephemeral ones without order; the order of publishing."""
     watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     stored = _stored(1, 7)
@@ -103,7 +102,7 @@ def test_a_session_watcher_sees_only_its_session(feed: LiveFeed) -> None:
     assert watch.head == 1
 
 
-def test_a_watcher_of_all_sees_every_session_by_position(feed: LiveFeed) -> None:
+def test_a_watcher_of_all_sees_every_session_by_position(feed: Feed) -> None:
     """Sequences of sessions overlap; positions do not."""
     watch = feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(1, 6, "ses_2"), _stored(1, 7)])
@@ -111,7 +110,7 @@ def test_a_watcher_of_all_sees_every_session_by_position(feed: LiveFeed) -> None
     assert (_orders(watch), watch.head) == ([6, 7, 0], 7)
 
 
-def test_taken_frames_are_a_batch(feed: LiveFeed) -> None:
+def test_taken_frames_are_a_batch(feed: Feed) -> None:
     """Joined frames read as a WatchEventsResponse, and the order is that of the newest durable one."""
     watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(1, 1), _stored(2, 2, kind=MessageAdded(make_message("msg_1", "a")))])
@@ -121,7 +120,7 @@ def test_taken_frames_are_a_batch(feed: LiveFeed) -> None:
     assert watch.take(1 << 16) == Taken(b"", 0)
 
 
-def test_a_take_is_bounded_and_goes_on(feed: LiveFeed) -> None:
+def test_a_take_is_bounded_and_goes_on(feed: Feed) -> None:
     """At least one event each; nothing twice, nothing left out."""
     watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(i, i) for i in range(1, 6)])
@@ -131,7 +130,7 @@ def test_a_take_is_bounded_and_goes_on(feed: LiveFeed) -> None:
     assert sequences == [[1], [2], [3], [4], [5]]
 
 
-def test_watchers_at_different_places_get_their_own_frames(feed: LiveFeed) -> None:
+def test_watchers_at_different_places_get_their_own_frames(feed: Feed) -> None:
     """One that took before and one that did not each get what they lack."""
     ahead, behind = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, "ses_1")
     feed.publish_stored([_stored(1, 1)])
@@ -144,7 +143,7 @@ def test_watchers_at_different_places_get_their_own_frames(feed: LiveFeed) -> No
 def test_a_watcher_that_falls_behind_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """It skips to the end and reads the store, which is reported; the others are not disturbed."""
     observer = RecordingObserver()
-    feed = LiveFeed(CODEC, max_watchers=3, tick=timedelta(hours=1), observer=observer)
+    feed = Feed(CODEC, max_watchers=3, tick=timedelta(hours=1), observer=observer)
     monkeypatch.setattr(memory, "SESSION_RING_BYTES", 100)
     slow, quick = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, "ses_1")
     seen = []
@@ -160,7 +159,7 @@ def test_a_watcher_that_falls_behind_knows(monkeypatch: pytest.MonkeyPatch) -> N
     assert _orders(slow) == [20]
 
 
-def test_a_quiet_session_is_not_crowded_out_by_a_loud_one(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_session_is_not_crowded_out_by_a_loud_one(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each session has its ring, and all have one of their own."""
     monkeypatch.setattr(memory, "SESSION_RING_BYTES", 100)
     quiet, loud, everything = (
@@ -174,7 +173,7 @@ def test_a_quiet_session_is_not_crowded_out_by_a_loud_one(feed: LiveFeed, monkey
     assert (_orders(quiet), _orders(everything)) == ([1], list(range(1, 21)))
 
 
-async def test_a_wait_ends_with_the_next_event(feed: LiveFeed) -> None:
+async def test_a_wait_ends_with_the_next_event(feed: Feed) -> None:
     """And at once when something waits already."""
     watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     waiting = asyncio.create_task(watch.wait())
@@ -189,7 +188,7 @@ async def test_a_wait_ends_with_the_next_event(feed: LiveFeed) -> None:
 
 async def test_a_wait_ends_with_a_tick() -> None:
     """So that each watcher can keep its heartbeat without a timer of its own."""
-    feed = LiveFeed(CODEC, max_watchers=3, tick=timedelta(milliseconds=1))
+    feed = Feed(CODEC, max_watchers=3, tick=timedelta(milliseconds=1))
     ticking = asyncio.create_task(feed.run())
     watches = [feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)]
     await asyncio.gather(*[watch.wait() for watch in watches])
@@ -198,7 +197,7 @@ async def test_a_wait_ends_with_a_tick() -> None:
     await asyncio.wait((ticking,))
 
 
-async def test_a_cancelled_wait_loses_nothing(feed: LiveFeed) -> None:
+async def test_a_cancelled_wait_loses_nothing(feed: Feed) -> None:
     """The next take has what came meanwhile."""
     watch = feed.subscribe(DEFAULT_TENANT, "ses_1")
     waiting = asyncio.create_task(watch.wait())
@@ -209,7 +208,7 @@ async def test_a_cancelled_wait_loses_nothing(feed: LiveFeed) -> None:
     assert _orders(watch) == [1]
 
 
-async def test_a_deleted_session_ends_its_watches(feed: LiveFeed) -> None:
+async def test_a_deleted_session_ends_its_watches(feed: Feed) -> None:
     """After its last event was taken; watchers of all go on."""
     watch, everything = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(1, 1, kind=SessionDeleted())])
@@ -219,7 +218,7 @@ async def test_a_deleted_session_ends_its_watches(feed: LiveFeed) -> None:
     await watch.wait()
 
 
-async def test_a_closed_feed_ends_all_watches(feed: LiveFeed) -> None:
+async def test_a_closed_feed_ends_all_watches(feed: Feed) -> None:
     """They wake, learn why, and no new one can be had."""
     watches = [feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, None)]
     waits = [asyncio.create_task(watch.wait()) for watch in watches]
@@ -232,7 +231,7 @@ async def test_a_closed_feed_ends_all_watches(feed: LiveFeed) -> None:
         feed.subscribe(DEFAULT_TENANT, "ses_1")
 
 
-def test_watchers_are_limited(feed: LiveFeed) -> None:
+def test_watchers_are_limited(feed: Feed) -> None:
     """One too many is refused with the limit; closing makes room, once for each."""
     watches = [
         feed.subscribe(DEFAULT_TENANT, "ses_1"),
@@ -262,7 +261,7 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
     rings: weakref.WeakSet[Ring] = weakref.WeakSet()
     monkeypatch.setattr(memory, "Ring", CountedRing)
-    feed = LiveFeed(NoCodec(), max_watchers=3, tick=timedelta(hours=1))  # type: ignore[arg-type]
+    feed = Feed(NoCodec(), max_watchers=3, tick=timedelta(hours=1))  # type: ignore[arg-type]
     feed.publish(DEFAULT_TENANT, _delta("a"))
     stored = _stored(1, 1)
     references = sys.getrefcount(stored.event)
@@ -277,7 +276,7 @@ def test_nothing_is_kept_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_tenant_has_its_own_events() -> None:
     """All of them, or those of a session; the ids of another tenant's sessions lead to nothing."""
-    feed = LiveFeed(CODEC, max_watchers=4, tick=timedelta(hours=1))
+    feed = Feed(CODEC, max_watchers=4, tick=timedelta(hours=1))
     mine, others = feed.subscribe(DEFAULT_TENANT, None), feed.subscribe("other", None)
     one, stolen = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe("other", "ses_1")
     feed.publish_stored([_stored(1, 1), msgspec.structs.replace(_stored(1, 2, "ses_2"), tenant="other")])
@@ -286,7 +285,7 @@ def test_each_tenant_has_its_own_events() -> None:
     assert [len(watch.take_entries()) for watch in (mine, others, one, stolen)] == [2, 2, 2, 0]
 
 
-def test_what_all_have_read_is_dropped(feed: LiveFeed) -> None:
+def test_what_all_have_read_is_dropped(feed: Feed) -> None:
     """A ring whose readers keep up does not grow to its bound; one that is behind holds what it has not read."""
     fast, slow = feed.subscribe(DEFAULT_TENANT, "ses_1"), feed.subscribe(DEFAULT_TENANT, "ses_1")
 
@@ -303,7 +302,7 @@ def test_what_all_have_read_is_dropped(feed: LiveFeed) -> None:
     assert feed.held_bytes < 2 * ENTRY_BYTES
 
 
-def test_rings_share_a_bound(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rings_share_a_bound(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """What everybody has read goes first, then the largest rings, whose watchers are behind; small ones are not."""
     monkeypatch.setattr(memory, "RINGS_BYTES", 10_000)
     reading, large, small = (feed.subscribe(DEFAULT_TENANT, f"ses_{number}") for number in (1, 2, 3))
@@ -327,7 +326,7 @@ def test_rings_share_a_bound(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) ->
     assert feed.held_bytes == 0
 
 
-def test_a_slow_watcher_takes_nothing_from_another_tenant(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_watcher_takes_nothing_from_another_tenant(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ring is the largest, so it is the one that is dropped."""
     monkeypatch.setattr(memory, "RINGS_BYTES", 100 * ENTRY_BYTES)
     slow, other = feed.subscribe(DEFAULT_TENANT, None), feed.subscribe("other", None)
@@ -336,7 +335,7 @@ def test_a_slow_watcher_takes_nothing_from_another_tenant(feed: LiveFeed, monkey
     assert (slow.lagging, other.lagging, len(other.take_entries())) == (True, False, 9)
 
 
-def test_a_ring_that_was_left_starts_anew(feed: LiveFeed) -> None:
+def test_a_ring_that_was_left_starts_anew(feed: Feed) -> None:
     """Who comes back to all sessions sees nothing old."""
     first = feed.subscribe(DEFAULT_TENANT, None)
     feed.publish_stored([_stored(1, 1)])

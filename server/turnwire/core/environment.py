@@ -16,9 +16,9 @@ from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.ids import IdMaker
 from turnwire.domain.principal import Principal
+from turnwire.feed.memory import Feed
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Commit, Committed, RequireQuota, Work
-from turnwire.ports.feed import Feed
 from turnwire.ports.provider import Providers
 from turnwire.ports.store import Store
 from turnwire.ports.telemetry.observer import Observer

@@ -1,4 +1,7 @@
-"""The feed in memory: each event is appended to rings, of which its watchers are cursors.
+"""The feed delivers new events to current watchers: each is appended to rings, of which the watchers are cursors.
+
+The store publishes durable events to it, a running turn its ephemeral ones. Used on the event loop only; publishing
+never waits. A watcher that falls behind reads the store instead.
 
 A ring has the newest events, bounded by bytes. Watchers are woken at a pace (`Waking`): an event wakes all watchers of
 its session, each of which then writes. Thousands of them at once would hold the event loop, and at each event they
@@ -11,12 +14,32 @@ from collections.abc import Sequence
 from datetime import timedelta
 from operator import attrgetter
 
+from msgspec import Struct
+
 from turnwire.domain.conversation.events import Event, SessionDeleted
 from turnwire.domain.errors import ShuttingDown, TooManyWatchers
 from turnwire.ports.codec import Codec
-from turnwire.ports.feed import Entry, Taken
 from turnwire.ports.store import StoredEvent
 from turnwire.ports.telemetry.observer import Observer
+
+
+class Entry(Struct, frozen=True):
+    """One event in the feed."""
+
+    event: Event
+    frame: bytes
+    order: int
+    """Its sequence, or its position in a subscription to all sessions; 0 when it is not durable."""
+
+
+class Taken(Struct, frozen=True):
+    """Waiting events that a subscription took."""
+
+    frames: bytes
+    """Joined frames, in order."""
+    order: int
+    """Order of the newest durable event among them; 0 when there is none."""
+
 
 PER_SECOND = 10_000
 """Watchers that are woken, in the long run. A write costs about 30 µs: a third of the loop."""
@@ -97,7 +120,7 @@ class Ring:
         """Position of the oldest entry that is kept."""
         self.head = 0
         """Order of the newest durable event."""
-        self.readers: set[LiveSubscription] = set()
+        self.readers: set[Subscription] = set()
         """Those whose positions are in this ring; changed by the feed."""
         self.closed = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -207,11 +230,11 @@ RINGS_BYTES = 96 << 20
 then the largest rings, whose watchers read the store: a slow watcher loses its place, those that keep up do not."""
 
 
-class LiveSubscription:
-    """Implements `ports.feed.Subscription`; see there."""
+class Subscription:
+    """A cursor into the feed. Starts at the end: the next event published is its first. Used by one task."""
 
-    def __init__(self, feed: "LiveFeed", tenant: str, session_id: str | None, ring: Ring) -> None:
-        """Called by `LiveFeed.subscribe`."""
+    def __init__(self, feed: "Feed", tenant: str, session_id: str | None, ring: Ring) -> None:
+        """Called by `Feed.subscribe`."""
         self._feed = feed
         self._tenant = tenant
         self._session_id = session_id
@@ -222,7 +245,7 @@ class LiveSubscription:
 
     @property
     def closed(self) -> bool:
-        """True when no event will follow."""
+        """True when no event will follow: the session was deleted or the feed closed."""
         return self._ring.closed and not self.behind
 
     @property
@@ -232,26 +255,26 @@ class LiveSubscription:
 
     @property
     def lagging(self) -> bool:
-        """True when events at the cursor are gone."""
+        """True when events after the cursor were dropped: call `skip` and read the store."""
         return self.position < self._ring.start
 
     @property
     def behind(self) -> bool:
-        """True when an event waits."""
+        """True when an event waits to be taken."""
         return self.position < self._ring.end
 
     @property
     def head(self) -> int:
-        """Order of the newest durable event published."""
+        """Order of the newest durable event that the feed has seen; 0 when it has seen none."""
         return self._ring.head
 
     def take(self, max_bytes: int) -> Taken:
-        """Takes waiting events."""
+        """Takes waiting events: at least one if there is any, about max_bytes at most. Must not be lagging."""
         taken, self.position = self._ring.read(self.position, max_bytes)
         return taken
 
     def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:
-        """Takes waiting events, as entries."""
+        """Takes waiting events, as entries: so many at most, or all. Must not be lagging."""
         entries, self.position = self._ring.entries(self.position, max_entries)
         return entries
 
@@ -262,7 +285,10 @@ class LiveSubscription:
         self.position = self._ring.end
 
     async def wait(self) -> None:
-        """Waits for the next event, the end or a tick."""
+        """Returns when an event waits, the subscription closed, or a heartbeat may be due. Safe to cancel.
+
+        Lets the event loop go on with others first, also when an event waits already.
+        """
         if self._ring.closed:
             await asyncio.sleep(0)
         elif self.behind:
@@ -272,14 +298,14 @@ class LiveSubscription:
             await self._ring.wait()
 
     def close(self) -> None:
-        """Ends the subscription."""
+        """Ends the subscription. Idempotent."""
         if self in self._ring.readers:
             self._ring.readers.remove(self)
             self._feed.unsubscribe(self._tenant, self._session_id, self._ring)
 
 
-class LiveFeed:
-    """Implements `ports.feed.Feed`; see there. `run` must be running while there are watchers."""
+class Feed:
+    """The hub of one server. `run` must be running while there are watchers."""
 
     def __init__(
         self,
@@ -310,11 +336,14 @@ class LiveFeed:
         """What the rings hold together."""
 
     def is_watched(self, tenant: str, session_id: str) -> bool:
-        """Returns whether the session, or its tenant, has a ring. One look-up in each dict, so any thread may ask."""
+        """Returns whether the events of a session reach a subscription now.
+
+        One look-up in each dict, so any thread may ask.
+        """
         return tenant in self._tenants or (tenant, session_id) in self._sessions
 
     def publish_stored(self, events: Sequence[StoredEvent]) -> None:
-        """Publishes durable events."""
+        """Publishes durable events; encodes those that come without a frame when a watcher came meanwhile."""
         for stored in events:
             event = stored.event
             of_tenant = self._tenants.get(stored.tenant)
@@ -330,7 +359,7 @@ class LiveFeed:
                     ring.close()
 
     def publish(self, tenant: str, event: Event) -> None:
-        """Publishes an ephemeral event."""
+        """Publishes an ephemeral event of a tenant. Costs almost nothing when nobody watches."""
         ring, of_tenant = self._sessions.get((tenant, event.session_id)), self._tenants.get(tenant)
         if ring is None and of_tenant is None:
             return
@@ -340,8 +369,13 @@ class LiveFeed:
         if of_tenant is not None:
             self._append(of_tenant, entry)
 
-    def subscribe(self, tenant: str, session_id: str | None) -> LiveSubscription:
-        """Watches one session of a tenant, or all."""
+    def subscribe(self, tenant: str, session_id: str | None) -> Subscription:
+        """Watches one session of a tenant, or all its sessions when None.
+
+        Raises:
+            TooManyWatchers: the limit on open subscriptions is reached.
+            ShuttingDown: the feed is closed.
+        """
         if self.closed:
             raise ShuttingDown
         if self.open_watchers >= self._max_watchers:
@@ -349,7 +383,7 @@ class LiveFeed:
             raise TooManyWatchers.of("limits.max_watchers", self._max_watchers, text)
         self.open_watchers += 1
         self._watchers_of[tenant] += 1
-        return LiveSubscription(self, tenant, session_id, self._ring(tenant, session_id))
+        return Subscription(self, tenant, session_id, self._ring(tenant, session_id))
 
     def watchers(self, tenant: str) -> int:
         """Returns how many subscriptions of a tenant are open."""
@@ -377,7 +411,7 @@ class LiveFeed:
                 ring.wake()
 
     def close(self) -> None:
-        """Closes every subscription."""
+        """Closes every subscription. Idempotent."""
         self.closed = True
         for ring in (*self._tenants.values(), *self._sessions.values()):
             ring.close()

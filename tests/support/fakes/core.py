@@ -26,7 +26,7 @@ from turnwire.domain.conversation.turns import GenerationOptions, QueueEntry, Tu
 from turnwire.domain.errors import MessageNotFound, SessionNotFound, ToolCallNotFound, TurnNotFound
 from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
-from turnwire.feed.memory import LiveFeed
+from turnwire.feed.memory import Feed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
 from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage
@@ -438,7 +438,7 @@ TICK = timedelta(seconds=1)
 """How often the feed of fakes wakes idle watchers while it runs."""
 
 
-class RecordingFeed(LiveFeed):
+class RecordingFeed(Feed):
     """The live feed, with what was published kept in order."""
 
     def __init__(self, codec: Codec) -> None:
@@ -508,7 +508,7 @@ class RecordingObserver(Observer):
 def make_environment(
     store: FakeStore | None = None,
     providers: FakeProviders | None = None,
-    feed: LiveFeed | None = None,
+    feed: Feed | None = None,
     clock: ManualClock | None = None,
     settings: Mapping[str, object] | None = None,
     tools: ServerTools | None = None,

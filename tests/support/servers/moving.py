@@ -26,7 +26,7 @@ from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal, Role
-from turnwire.feed.memory import LiveFeed
+from turnwire.feed.memory import Feed
 from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.interop.turnwire_lines.writing import LinesWriter
 from turnwire.ports.commit import Commit
@@ -102,7 +102,7 @@ async def moving(folder: Path, settings: CoreSettings | None = None, **formats: 
     async with opened_store(folder) as opened:
         environment = Environment(
             store=opened.store,
-            feed=LiveFeed(PlainCodec(), 10, tick=timedelta(seconds=1)),  # type: ignore[arg-type]
+            feed=Feed(PlainCodec(), 10, tick=timedelta(seconds=1)),  # type: ignore[arg-type]
             providers=FakeProviders(),  # type: ignore[arg-type]
             settings=settings,
             clock=ManualClock(),

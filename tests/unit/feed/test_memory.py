@@ -12,8 +12,7 @@ from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import Event, Heartbeat, PartDelta
-from turnwire.feed.memory import AT_ONCE, PER_SECOND, LiveFeed, Ring, Waking
-from turnwire.ports.feed import Entry, Taken
+from turnwire.feed.memory import AT_ONCE, PER_SECOND, Entry, Feed, Ring, Taken, Waking
 
 EVENT = Event(session_id="ses_1", kind=Heartbeat(0), at=NOW)
 
@@ -168,7 +167,7 @@ async def test_watchers_that_are_behind_do_not_go_on_all_at_once(monkeypatch: py
     loop = asyncio.get_running_loop()
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now)  # which stands still, however long they take
-    feed = LiveFeed(ProtoCodec(), 2 * AT_ONCE, timedelta(hours=1))
+    feed = Feed(ProtoCodec(), 2 * AT_ONCE, timedelta(hours=1))
     watchers = [feed.subscribe("acme", "ses_1") for _ in range(2 * AT_ONCE)]
     feed.publish("acme", Event(session_id="ses_1", kind=PartDelta("msg_1", 0, 0, "word")))
     waits = [asyncio.create_task(watcher.wait()) for watcher in watchers]

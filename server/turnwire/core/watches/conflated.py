@@ -31,7 +31,7 @@ from turnwire.domain.conversation.messages import Content, Message, Part, Reason
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import Principal
-from turnwire.ports.feed import Entry, Subscription
+from turnwire.feed.memory import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import TenantStore
 

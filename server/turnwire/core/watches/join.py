@@ -16,7 +16,7 @@ from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON
 from turnwire.domain.accounts import QuotaName, check_count
 from turnwire.domain.errors import SequenceInFuture, ShuttingDown
-from turnwire.ports.feed import Entry, Subscription
+from turnwire.feed.memory import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import TenantStore
 

@@ -34,8 +34,8 @@ from turnwire.domain.conversation.messages import Message, texts_of
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import EventsCompacted, SessionNotFound
 from turnwire.domain.principal import Principal
+from turnwire.feed.memory import Entry, Subscription
 from turnwire.ports.codec import Codec
-from turnwire.ports.feed import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import Standing
 

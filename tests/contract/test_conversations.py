@@ -13,7 +13,7 @@ from tests.support.fakes.opened_store import OpenedStore, opened_store
 from tests.support.oracles.live_conversations import check_conversations
 from tests.support.oracles.whole_requests import assemble, prefix_of
 from turnwire.api.wire.codec import ProtoCodec
-from turnwire.core.conversation.conversations import Conversations
+from turnwire.core.conversation.conversations import LiveConversations
 from turnwire.domain.conversation.events import ConversationChange, ConversationChanged, MessageAdded, TurnStarted
 from turnwire.domain.conversation.messages import Branch, Draft, DraftPart, Message, MessageStatus
 from turnwire.domain.errors import SessionNotFound
@@ -51,13 +51,13 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenedStore]:
         yield running
 
 
-async def read(conversations: Conversations, tenant: str = DEFAULT_TENANT) -> tuple[Message, ...]:
+async def read(conversations: LiveConversations, tenant: str = DEFAULT_TENANT) -> tuple[Message, ...]:
     """Returns the conversation."""
     async with conversations.use(tenant, "ses_1") as conversation:
         return await conversations.read(conversation, tenant, "ses_1")
 
 
-async def check_request(conversations: Conversations) -> None:
+async def check_request(conversations: LiveConversations) -> None:
     """Asserts that the next request, which goes on from the one before, is what a fresh one is."""
     turn = make_turn()
     async with conversations.use(*SESSION) as conversation:
@@ -150,7 +150,7 @@ class Author:
 async def test_a_conversation_in_memory_is_what_is_stored(opened: OpenedStore, seed: int) -> None:
     """After any commits, whether they succeed or not, with readers before, between and behind them."""
     author, kept = Author(seed), 0
-    conversations = Conversations(opened.store)
+    conversations = LiveConversations(opened.store)
     for _ in range(150):
         readers = [asyncio.create_task(read(conversations)) for _ in range(author.chance.randrange(3))]
         for _ in range(author.chance.randrange(6)):
@@ -170,7 +170,7 @@ async def test_a_conversation_in_memory_is_what_is_stored(opened: OpenedStore, s
 
 async def test_what_is_committed_is_not_read_again(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn adds its message, and answers it, while the conversation is in memory: the very objects are there."""
-    conversations = Conversations(opened.store)
+    conversations = LiveConversations(opened.store)
     first = await read(conversations)
 
     def refuse(tenant: str) -> None:
@@ -196,7 +196,7 @@ async def test_what_is_committed_is_not_read_again(opened: OpenedStore, monkeypa
 
 async def test_what_is_committed_during_a_read_is_applied(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The read has not seen it."""
-    conversations, reads = Conversations(opened.store), opened.store.of(DEFAULT_TENANT)
+    conversations, reads = LiveConversations(opened.store), opened.store.of(DEFAULT_TENANT)
 
     class Slow:
         async def history(self, session_id: str) -> tuple[Message, ...]:
@@ -216,7 +216,7 @@ async def test_a_commit_is_applied_before_it_is_published(tmp_path: Path) -> Non
         known.extend(len(conversation.messages) for conversation in conversations._live.values())
 
     store = await SqliteStore.open(StorageSettings(path=tmp_path / "turnwire.db"), ProtoCodec(), publish)
-    conversations = Conversations(store)
+    conversations = LiveConversations(store)
     await store.commit(creating())
     await read(conversations)
     for number in range(3):
@@ -227,7 +227,7 @@ async def test_a_commit_is_applied_before_it_is_published(tmp_path: Path) -> Non
 
 async def test_sessions_that_are_gone_or_of_others_are_not_found(opened: OpenedStore) -> None:
     """Also when the conversation is in memory; nothing is kept of them."""
-    conversations = Conversations(opened.store)
+    conversations = LiveConversations(opened.store)
     await read(conversations)
     with pytest.raises(SessionNotFound):
         await read(conversations, "other")

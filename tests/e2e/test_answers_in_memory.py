@@ -8,7 +8,7 @@ import pytest
 from tests.support.clients.conversation import messages_of, new_session, talk, words_of
 from tests.support.servers.running import Client
 from turnwire.core.answer.message_stream import MessageStream
-from turnwire.core.turns.run import Step, TurnRun
+from turnwire.core.turns.run import StepRun, TurnRun
 
 
 @pytest.fixture
@@ -27,5 +27,5 @@ async def test_an_answer_goes_with_its_turn(client: Client, no_collector: None, 
     await talk(client, words, session_id)
     assert words_of((await messages_of(client, session_id))[-1])
     await talk(client, "and on", session_id)  # a write after it, and its place is taken
-    kept = [type(one).__name__ for one in gc.get_objects() if isinstance(one, MessageStream | Step | TurnRun)]
+    kept = [type(one).__name__ for one in gc.get_objects() if isinstance(one, MessageStream | StepRun | TurnRun)]
     assert len(kept) <= 3, "those of the turn that has just ended"

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from turnwire.core.conversation.conversations import Conversations
+from turnwire.core.conversation.conversations import LiveConversations
 from turnwire.core.detached import DetachedTasks
 from turnwire.core.memory import ReadBudget, WaitingCalls
 from turnwire.core.settings import CoreSettings
@@ -45,7 +45,7 @@ class Environment:
     """Of the turns that run, by tenant; see `core.tools.calls.count_requests`."""
     permissions: Counter[str] = field(default_factory=Counter)
     """Permission requests of the steps whose calls wait, by tenant; answered ones until their step has ended."""
-    conversations: Conversations = field(init=False)
+    conversations: LiveConversations = field(init=False)
     prompts: FairSemaphore = field(init=False)
     """For prompts on their way to models."""
     reads: ReadBudget = field(init=False)
@@ -56,7 +56,7 @@ class Environment:
     def __post_init__(self) -> None:
         """Begins to follow the conversations of the store."""
         limits = self.settings.limits
-        self.conversations = Conversations(self.store)
+        self.conversations = LiveConversations(self.store)
         self.prompts = FairSemaphore(limits.max_prompts_bytes)
         self.reads, self.waiting_calls = ReadBudget(), WaitingCalls(limits.max_waiting_calls_bytes)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from turnwire.domain.conversation.messages import Message, Part, ToolUse, texts_of
 from turnwire.domain.errors import ConversationTooLarge, MemoryShort, TooManyTurns
-from turnwire.domain.fair_semaphore import FairSemaphore, Lease
+from turnwire.domain.fair_semaphore import FairSemaphore, Permit
 from turnwire.domain.text import WIDEST_BYTES
 from turnwire.ports.store import TenantStore
 
@@ -165,11 +165,11 @@ class PromptPlace:
 
     def __init__(self, prompts: FairSemaphore, tenant: str) -> None:
         """Takes the budget of all prompts, and whose turn it is; holds no place yet."""
-        self._lease = Lease(prompts, tenant)
-        self._slot: Lease | None = None
+        self._permit = Permit(prompts, tenant)
+        self._slot: Permit | None = None
 
     @contextmanager
-    def beside(self, slot: Lease) -> Iterator[None]:
+    def beside(self, slot: Permit) -> Iterator[None]:
         """Gives up a slot of the model calls while it waits, and the place in the end."""
         self._slot = slot
         try:
@@ -181,7 +181,7 @@ class PromptPlace:
     @property
     def max_bytes(self) -> int:
         """The largest place."""
-        return self._lease.budget.limit
+        return self._permit.budget.limit
 
     async def take(self, size: int) -> None:
         """Leaves the place, and returns when there is one of this size; at once when none is needed. Safe to cancel.
@@ -196,18 +196,18 @@ class PromptPlace:
             return
         if self._slot is not None:
             self._slot.release()  # so that prompts that wait hold up no smaller ones
-        await self._lease.acquire(size)
+        await self._permit.acquire(size)
         if self._slot is not None:
             await self._slot.acquire(1)
 
     def fits(self, size: int) -> bool:
         """Makes the place as large as this if it is not, and returns True; False when that cannot be had now."""
-        return size <= max(self._lease.size, UNCOUNTED_PROMPT_BYTES) or self._lease.try_grow(size)
+        return size <= max(self._permit.size, UNCOUNTED_PROMPT_BYTES) or self._permit.try_grow(size)
 
     def shrink(self, size: int) -> None:
         """Makes the place no larger than this."""
-        self._lease.shrink(size if size > UNCOUNTED_PROMPT_BYTES else 0)
+        self._permit.shrink(size if size > UNCOUNTED_PROMPT_BYTES else 0)
 
     def leave(self) -> None:
         """Gives up the place. Idempotent."""
-        self._lease.release()
+        self._permit.release()

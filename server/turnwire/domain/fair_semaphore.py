@@ -80,14 +80,14 @@ class FairSemaphore:
         self._grant()
 
     @contextlib.asynccontextmanager
-    async def held(self, tenant: str, size: int) -> AsyncIterator["Lease"]:
-        """Acquires so much, and gives back in the end what its lease has then."""
-        lease = Lease(self, tenant)
-        await lease.acquire(size)
+    async def held(self, tenant: str, size: int) -> AsyncIterator["Permit"]:
+        """Acquires so much, and gives back in the end what its permit has then."""
+        permit = Permit(self, tenant)
+        await permit.acquire(size)
         try:
-            yield lease
+            yield permit
         finally:
-            lease.release()
+            permit.release()
 
     def _is_within_share(self, tenant: str, size: int) -> bool:
         used = self._in_use_of[tenant]
@@ -120,7 +120,7 @@ class FairSemaphore:
         return None
 
 
-class Lease:
+class Permit:
     """What one holder has of a budget. Used by one task."""
 
     def __init__(self, budget: FairSemaphore, tenant: str) -> None:

@@ -181,7 +181,7 @@ class RequestWriter(Protocol):
         ...
 
 
-class Origin(Struct, frozen=True):
+class ProviderOrigin(Struct, frozen=True):
     """Who answers, and where that is: named in what failed."""
 
     provider_id: str
@@ -202,7 +202,7 @@ class Provider(Protocol):
     """One configured model API."""
 
     provider_id: str
-    origin: Origin
+    origin: ProviderOrigin
     """For errors that are found in its answers; those that `stream` raises have it already."""
     api: str
     """The `api` of its configuration."""

@@ -15,8 +15,8 @@ from turnwire.domain.money import Usage
 from turnwire.domain.repairs import Repair
 from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.provider import (
-    Origin,
     PreparedRequest,
+    ProviderOrigin,
     ProviderRequest,
     StepFinished,
     StreamItem,
@@ -82,7 +82,7 @@ class ScriptedProvider:
 
     provider_id = "offline"
     api = "fake"
-    origin = Origin("offline")
+    origin = ProviderOrigin("offline")
 
     def __init__(self, *answers: Sequence[StreamItem | Exception | None], repairs: tuple[Repair, ...] = ()) -> None:
         """Takes an answer for each call, and what `prepare` says of every request."""

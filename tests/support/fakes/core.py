@@ -30,7 +30,7 @@ from turnwire.feed.memory import Feed
 from turnwire.ports.codec import Codec
 from turnwire.ports.commit import Commit, Committed, PutMessage, PutPermission, PutTurn
 from turnwire.ports.pages import Bounds, EventPage, Page, PermissionPage, PrunedSession, QueuePage
-from turnwire.ports.provider import Origin, PreparedRequest, ProviderRequest, StreamItem, Unwritten
+from turnwire.ports.provider import PreparedRequest, ProviderOrigin, ProviderRequest, StreamItem, Unwritten
 from turnwire.ports.store import FileIdentity, Moment, Standing, StoredEvent, StoredRequest
 from turnwire.ports.telemetry.observer import BatchEnd, ModelCallEnd, Observer, ToolCallEnd
 from turnwire.ports.tools import (
@@ -324,7 +324,7 @@ class FakeProvider:
 
     provider_id = "offline"
     api = "offline"
-    origin = Origin("offline")
+    origin = ProviderOrigin("offline")
 
     def __init__(self, items: Sequence[StreamItem | Exception | None]) -> None:
         """Takes the items of every call."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from turnwire.core.conversation.conversations import Conversation, Conversations
+from turnwire.core.conversation.conversations import LiveConversation, LiveConversations
 from turnwire.domain.conversation.messages import Message, MessageStatus
 from turnwire.ports.store import Store
 
@@ -10,7 +10,7 @@ _ATTEMPTS = 50
 """Commits may come between a read and the look at the memory."""
 
 
-async def check_conversations(conversations: Conversations, store: Store) -> int:
+async def check_conversations(conversations: LiveConversations, store: Store) -> int:
     """Asserts that each conversation in memory is what is stored. Returns how many there are."""
     live = [key for key, conversation in conversations._live.items() if conversation.is_known]
     for key in live:
@@ -24,7 +24,7 @@ async def check_conversations(conversations: Conversations, store: Store) -> int
     return len(live)
 
 
-async def _is_stored(conversation: Conversation, store: Store, tenant: str, session_id: str) -> bool:
+async def _is_stored(conversation: LiveConversation, store: Store, tenant: str, session_id: str) -> bool:
     """Compares one conversation. Returns False when it was changed meanwhile."""
     if not conversation.is_known:
         return True

@@ -21,7 +21,7 @@ from tests.support.fakes.domain_values import make_answer, make_message, make_pa
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import LoneRun, make_calls
 from turnwire.core import computing, memory
-from turnwire.core.context.draft import Draft
+from turnwire.core.context.draft import RequestDraft
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending import Ending
 from turnwire.core.environment import Environment
@@ -263,7 +263,7 @@ def _environment_of_prompts(provider: FakeProvider, text: str = LONG, store: Fak
 
 def _requests() -> list[object]:
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, ProviderRequest | PreparedRequest | Draft)]
+    return [one for one in gc.get_objects() if isinstance(one, ProviderRequest | PreparedRequest | RequestDraft)]
 
 
 async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.loop import settled
-from turnwire.domain.fair_semaphore import FairSemaphore, Lease
+from turnwire.domain.fair_semaphore import FairSemaphore, Permit
 
 
 async def _waiting(budget: FairSemaphore, got: list[str], *wanted: tuple[str, int]) -> list[asyncio.Task[None]]:
@@ -80,7 +80,7 @@ async def test_one_that_gives_up_holds_nothing() -> None:
 async def test_a_lease_grows_when_there_is_more_and_gives_all_back() -> None:
     """Also when what is done with it fails."""
     budget = FairSemaphore(10)
-    lease = Lease(budget, "a")
+    lease = Permit(budget, "a")
     await lease.acquire(4)
     assert lease.try_grow(6)
     assert not lease.try_grow(11)

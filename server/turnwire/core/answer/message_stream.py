@@ -34,10 +34,10 @@ from turnwire.domain.ids import IdMaker
 from turnwire.domain.limits import Limits
 from turnwire.domain.text import join_surrogates, one_line
 from turnwire.ports.provider import (
-    Origin,
     PartEnded,
     PartKey,
     ProviderContentReceived,
+    ProviderOrigin,
     ReasoningDelta,
     RefusalDelta,
     ResponseStarted,
@@ -162,7 +162,7 @@ class MessageStream:
         self._unsaved: set[int] = set()
         self._ended: list[int] = []
         self._unchecked: list[int] = []
-        self.origin = Origin("")
+        self.origin = ProviderOrigin("")
         """Who answers; whoever asks sets it. Named in failures."""
         self.size_bytes = 0
         """UTF-8 bytes of all parts so far."""

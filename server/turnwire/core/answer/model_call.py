@@ -35,7 +35,7 @@ from turnwire.domain.errors import (
     ProviderUnavailable,
     UnknownModel,
 )
-from turnwire.domain.fair_semaphore import Lease
+from turnwire.domain.fair_semaphore import Permit
 from turnwire.ports.provider import PreparedRequest, Provider, ProviderRequest
 from turnwire.ports.telemetry.observer import ModelCallEnd
 from turnwire.ports.telemetry.tracing import Span
@@ -51,7 +51,7 @@ class ModelCall:
         stream: MessageStream,
         journal: StepJournal,
         *,
-        slot: Lease,
+        slot: Permit,
         publish: Callable[[RetryScheduled], None],
         on_output: Callable[[], None],
     ) -> None:

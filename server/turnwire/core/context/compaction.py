@@ -20,7 +20,7 @@ import structlog
 from msgspec import Struct
 
 from turnwire.core.computing import compute
-from turnwire.core.context.draft import Draft
+from turnwire.core.context.draft import RequestDraft
 from turnwire.core.context.summaries import Summariser
 from turnwire.core.conversation.landmarks import standing_summary
 from turnwire.core.ending import note, spent_by_call
@@ -210,7 +210,7 @@ class Plan(Struct, frozen=True):
     allowed: Allowance
 
 
-async def plan_before_step(environment: Environment, draft: Draft) -> Plan | None:
+async def plan_before_step(environment: Environment, draft: RequestDraft) -> Plan | None:
     """Returns what to summarise before a request is sent; None when it fits, or compaction is off or would not help.
 
     A model with an unknown window gets the whole request; its provider refuses one that is too long.
@@ -232,7 +232,7 @@ async def plan_before_step(environment: Environment, draft: Draft) -> Plan | Non
     return Plan(cut, allowed) if cut is not None else None
 
 
-async def plan_after_refusal(environment: Environment, draft: Draft) -> Plan | None:
+async def plan_after_refusal(environment: Environment, draft: RequestDraft) -> Plan | None:
     """Returns what to summarise after a provider found a request too long; None if compaction is off or would not help.
 
     Keeps half as much as `plan_before_step`. The estimate was too low, so it is scaled up to at least the window. When
@@ -248,7 +248,7 @@ async def plan_after_refusal(environment: Environment, draft: Draft) -> Plan | N
     return Plan(cut, allowed) if cut is not None else None
 
 
-def _cut(draft: Draft, allowed: Allowance, scale: float = 1.0) -> Cut | None:
+def _cut(draft: RequestDraft, allowed: Allowance, scale: float = 1.0) -> Cut | None:
     """Returns where to cut. Looks at all messages, so it runs on a thread; a request that is too long is rare."""
     return choose_cut(
         draft.request.messages,
@@ -276,7 +276,7 @@ class Compactor:
         self.pending_notice: CompactionStarted | None = None
         """The event that announced the summary that is being written now; None when none is."""
 
-    async def compact(self, draft: Draft, plan: Plan) -> bool:
+    async def compact(self, draft: RequestDraft, plan: Plan) -> bool:
         """Summarises the older messages and stores the summary; returns when that is durable.
 
         Cancelling this ends the model call, and nothing is stored.
@@ -351,7 +351,7 @@ class Compactor:
         )
         await asyncio.shield(self._environment.commit(self._turn.tenant, message.session_id, work, message.created_at))
 
-    def _message(self, text: str, draft: Draft, plan: Plan, summariser: Summariser) -> Message:
+    def _message(self, text: str, draft: RequestDraft, plan: Plan, summariser: Summariser) -> Message:
         environment, paid, now = self._environment, summariser.paid(), self._environment.clock()
         return Message(
             message_id=environment.new_id("msg"),
@@ -374,7 +374,7 @@ class Compactor:
             ),
         )
 
-    async def _measured(self, summary: Message, draft: Draft) -> Message:
+    async def _measured(self, summary: Message, draft: RequestDraft) -> Message:
         """Returns a summary that says how many messages it replaces, and how long the request is with it."""
         if summary.compaction is None:
             raise TypeError(f"{summary.message_id} is not a summary")
@@ -404,7 +404,7 @@ def _saves_nothing(summary: Message) -> bool:
     return facts is None or facts.tokens_after >= facts.tokens_before
 
 
-def _in_order(draft: Draft, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _in_order(draft: RequestDraft, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Returns messages of a request in the request's order."""
     wanted = {message.message_id for message in messages}
     return tuple(message for message in draft.request.messages if message.message_id in wanted)

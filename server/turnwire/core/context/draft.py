@@ -19,7 +19,7 @@ from turnwire.domain.repairs import Repair
 from turnwire.ports.provider import ProviderRequest
 
 
-class Draft(Struct, frozen=True, kw_only=True):
+class RequestDraft(Struct, frozen=True, kw_only=True):
     """A request without the bytes of its files."""
 
     history: tuple[Message, ...]
@@ -58,7 +58,7 @@ class Draft(Struct, frozen=True, kw_only=True):
         compared = sent_context(self.prefix, self.history, model)
         return msgspec.structs.replace(self.sent, break_reason=compared.break_reason)
 
-    def with_history(self, history: Sequence[Message]) -> "Draft":
+    def with_history(self, history: Sequence[Message]) -> "RequestDraft":
         """Returns the draft for the same turn and tools with other messages."""
         turn, toolbox, names_senders = self.turn, self.toolbox, self.names_senders
         return _draft(Assembly(), tuple(history), turn, self.system, toolbox, same=0, names_senders=names_senders)
@@ -66,7 +66,7 @@ class Draft(Struct, frozen=True, kw_only=True):
 
 async def draft_request(
     environment: Environment, turn: Turn, toolbox: Toolbox, further: tuple[Message, ...] = ()
-) -> Draft:
+) -> RequestDraft:
     """Returns the next request of a turn. Costs what is new since the session's last one. Safe to cancel.
 
     Args:
@@ -102,11 +102,11 @@ def _draft(
     *,
     same: int,
     names_senders: bool,
-) -> Draft:
+) -> RequestDraft:
     assembled = assembly.assemble(history, same, turn, system, toolbox.definitions, names_senders=names_senders)
     factor = assembly.landmarks.correction(history, turn.model)
     prefix, tokens = assembly.prefix(), assembly.tokens(assembled.request)
-    return Draft(
+    return RequestDraft(
         history=history,
         turn=turn,
         system=system,

@@ -3,7 +3,7 @@
 import sys
 
 from turnwire.core.context.compaction import Compactor, Plan, plan_after_refusal, plan_before_step
-from turnwire.core.context.draft import Draft, draft_request
+from turnwire.core.context.draft import RequestDraft, draft_request
 from turnwire.core.environment import Environment
 from turnwire.core.memory import PromptPlace
 from turnwire.core.tools.toolbox import Toolbox, open_toolbox
@@ -62,7 +62,7 @@ class StepRequests:
         """The event that announced the summary that is being written now; None when none is."""
         return self._compactor.pending_notice
 
-    async def next(self) -> Draft:
+    async def next(self) -> RequestDraft:
         """Returns the request for the next step; compacts the conversation first when it would not fit.
 
         Waits for its place. Safe to cancel.
@@ -80,11 +80,11 @@ class StepRequests:
             return await self.again()
         return self._placed(draft)
 
-    async def again(self) -> Draft:
+    async def again(self) -> RequestDraft:
         """Returns the request for the same step anew, for another attempt; otherwise like `next`."""
         return self._placed(await self._draft())
 
-    async def shorter(self) -> Draft | None:
+    async def shorter(self) -> RequestDraft | None:
         """Returns a shorter request for the last one, which its provider found too long.
 
         None when the conversation was already compacted for it, or when compaction is off or would not help. Otherwise
@@ -100,14 +100,14 @@ class StepRequests:
         del draft, plan  # before the conversation is read again
         return await self.again()
 
-    async def _compact(self, draft: Draft, plan: Plan) -> bool:
+    async def _compact(self, draft: RequestDraft, plan: Plan) -> bool:
         if self._failed >= MAX_FAILED_SUMMARIES:
             return False
         is_done = await self._compactor.compact(draft, plan)
         self._failed += not is_done
         return is_done
 
-    async def _draft(self) -> Draft:
+    async def _draft(self) -> RequestDraft:
         """Returns the draft, which has a place. While it waits for one, nothing of the conversation is kept here."""
         environment, session_id = self._environment, self._turn.session_id
         kept = None if self.is_header else await self._read()  # may take seconds, so it has no place yet
@@ -134,7 +134,7 @@ class StepRequests:
         settings = environment.settings
         return turn, await open_toolbox(turn.tools, settings, turn.agent, environment.tools)
 
-    def _placed(self, draft: Draft) -> Draft:
+    def _placed(self, draft: RequestDraft) -> RequestDraft:
         """Returns the draft; its place is as large as its prompt from now on."""
         self.place.shrink(draft.size_bytes)
         return draft

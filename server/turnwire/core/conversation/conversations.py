@@ -76,7 +76,7 @@ NO_MESSAGE = (
 streams. What is not listed may change any of them."""
 
 
-class Conversation:
+class LiveConversation:
     """The conversation of one session, and what its requests are made of.
 
     `messages` is changed on the event loop by `begin` and `apply`, in the order of the commits. The assembly and the
@@ -205,7 +205,7 @@ def _joins(message_id: str, commit: Commit) -> bool:
     return False
 
 
-class Conversations:
+class LiveConversations:
     """The conversations that were used last, by tenant and session. Used on the event loop only."""
 
     def __init__(self, store: Store, max_bytes: int = MAX_BYTES) -> None:
@@ -217,16 +217,16 @@ class Conversations:
         """
         self._store = store
         self._max_bytes = max_bytes
-        self._live: OrderedDict[tuple[str, str], Conversation] = OrderedDict()
+        self._live: OrderedDict[tuple[str, str], LiveConversation] = OrderedDict()
         self.size_bytes = 0
         """What all of them take."""
         store.follow(self._apply)
 
     @asynccontextmanager
-    async def use(self, tenant: str, session_id: str) -> AsyncIterator[Conversation]:
+    async def use(self, tenant: str, session_id: str) -> AsyncIterator[LiveConversation]:
         """Yields the conversation of a session, to nobody else meanwhile. It may not be read yet, see `read`."""
         key = tenant, session_id
-        conversation = self._live.setdefault(key, Conversation())
+        conversation = self._live.setdefault(key, LiveConversation())
         self._live.move_to_end(key)
         conversation.users += 1  # so that it stays while somebody waits for it
         try:
@@ -240,7 +240,7 @@ class Conversations:
                 self._drop(key)
             self._drop_idle()
 
-    async def read(self, conversation: Conversation, tenant: str, session_id: str) -> tuple[Message, ...]:
+    async def read(self, conversation: LiveConversation, tenant: str, session_id: str) -> tuple[Message, ...]:
         """Returns the messages of a conversation that the caller uses, in order, without queued ones.
 
         Raises:
@@ -257,7 +257,7 @@ class Conversations:
                 return tuple(conversation.messages)
         return found
 
-    async def _read(self, conversation: Conversation, tenant: str, session_id: str) -> tuple[Message, ...]:
+    async def _read(self, conversation: LiveConversation, tenant: str, session_id: str) -> tuple[Message, ...]:
         """Reads a conversation, and applies what was committed meanwhile: the read has seen some of it."""
         missed: list[tuple[Commit, Committed]] = []
         conversation.missed = missed
@@ -296,7 +296,7 @@ class Conversations:
                 self._drop(key)
         self._count(conversation)
 
-    def _count(self, conversation: Conversation) -> None:
+    def _count(self, conversation: LiveConversation) -> None:
         size = conversation.size_bytes
         self.size_bytes += size - conversation.counted_bytes
         conversation.counted_bytes = size

@@ -75,7 +75,7 @@ class NewAnswer(NamedRequest, frozen=True, kw_only=True):
     """What was filled in; "" when nothing was. Not part of the fingerprint, because it is not kept."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class ModelReport(Struct, frozen=True, kw_only=True):
     """What a caller says of an answer that it got from a model itself."""
 
     model_run: ModelRun
@@ -95,7 +95,7 @@ class NewMessage(NamedRequest, frozen=True, kw_only=True):
     metadata_json: str = ""
     sender: str = ""
     sender_name: str = ""
-    report: Report | None = None
+    report: ModelReport | None = None
     """Of an answer; None for other messages."""
 
     @property

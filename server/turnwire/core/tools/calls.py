@@ -26,8 +26,8 @@ from turnwire.core.tools.questions import (
     AnswerQuestion,
     AskQuestions,
     CloseQuestion,
-    Questions,
     ResumeCall,
+    ToolQuestions,
     answered,
 )
 from turnwire.core.tools.results import CallResult
@@ -127,7 +127,7 @@ class ToolCalls:
         self._turn = turn
         self._limits = CallLimits.of(environment.settings.limits)
         self._owner = owner
-        self._questions = Questions(environment, turn, owner)
+        self._questions = ToolQuestions(environment, turn, owner)
         self._server = ServerCalls(environment, turn, owner, self._questions)
         self._spans = ClientToolSpans(environment.tracer)
 

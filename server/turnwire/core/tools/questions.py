@@ -128,7 +128,7 @@ class ResumeCall(Struct, frozen=True):
         return Decision(calls.with_questions(loose), letting_go_work(one.held for one in held))
 
 
-class Questions:
+class ToolQuestions:
     """Asks the questions of the calls of one message. Used on the event loop only."""
 
     def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls]) -> None:

@@ -16,7 +16,7 @@ from turnwire.core.intake.contents import reference_to
 from turnwire.core.spans import note_outcome, server_tool_span
 from turnwire.core.tools.open_calls import OpenCalls, message_with_logs, with_questions_ended
 from turnwire.core.tools.permission_requests import denial
-from turnwire.core.tools.questions import Questions
+from turnwire.core.tools.questions import ToolQuestions
 from turnwire.core.tools.results import CallResult, with_log_line
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import File, ToolStatus, ToolUse
@@ -24,7 +24,7 @@ from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.questions import QuestionReply
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import StorageError
-from turnwire.domain.fair_semaphore import FairSemaphore, Lease
+from turnwire.domain.fair_semaphore import FairSemaphore, Permit
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.commit import PutFile, PutMessage, Work
 from turnwire.ports.telemetry.observer import ToolCallEnd
@@ -134,7 +134,7 @@ class ServerCalls:
     there because a tool may still send lines: they would be published and not kept.
     """
 
-    def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls], questions: Questions) -> None:
+    def __init__(self, environment: Environment, turn: Turn, owner: Owner[OpenCalls], questions: ToolQuestions) -> None:
         """Args:
         environment: Ports and settings.
         turn: The turn of the message.
@@ -220,7 +220,7 @@ class ServerCalls:
             return server_result(outcome, *limits)
         return await asyncio.to_thread(server_result, outcome, *limits)
 
-    async def _call(self, call: ToolUse, index: int, slot: Lease, resumption: ToolResumption | None) -> ToolOutcome:
+    async def _call(self, call: ToolUse, index: int, slot: Permit, resumption: ToolResumption | None) -> ToolOutcome:
         environment, loop = self._environment, asyncio.get_running_loop()
         started_at = loop.time()
         with server_tool_span(environment.tracer, call) as span:
@@ -231,7 +231,7 @@ class ServerCalls:
         environment.observer.tool_call_ended(ended)
         return outcome
 
-    async def _outcome(self, call: ToolUse, index: int, slot: Lease, resumption: ToolResumption | None) -> ToolOutcome:
+    async def _outcome(self, call: ToolUse, index: int, slot: Permit, resumption: ToolResumption | None) -> ToolOutcome:
         """Calls the tool, again after each pause. Each pause has questions, of which a call may ask only some."""
         log, ask, tools = partial(self._log, index), partial(self._ask, index, slot), self._environment.tools
         while True:
@@ -245,7 +245,7 @@ class ServerCalls:
                 return ToolOutcome(output=f"the tool asked a question that cannot be asked: {refused}", is_error=True)
             await slot.acquire(1)
 
-    async def _ask(self, index: int, slot: Lease, question: NewQuestion) -> QuestionReply:
+    async def _ask(self, index: int, slot: Permit, question: NewQuestion) -> QuestionReply:
         slot.release()  # for good: a call that goes on must not wait for another one
         return await self._questions.ask(index, question)
 

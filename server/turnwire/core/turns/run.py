@@ -1,9 +1,9 @@
 """One turn: asks the model, streams the answer, waits for tools, and asks again until the model has finished.
 
 Every turn ends through `end_turn`, in one commit, whether the cause is a complete answer, an abort, a provider's error
-or a bug. Start with `TurnRun.run`. A step is a model call with its commits (`Step`), whose end is a value, `StepEnd`,
-then the wait for the results of its tool calls (`ToolCalls`). What a turn stores of its steps are commands of its
-session: its task only asks, and tells.
+or a bug. Start with `TurnRun.run`. A step is a model call with its commits (`StepRun`), whose end is a value
+(`StepEnd`), then the wait for the results of its tool calls (`ToolCalls`). What a turn stores of its steps are commands
+of its session: its task only asks, and tells.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from turnwire.core.answer.journal import StepJournal
 from turnwire.core.answer.message_stream import MessageStream
 from turnwire.core.answer.model_call import ModelCall
 from turnwire.core.computing import compute
-from turnwire.core.context.draft import Draft
+from turnwire.core.context.draft import RequestDraft
 from turnwire.core.context.next_request import StepRequests
 from turnwire.core.ending import (
     Ending,
@@ -64,7 +64,7 @@ from turnwire.domain.conversation.permissions import PermissionAnswer, Permissio
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import Turn
 from turnwire.domain.errors import DomainError, ProviderContextFull
-from turnwire.domain.fair_semaphore import FairSemaphore, Lease
+from turnwire.domain.fair_semaphore import FairSemaphore, Permit
 from turnwire.ports.commit import NewEvent, PutMessage, Work
 from turnwire.ports.provider import ProviderRequest
 
@@ -100,11 +100,11 @@ class _Asked:
     Another attempt has it made anew.
     """
 
-    def __init__(self, request: Draft) -> None:
-        self.request: Draft | None = request
+    def __init__(self, request: RequestDraft) -> None:
+        self.request: RequestDraft | None = request
         self._toolbox: Callable[[], Awaitable[Toolbox]] = partial(_known, request.toolbox)
 
-    async def take(self, requests: StepRequests) -> Draft:
+    async def take(self, requests: StepRequests) -> RequestDraft:
         """Returns the request, which is not kept any longer."""
         request, self.request = self.request, None
         if request is None:
@@ -121,7 +121,7 @@ async def _known(toolbox: Toolbox) -> Toolbox:
     return toolbox
 
 
-class Step:
+class StepRun:
     """Asks the model once. One task calls `run`; others on the same event loop may read and flush meanwhile.
 
     What it gives to others does not refer to it, so an answer of megabytes goes with its step, and waits for no
@@ -132,7 +132,7 @@ class Step:
         self,
         environment: Environment,
         turn: Turn,
-        request: Draft,
+        request: RequestDraft,
         reopened: Message | None,
         *,
         on_output: Callable[[], None],
@@ -174,7 +174,7 @@ class Step:
         """Returns one part of the message with the content received so far; None when the id is another message's."""
         return self._stream.part(index) if self._stream.message_id == message_id else None
 
-    async def run(self, slot: Lease, requests: StepRequests) -> StepEnd:
+    async def run(self, slot: Permit, requests: StepRequests) -> StepEnd:
         """Returns the end of the step, which is not stored yet. Cancelling this ends the HTTP request at once.
 
         Args:
@@ -386,7 +386,7 @@ class TurnRun:
         self._repetitions = Repetitions(environment.settings.limits.max_repeated_calls)
         self._end = StepEnd(resume.steps[-1], resume.permissions, resume.questions) if resume and resume.steps else None
         self._reopened = resume.open_message if resume else None
-        self._step: Step | None = None
+        self._step: StepRun | None = None
         self._calls: tuple[ToolCalls, StepCalls] | None = None
         self._task: asyncio.Task[Ending] | None = None
         self._stopped_with: Ending | None = None
@@ -558,7 +558,7 @@ class TurnRun:
         await calls.settle()
         return calls.message
 
-    async def _ask(self, slot: Lease) -> StepEnd:
+    async def _ask(self, slot: Permit) -> StepEnd:
         """Asks the model for the next step, which has the messages that joined the turn.
 
         None joins a step that an earlier process began, for its message has its place already, or one that continues a
@@ -570,7 +570,7 @@ class TurnRun:
             await self._take_in(self)
         with self._requests.place.beside(slot):
             # the step alone has the request, and lets it go
-            self._step = step = Step(
+            self._step = step = StepRun(
                 self._environment,
                 self.turn,
                 await self._requests.next(),

@@ -533,7 +533,7 @@ class BecomeIdle(Struct, frozen=True):
         """Returns the schedule in which nothing runs; changes nothing when a message waits."""
         if schedule.waiting or not isinstance(schedule.phase, Between):
             return Decision(schedule)
-        # a process that was killed between two turns had told that the session runs
+        # a process that was killed between two turns had announced that the session runs
         is_running = schedule.is_announced or not schedule.phase.turn_id
         telling = Work((), (NewEvent(SessionStatusChanged(False)),)) if is_running else Work()
         idle = msgspec.structs.replace(schedule, phase=Idle(), is_announced=False)

@@ -40,7 +40,7 @@ class ToolChoiceMode(StrEnum):
 
 
 class ToolChoice(Struct, frozen=True, omit_defaults=True):
-    """What a model is told about calling tools."""
+    """Whether and which tools a model may or must call."""
 
     mode: ToolChoiceMode
     tool_name: str = ""

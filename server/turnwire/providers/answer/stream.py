@@ -8,9 +8,9 @@ from typing import Protocol
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.errors import ProviderAnswerOverLimit, ProviderError, ProviderStreamCut, ProviderStreamFailed
 from turnwire.ports.provider import (
-    Origin,
     PartEnded,
     ProviderContentReceived,
+    ProviderOrigin,
     ReasoningDelta,
     RefusalDelta,
     ResponseStarted,
@@ -81,7 +81,7 @@ class OpenAnswer(Protocol):
 async def read_answer(
     request: Callable[[], AbstractAsyncContextManager[OpenAnswer]],
     reader: AnswerReader,
-    origin: Origin,
+    origin: ProviderOrigin,
     secrets: tuple[str, ...],
     max_bytes: int,
 ) -> AsyncGenerator[StreamItem, None]:

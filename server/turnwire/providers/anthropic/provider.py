@@ -6,7 +6,7 @@ from functools import partial
 from anthropic import AsyncAnthropic
 
 from turnwire.domain.limits import Limits
-from turnwire.ports.provider import Origin, PreparedRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, ProviderOrigin, StreamItem
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.anthropic.request import AnthropicWriter
 from turnwire.providers.anthropic.stream import API, AnthropicReader
@@ -32,7 +32,7 @@ class AnthropicProvider:
         self.api = API
         self._secrets = (api_key,)
         self._max_bytes = limits.max_answer_received_bytes
-        self.origin = Origin(provider_id, address_of(settings))
+        self.origin = ProviderOrigin(provider_id, address_of(settings))
         self._settings = settings
         # The SDK adds /v1; addresses are often given with it.
         base_url = (settings.base_url or DEFAULT_BASE_URL).rstrip("/").removesuffix("/v1")

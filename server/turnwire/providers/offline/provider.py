@@ -50,10 +50,10 @@ from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.errors import ProviderRefusedRequest
 from turnwire.domain.money import Usage
 from turnwire.ports.provider import (
-    Origin,
     PartEnded,
     PartKey,
     PreparedRequest,
+    ProviderOrigin,
     ProviderRequest,
     ReasoningDelta,
     RefusalDelta,
@@ -102,7 +102,7 @@ class OfflineProvider:
         """Takes the id of the provider in the configuration."""
         self.provider_id = provider_id
         self.api = "offline"
-        self.origin = Origin(provider_id)
+        self.origin = ProviderOrigin(provider_id)
         self._flaky_calls: dict[tuple[str, int], int] = {}
         """Failures so far by message and step; an entry is removed when its `/flaky` lets the call succeed."""
 

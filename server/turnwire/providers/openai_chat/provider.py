@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 
 from turnwire.domain.limits import Limits
-from turnwire.ports.provider import Origin, PreparedRequest, StreamItem
+from turnwire.ports.provider import PreparedRequest, ProviderOrigin, StreamItem
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.http.client import trace_headers
 from turnwire.providers.openai_chat.request import ChatWriter, dialect_of
@@ -31,7 +31,7 @@ class OpenAIChatProvider:
         self._client = openai_client(settings, api_key, limits)
         self._secrets = (api_key,)
         self._max_bytes = limits.max_answer_received_bytes
-        self.origin = Origin(provider_id, address_of(settings))
+        self.origin = ProviderOrigin(provider_id, address_of(settings))
         self._dialect = dialect_of(settings.base_url, settings.stream_usage, settings.sends_reasoning)
 
     def writer(self) -> ChatWriter:

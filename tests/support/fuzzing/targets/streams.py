@@ -16,7 +16,7 @@ from turnwire.domain.conversation.events import PartDelta, PartStarted
 from turnwire.domain.conversation.messages import Draft, MessageStatus, Part, PartStatus, Reasoning, Text, with_drafts
 from turnwire.domain.errors import ProviderError
 from turnwire.domain.limits import Limits
-from turnwire.ports.provider import Origin, StepFinished, StreamItem
+from turnwire.ports.provider import ProviderOrigin, StepFinished, StreamItem
 from turnwire.providers.answer.sse import SseDecoder
 from turnwire.providers.answer.stream import read_answer
 from turnwire.providers.anthropic.stream import AnthropicReader
@@ -126,7 +126,7 @@ async def _read(api: str, chunks: list[bytes]) -> tuple[list[StreamItem], Provid
         yield _Answer(chunks)
 
     try:
-        origin = Origin("models", "model.example")
+        origin = ProviderOrigin("models", "model.example")
         async for item in read_answer(request, reader, origin, (SECRET,), MAX_BYTES):
             items.append(item)
     except ProviderError as error:

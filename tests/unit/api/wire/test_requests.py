@@ -18,7 +18,7 @@ from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
 from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
 from turnwire.api.wire.requests.watches import watch_request
-from turnwire.core.intake.requests import NewFile, NewMessage, NewText, NewTurn, Report
+from turnwire.core.intake.requests import ModelReport, NewFile, NewMessage, NewText, NewTurn
 from turnwire.core.use_cases.explanation import ExplainRequest
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import turns
@@ -271,7 +271,7 @@ def test_messages_of_all_types_can_be_appended(
         type=message_type,
         request_id="req",
         fingerprint=message.fingerprint,
-        report=Report(model_run=REPORTED) if message_type is MessageType.ASSISTANT else None,
+        report=ModelReport(model_run=REPORTED) if message_type is MessageType.ASSISTANT else None,
     )
 
 
@@ -309,7 +309,7 @@ def test_an_answer_is_appended_word_for_word() -> None:
         ToolUse(name="look", status=ToolStatus.ERROR, error="broken"),
         ToolUse(name="look"),
     )
-    assert message.report == Report(
+    assert message.report == ModelReport(
         model_run=ModelRun(provider_id="p", model_requested="m", model_served="m-1", response_id="r", is_reported=True),
         finish_reason=FinishReason.TOOL_USE,
         provider_finish_reason="tool_calls",

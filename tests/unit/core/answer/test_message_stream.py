@@ -32,9 +32,9 @@ from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
 from turnwire.domain.text import join_surrogates
 from turnwire.ports.provider import (
-    Origin,
     PartEnded,
     ProviderContentReceived,
+    ProviderOrigin,
     ReasoningDelta,
     RefusalDelta,
     ResponseStarted,
@@ -334,7 +334,7 @@ def test_an_answer_has_a_limit_of_parts_and_text() -> None:
         stream = MessageStream(
             make_answer("msg_1", status=MessageStatus.STREAMING), lambda _: None, numbered_ids(), limits
         )
-        stream.origin = Origin("p", "p.example:8443")
+        stream.origin = ProviderOrigin("p", "p.example:8443")
         for number in range(3 if limits.max_answer_bytes > 2 else 2):
             stream.apply(item(number))
         with pytest.raises(ProviderAnswerOverLimit) as caught:

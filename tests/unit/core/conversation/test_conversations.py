@@ -10,7 +10,7 @@ import pytest
 from tests.support.fakes.core import FakeStore
 from tests.support.fakes.domain_values import NOW, make_answer, make_message, make_turn
 from turnwire.core.conversation import conversations as module
-from turnwire.core.conversation.conversations import NO_MESSAGE, Conversation, Conversations
+from turnwire.core.conversation.conversations import NO_MESSAGE, LiveConversation, LiveConversations
 from turnwire.domain.conversation.events import DurableKind, MessageAdded, TurnStarted, TurnSteered
 from turnwire.domain.conversation.messages import Branch, Draft, DraftPart, Message, MessageStatus
 from turnwire.domain.conversation.sizes import message_bytes
@@ -38,9 +38,9 @@ LATER = make_message("msg_later", "later", status=MessageStatus.QUEUED)
 BEHIND_TWO = Committed(0, 1, {"msg_1": "", "msg_2": "msg_1", "msg_3": "msg_2", "msg_later": "msg_2"})
 
 
-def begun() -> Conversation:
+def begun() -> LiveConversation:
     """Returns a conversation of two messages."""
-    conversation = Conversation()
+    conversation = LiveConversation()
     conversation.begin((ONE, msgspec.structs.replace(TWO, previous_message_id="msg_1")))
     return conversation
 
@@ -157,7 +157,7 @@ def provider(provider_id: str) -> Any:
 
 def test_a_provider_keeps_its_writer() -> None:
     """What it remembers of a conversation saves time; a provider that was replaced gets another one."""
-    conversation, first, replaced = Conversation(), provider("a"), provider("a")
+    conversation, first, replaced = LiveConversation(), provider("a"), provider("a")
     writer = conversation.take_writer(first)
     conversation.put_writer(first, writer)
     assert conversation.take_writer(first) is writer
@@ -168,7 +168,7 @@ def test_a_provider_keeps_its_writer() -> None:
 
 def test_two_writers_are_kept() -> None:
     """Those that were used last."""
-    conversation, providers = Conversation(), [provider(name) for name in "aba"]
+    conversation, providers = LiveConversation(), [provider(name) for name in "aba"]
     providers[2] = provider("c")
     writers = [one.writer() for one in providers]
     for one, writer in zip(providers, writers, strict=True):
@@ -187,7 +187,7 @@ class World:
     def __init__(self, max_messages: int = 2) -> None:
         """Takes how many conversations there is room for."""
         self.store = FakeStore(conversation=(ONE,))
-        self.conversations = Conversations(self.store, max_messages * message_bytes(ONE))  # type: ignore[arg-type]
+        self.conversations = LiveConversations(self.store, max_messages * message_bytes(ONE))  # type: ignore[arg-type]
 
     async def read(self, session_id: str) -> tuple[Message, ...]:
         """Reads a conversation."""
@@ -278,7 +278,7 @@ async def test_a_conversation_that_changes_all_the_time_is_used_and_not_kept() -
             return self.conversation
 
     world.store = Changing(conversation=(ONE,))
-    world.conversations = Conversations(world.store)  # type: ignore[arg-type]
+    world.conversations = LiveConversations(world.store)  # type: ignore[arg-type]
     assert await world.read("ses_1") == (ONE,)
     assert (reads, world.kept()) == (module.MAX_ROUNDS, "")
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from turnwire.domain.errors import ProviderAnswerOverLimit
-from turnwire.ports.provider import Origin, StreamItem, TextDelta
+from turnwire.ports.provider import ProviderOrigin, StreamItem, TextDelta
 from turnwire.providers.answer.stream import OpenAnswer, read_answer
 from turnwire.providers.openai_chat.stream import ChatReader
 
@@ -39,7 +39,7 @@ async def _items(*reads: bytes, max_bytes: int = 1_000_000) -> AsyncIterator[Str
     async def request() -> AsyncIterator[OpenAnswer]:
         yield _Answer(*reads)
 
-    async for item in read_answer(request, ChatReader({}, "m"), Origin("p", "a"), (), max_bytes):
+    async for item in read_answer(request, ChatReader({}, "m"), ProviderOrigin("p", "a"), (), max_bytes):
         yield item
 
 

@@ -12,7 +12,7 @@ from opencode.session import session_pb2
 from opencode.tool import tool_pb2
 from opencode.turn import turn_pb2
 from turnwire.api.wire.requests.checks import MAX_NAME_CHARACTERS, Checks
-from turnwire.core.intake.requests import NewFile, NewPart, NewText, Report
+from turnwire.core.intake.requests import ModelReport, NewFile, NewPart, NewText
 from turnwire.domain.conversation.limits import (
     MAX_NUMBER,
     MAX_PARTS,
@@ -171,7 +171,7 @@ def _check_call_ids(checks: Checks, sent: Sequence[message_pb2.MessagePart], nam
         seen |= {call_id} - {""}
 
 
-def report(checks: Checks, sent: message_pb2.AppendMessageRequest) -> Report:
+def report(checks: Checks, sent: message_pb2.AppendMessageRequest) -> ModelReport:
     """Returns what a caller says of an answer."""
     run, usage = sent.model_run, sent.usage
     names = ("provider_id", "model_requested", "model_served", "response_id")
@@ -184,7 +184,7 @@ def report(checks: Checks, sent: message_pb2.AppendMessageRequest) -> Report:
         checks.fail("cost_pico_usd", "is less than 0", "OUT_OF_RANGE")
     if sent.finish_reason and sent.finish_reason not in _REPORTED_ENDINGS:
         checks.fail("finish_reason", "is not STOP, LENGTH, TOOL_USE, REFUSAL or CONTENT_FILTER")
-    return Report(
+    return ModelReport(
         model_run=ModelRun(**found, is_reported=True),
         finish_reason=_REPORTED_ENDINGS.get(sent.finish_reason),
         provider_finish_reason=checks.at_most(

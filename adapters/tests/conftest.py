@@ -33,7 +33,7 @@ async def serving(target: str | Target, names: Sequence[str], **changed: object)
     settings = replace(ServeSettings(mounts, "127.0.0.1", 0, server_behind), **changed)  # type: ignore[arg-type]
     config = uvicorn.Config(application(settings, Upstream(settings.target)), port=0, log_config=None, lifespan="on")
     server = uvicorn.Server(config)
-    running = asyncio.create_task(server._serve())
+    running = asyncio.create_task(server.serve())
     try:
         while not server.started:
             if running.done():

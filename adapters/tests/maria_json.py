@@ -29,11 +29,6 @@ def message() -> st.SearchStrategy[dict[str, object]]:
     return spoken | assistant | tool
 
 
-def conversation() -> st.SearchStrategy[list[dict[str, object]]]:
-    """Returns conversations in any order, results before and without their calls too."""
-    return st.lists(message(), max_size=8)
-
-
 def usage() -> st.SearchStrategy[dict[str, object]]:
     """Returns usage with and without cached tokens."""
 

@@ -18,12 +18,11 @@ from adapters.tests.pynchy_file import (
     read_as_before,
     typed_rows,
 )
-from turnwire_adapters.importers.pynchy.presentation import rendered
-from turnwire_adapters.importers.pynchy.rows import Classification, plain_text
+from turnwire_adapters.importers.pynchy.rows import plain_text
 
 FENCED = "✅ Command output (exit 0):\n```\na\n```py\nb\n```\nc\n```"
 
-EDGES: dict[str, tuple[str | None, str, str, Any, str | None]] = {
+EDGES: dict[str, tuple[str | None, str, str, Any, str]] = {
     "phone number": ("49151@s.whatsapp.net", "hi", "user", None, "hi"),
     "terminal": ("tui-user", "hi", "user", None, "hi"),
     "deploy": ("deploy", "hi", "user", None, "hi"),
@@ -33,46 +32,58 @@ EDGES: dict[str, tuple[str | None, str, str, Any, str | None]] = {
     "bot": ("bot", "hi", "assistant", None, "hi"),
     "bot of an old row": ("bot", "Pynchy: hi", "assistant", None, "hi"),
     "name of the bot": ("Pynchy", "hi", "assistant", None, "hi"),
-    "host": ("host", "hi", "host", None, "🏠 hi"),
-    "host of an old row": ("host", "[host] hi", "host", None, "🏠 hi"),
+    "host": ("host", "hi", "host", None, "hi"),
+    "host of an old row": ("host", "[host] hi", "host", None, "hi"),
     "output": (
         "command_output",
         "✅ Command output (exit 0):\n```\na\n```",
         "tool_result",
         {"exit_code": 0},
-        "✅ Command output (exit 0):\n```\na\n```",
+        "a",
     ),
     "output that failed": (
         "command_output",
         "❌ Command output (exit 2):\n```\na\n```",
         "tool_result",
         {"exit_code": 2},
-        "❌ Command output (exit 2):\n```\na\n```",
+        "a",
     ),
     "output without exit code": (
         "command_output",
         "❌ Command output:\n```\na\n```",
         "tool_result",
         {"failed": True},
-        "❌ Command output:\n```\na\n```",
+        "a",
     ),
     "fences inside output": (
         "command_output",
         FENCED,
         "tool_result",
         {"exit_code": 0},
-        "✅ Command output (exit 0):\n````\na\n```py\nb\n```\nc\n````",
+        "a\n```py\nb\n```\nc",
     ),
     "human whose text starts with a tick": ("49151@s.whatsapp.net", FENCED, "user", None, FENCED),
     "human who writes like the host": ("49151@s.whatsapp.net", "[host] hi", "user", None, "[host] hi"),
-    "old notice": ("system", "[system] hi", "user", {"legacy_kind": "system"}, None),
-    "newer notice": ("system", '{"subtype":"init","data":{}}', "user", {"legacy_kind": "system"}, None),
-    "thinking": ("thinking", '{"thinking":"hm"}', "user", {"legacy_kind": "thinking"}, None),
-    "invalid JSON in a trace": ("tool_use", '{"tool_name": ', "user", {"legacy_kind": "tool_use"}, None),
-    "tool result of a trace": ("tool_result", '{"content":"✅"}', "user", {"legacy_kind": "tool_result"}, None),
-    "result meta": ("result_meta", "{}", "user", {"legacy_kind": "result_meta"}, None),
+    "old notice": ("system", "[system] hi", "user", {"legacy_kind": "system"}, "hi"),
+    "newer notice": (
+        "system",
+        '{"subtype":"init","data":{}}',
+        "user",
+        {"legacy_kind": "system"},
+        '{"subtype":"init","data":{}}',
+    ),
+    "thinking": ("thinking", '{"thinking":"hm"}', "user", {"legacy_kind": "thinking"}, '{"thinking":"hm"}'),
+    "invalid JSON in a trace": ("tool_use", '{"tool_name": ', "user", {"legacy_kind": "tool_use"}, '{"tool_name": '),
+    "tool result of a trace": (
+        "tool_result",
+        '{"content":"✅"}',
+        "user",
+        {"legacy_kind": "tool_result"},
+        '{"content":"✅"}',
+    ),
+    "result meta": ("result_meta", "{}", "user", {"legacy_kind": "result_meta"}, "{}"),
 }
-"""By what they are: sender, stored text, type and metadata, and what people see."""
+"""By what they are: sender, stored text, type and metadata, and the text without decoration."""
 
 
 def migrate(path: Path, *options: str) -> Any:
@@ -82,15 +93,14 @@ def migrate(path: Path, *options: str) -> Any:
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_each_kind_of_row_is_what_it_is(tmp_path: Path, edge: str) -> None:
-    """Its type and metadata are stored, its text is as it was, and people see it by its type."""
-    sender, content, type_, facts, shown = EDGES[edge]
+    """Its type and metadata are stored, its text is as it was, and an import takes off its decoration."""
+    sender, content, type_, facts, plain = EDGES[edge]
     row = ("m1", FAMILY, sender, sender, content, "2026-02-02T00:00:00.000Z", 0)
     path = make_old_file(tmp_path / "messages.db", [row])
     migrate(path)
     assert typed_rows(path) == {(FAMILY, "m1"): (type_, facts)}
     assert read_as_before(path) == [row]
-    what = Classification(type=type_, facts=facts or {})
-    assert rendered(what, plain_text(sender, content, frozenset({"Pynchy"}))) == shown
+    assert plain_text(sender, content, frozenset({"Pynchy"})) == plain
 
 
 def test_one_id_in_two_chats_is_two_messages(tmp_path: Path) -> None:

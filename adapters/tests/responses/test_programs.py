@@ -43,7 +43,7 @@ async def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not PACKAGES, reason="runs where TURNWIRE_TEST_AGENTS has the agent libraries")
 async def test_the_agents_sdk(base: str) -> None:
-    """Plain, streamed, tools with a whole history and with previous responses, both kinds of conversations."""
+    """Plain, streamed, tools with a whole history and with previous responses, both conversations, approvals."""
     done = await run(sys.executable, PROGRAMS / "agents_sdk.py", base, environ={"PYTHONPATH": PACKAGES})
     assert done == [
         "plain",
@@ -53,6 +53,8 @@ async def test_the_agents_sdk(base: str) -> None:
         "conversation",
         "conversation of the server",
         "required",
+        "approvals by a function",
+        "approvals by a state",
     ]
 
 

@@ -28,6 +28,13 @@ CALL = {"type": "function_call", "call_id": "c", "name": "roll", "arguments": "{
         ({"parallel_tool_calls": False}, "parallel_tool_calls", "unsupported_parameter"),
         ({"top_logprobs": 2}, "top_logprobs", "unsupported_parameter"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "unsupported_parameter"),
+        ({"tools": [{"type": "mcp", "server_label": "none"}]}, "tools", "invalid_value"),
+        ({"tools": [{"type": "mcp"}]}, "tools[0].server_label", "missing_required_parameter"),
+        (
+            {"tools": [{"type": "mcp", "server_label": "test", "require_approval": "never"}]},
+            "tools[0].require_approval",
+            "unsupported_parameter",
+        ),
         ({"background": True, "store": False}, "background", "invalid_value"),
         ({"temperature": "hot"}, "temperature", "invalid_value"),
         ({"temperature": 3.0}, "temperature", "invalid_request"),

@@ -4,37 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from opencode.message import content_pb2 as pb
 from opencode.tool.tool_pb2 import ToolCallState
-from turnwire_adapters.forms import Json, an_array
-from turnwire_adapters.maria.messages import Reader, call_id, message_json, tool_json
+from turnwire_adapters.forms import Json
+from turnwire_adapters.maria.messages import call_id, message_json, tool_json
 
 SETTLED = frozenset({"success", "error", "cancelled"})
 """Statuses of a call that has its result."""
-
-
-def conversation_of(value: object, reader: Reader, place: str = "messages") -> list[pb.SessionMessage]:
-    """Returns the messages of a conversation, with results in their calls.
-
-    A tool message becomes the result of a call of the assistant message before it as long as results come in the order
-    of their calls; any other one stays a message of its own, so that `conversation_json` gives back the same order.
-
-    Raises:
-        WrongJson: names the message and what is wrong with it.
-    """
-    messages: list[pb.SessionMessage] = []
-    waiting: list[ToolCallState] = []
-    for index, item in enumerate(an_array(value, place)):
-        message = reader.message(item, f"{place}[{index}]")
-        if message.type == pb.MESSAGE_TYPE_TOOL_RESULT:
-            result = message.parts[0].tool_result
-            position = next((n for n, call in enumerate(waiting) if call.call_id == result.call_id), None)
-            if position is not None:
-                call = waiting[position]
-                call.status, call.output = "success", result.output
-                waiting = waiting[position + 1 :]
-                continue
-        messages.append(message)
-        waiting = [part.tool_use for part in messages[-1].parts if part.HasField("tool_use")]
-    return messages
 
 
 def conversation_json(messages: Sequence[pb.SessionMessage]) -> list[Json]:

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ from opencode.session.session_pb2 import (
     SessionSettings,
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from opencode.tool.tool_pb2 import PermissionResponse, SubmitToolResultRequest, ToolCallState
+from opencode.tool.tool_pb2 import ListToolsRequest, PermissionResponse, SubmitToolResultRequest, ToolCallState
 from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from opencode.turn.turn_service_pb2 import StartTurnRequest
@@ -49,7 +49,7 @@ from turnwire_adapters.responses.ids import (
     read_item_id,
     read_response_id,
 )
-from turnwire_adapters.responses.items import items_of
+from turnwire_adapters.responses.items import items_of, label_and_name
 from turnwire_adapters.responses.objects import FACTS_KEY
 from turnwire_adapters.responses.requests import (
     Approval,
@@ -65,7 +65,7 @@ from turnwire_adapters.responses.requests import (
 from turnwire_client import Client, NotFoundError
 
 DOOR_LABEL = "turnwire.door"
-"""Label of sessions that hold one request alone; they are deleted after a while."""
+"""Label of sessions that hold one request alone: they are deleted after a while, and the console does not list them."""
 DOOR = "responses"
 STORE_LABEL = "turnwire.store"
 """Label, with the value `false`, of sessions that are deleted when their response has ended."""
@@ -98,12 +98,29 @@ async def create(client: Client, request: CreateRequest, key: str) -> ResponseId
     """
     if not request.input:
         raise ApiError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    await _check_servers(client, request.server_labels)
     beginning = _Beginning(client, request, key or str(uuid.uuid4()))
     if request.previous_response_id:
         return await beginning.behind_response(request.previous_response_id)
     if request.conversation_id:
         return await beginning.in_conversation(request.conversation_id)
     return await beginning.anew()
+
+
+async def _check_servers(client: Client, labels: Collection[str]) -> None:
+    """Raises ApiError unless the server has tools of all MCP servers of these labels."""
+    if not labels:
+        return
+    stub, request, known = client.stub(ToolServiceStub), ListToolsRequest(page_size=1000), set[str]()
+    while True:
+        page = await client.call(stub.ListTools, request)
+        known |= {label_and_name(tool.name)[0] for tool in page.tools}
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    for label in labels:
+        if label not in known:
+            raise wrong("tools", f"names the MCP server {label!r}, of which this server has no tools")
 
 
 class _Beginning:
@@ -176,7 +193,9 @@ class _Beginning:
         entries = self._entries(await self._resolved(given))
         if len(entries) == 1 and self._request.store and not self._request.keeps_all:
             return await self._send_last("", entries[0])
-        settings = SessionSettings(labels={} if len(entries) == 1 else {DOOR_LABEL: DOOR})
+        settings = SessionSettings()
+        if len(entries) > 1 or not self._request.store:
+            settings.labels[DOOR_LABEL] = DOOR
         if not self._request.store:
             settings.labels[STORE_LABEL] = "false"
         if self._request.keeps_all:

@@ -28,6 +28,7 @@ from opencode.turn.turn_pb2 import (
 )
 from turnwire_adapters.responses.ids import ResponseId, conversation_id, response_id
 from turnwire_adapters.responses.items import Item
+from turnwire_adapters.responses.requests import SERVERS
 
 FACTS_KEY = "openai"
 """Under which a request's own facts are in `metadata_json` of what it stored."""
@@ -152,7 +153,7 @@ def response_object(named: ResponseId, turn: Turn, facts: Mapping[str, Any], out
         "temperature": options.temperature if options.HasField("temperature") else 1.0,
         "text": {"format": _text_format(options.response_format), "verbosity": "medium"},
         "tool_choice": _tool_choice(options.tool_choice),
-        "tools": [_tool(tool) for tool in settings.tools],
+        "tools": [*map(_tool, settings.tools), *map(_server, facts.get(SERVERS) or ())],
         "top_p": options.top_p if options.HasField("top_p") else 1.0,
         "top_logprobs": 0,
         "presence_penalty": 0.0,
@@ -192,3 +193,7 @@ def _tool(tool: Any) -> dict[str, Any]:
         "parameters": parameters,
         "strict": False,
     }
+
+
+def _server(label: str) -> dict[str, Any]:
+    return {"type": "mcp", "server_label": label}

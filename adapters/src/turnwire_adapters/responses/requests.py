@@ -32,6 +32,8 @@ TAKEN = (
     *("safety_identifier", "service_tier", "prompt_cache_key", "store", "stream", "background"),
     *("previous_response_id", "conversation", "top_logprobs"),
 )
+SERVERS = "mcp_servers"
+"""Under which a request's facts have the labels of the MCP servers that it names."""
 MAX_METADATA = 16
 """Pairs of metadata, as OpenAI has it."""
 
@@ -112,7 +114,8 @@ class CreateRequest:
     sender: str = ""
     keeps_all: bool = False
     """Truncation is disabled: older messages are not summarised."""
-    tool_names: list[str] = field(default_factory=list)
+    server_labels: list[str] = field(default_factory=list)
+    """MCP servers of Turnwire that the request names as tools."""
 
 
 def read_create(body: Mapping[str, Any]) -> CreateRequest:
@@ -157,7 +160,7 @@ def read_create(body: Mapping[str, Any]) -> CreateRequest:
         conversation_id=_text({"conversation": conversation}, "conversation"),
         sender=sender,
         keeps_all=truncation == "disabled",
-        tool_names=[tool.name for tool in settings.tools],
+        server_labels=facts.get(SERVERS, []),
     )
 
 
@@ -216,7 +219,10 @@ def _settings(body: Mapping[str, Any]) -> tuple[TurnSettings, dict[str, Any]]:
         facts["reasoning_summary"] = summary
     _text_format(options, body)
     _tool_choice(options, body)
-    settings = TurnSettings(tools=_tools(body.get("tools")), options=options)
+    tools, servers = _tools(body.get("tools"))
+    if servers:
+        facts[SERVERS] = servers
+    settings = TurnSettings(tools=tools, options=options)
     if (instructions := body.get("instructions")) is not None:
         settings.system = _text({"instructions": instructions}, "instructions")
     if model := _text(body, "model"):
@@ -268,18 +274,23 @@ def _tool_choice(options: GenerationOptions, body: Mapping[str, Any]) -> None:
         raise unsupported("tool_choice", "can only be auto, none, required, or a function.")
 
 
-def _tools(given: Any) -> list[ToolDefinition]:
+def _tools(given: Any) -> tuple[list[ToolDefinition], list[str]]:
+    """Returns the tools of the client, and the labels of the MCP servers that are named."""
     if given is None:
-        return []
+        return [], []
     if not isinstance(given, list):
         raise wrong("tools", "must be an array")
-    tools = []
+    tools: list[ToolDefinition] = []
+    labels: list[str] = []
     for at, tool in enumerate(given):
         place = f"tools[{at}]"
         if not isinstance(tool, Mapping):
             raise wrong(place, "must be an object")
+        if tool.get("type") == "mcp":
+            labels.append(_server_label(tool, place))
+            continue
         if tool.get("type") != "function":
-            raise unsupported(f"{place}.type", f"can only be function, not {tool.get('type')!r}.")
+            raise unsupported(f"{place}.type", f"can only be function or mcp, not {tool.get('type')!r}.")
         schema = tool.get("parameters")
         tools.append(
             ToolDefinition(
@@ -288,7 +299,15 @@ def _tools(given: Any) -> list[ToolDefinition]:
                 input_schema_json="" if schema is None else json.dumps(schema, ensure_ascii=False),
             )
         )
-    return tools
+    return tools, labels
+
+
+def _server_label(tool: Mapping[str, Any], place: str) -> str:
+    """Returns the label of an MCP server of Turnwire. Its address and its rules are the configuration's."""
+    for name, value in tool.items():
+        if name not in ("type", "server_label", "server_description") and value is not None:
+            raise unsupported(f"{place}.{name}", "is for Turnwire's configuration to say, which has the MCP servers.")
+    return _required(tool, "server_label", place)
 
 
 def _item(item: Mapping[str, Any], place: str) -> Input | None:

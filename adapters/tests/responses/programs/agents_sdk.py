@@ -5,6 +5,9 @@ import sys
 
 from agents import (
     Agent,
+    HostedMCPTool,
+    MCPToolApprovalFunctionResult,
+    MCPToolApprovalRequest,
     ModelSettings,
     OpenAIConversationsSession,
     OpenAIResponsesModel,
@@ -15,6 +18,7 @@ from agents import (
 from openai import AsyncOpenAI
 
 ROLLED: list[int] = []
+ASKED: list[str] = []
 
 
 @function_tool
@@ -22,6 +26,24 @@ def roll(sides: int) -> int:
     """Rolls a die."""
     ROLLED.append(sides)
     return 4
+
+
+@function_tool(needs_approval=True)
+def burn(sides: int) -> int:
+    """Rolls a die that nobody may roll unasked."""
+    ROLLED.append(sides)
+    return 1
+
+
+def approved(request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
+    """Lets a call of a tool of the server run."""
+    ASKED.append(request.data.name)
+    return {"approve": True}
+
+
+def refused(_: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
+    """Lets none run."""
+    return {"approve": False, "reason": "not today"}
 
 
 async def main(base: str) -> None:
@@ -74,6 +96,29 @@ async def main(base: str) -> None:
     assert (await Runner.run(required, "Hello")).final_output
     assert len(ROLLED) == 9
     print("required")
+
+    add = '/tool test.add {"a": 2, "b": 3}\n/step\nDone.'
+    for answer in (approved, refused):
+        server = HostedMCPTool(tool_config={"type": "mcp", "server_label": "test"}, on_approval_request=answer)
+        asking = Agent(name="Adder", model=model, tools=[server])
+        for chained_by_id in (False, True):
+            done = await Runner.run(asking, add, auto_previous_response_id=chained_by_id)
+            assert done.final_output == "Done."
+            [call] = [one for answer in done.raw_responses for one in answer.output if one.type == "mcp_call"]
+            assert (call.output == "the sum is 5") is (answer is approved)
+    assert ASKED == ["add", "add"]
+    print("approvals by a function")
+
+    server = HostedMCPTool(tool_config={"type": "mcp", "server_label": "test"})
+    asking = Agent(name="Adder", model=model, tools=[server, burn])
+    for words in (add, '/tool burn {"sides": 6}\n/step\nDone.'):
+        stopped = await Runner.run(asking, words)
+        [interruption] = stopped.interruptions
+        state = stopped.to_state()
+        state.approve(interruption)
+        resumed = await Runner.run(asking, state)
+        assert resumed.final_output == "Done."
+    print("approvals by a state")
 
 
 asyncio.run(main(sys.argv[1]))

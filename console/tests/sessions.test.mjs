@@ -42,6 +42,20 @@ test("sessions appear, change and go away by themselves", async () => {
   });
 });
 
+test("sessions that an adapter made for a single request are not listed", async () => {
+  const settings = { title: "Made by an adapter", labels: { "turnwire.door": "responses" } };
+  await server.call("session.SessionService/CreateSession", { settings });
+  await server.session("Made by a person");
+  await withPage("", async (page) => {
+    await entry(page, "Made by a person").waitFor();
+    assert.equal(await entry(page, "Made by an adapter").count(), 0);
+    await server.call("session.SessionService/CreateSession", { settings });
+    await server.session("Made later");
+    await entry(page, "Made later").waitFor();
+    assert.equal(await entry(page, "Made by an adapter").count(), 0);
+  });
+});
+
 test("the list is cut into days, and a long title has two lines of it", async () => {
   const title = "Garden plan for spring and summer, with tomatoes";
   await server.session(title);

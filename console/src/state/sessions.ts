@@ -10,6 +10,12 @@ import { explain } from "./words.js";
 
 const PAGE = 60;
 
+/** Label of sessions that an adapter made for requests of its own clients: nobody looks for them in a list. */
+const DOOR_LABEL = "turnwire.door";
+
+/** Pages to read at once while all of them hold only such sessions. */
+const MAX_PAGES = 10;
+
 /** What the list is filtered by. */
 export const filterText = signal("");
 export const showArchived = signal(false);
@@ -31,9 +37,14 @@ let reading = 0;
 export const sessions = computed(() => {
   const text = filterText.value.trim().toLowerCase();
   return held.value.filter(
-    (session) => (session.archiveTime !== undefined) === showArchived.value && session.title.toLowerCase().includes(text),
+    (session) =>
+      (session.archiveTime !== undefined) === showArchived.value &&
+      session.title.toLowerCase().includes(text) &&
+      !isOfDoor(session),
   );
 });
+
+const isOfDoor = (session: SessionInfo): boolean => DOOR_LABEL in (session.settings?.labels ?? {});
 
 /** Whether a session has something that was not seen in this browser. */
 export function isUnread(session: SessionInfo): boolean {
@@ -56,11 +67,15 @@ export const readMore = (): Promise<void> => readPage(reading);
 async function readPage(mine: number): Promise<void> {
   try {
     const titleText = filterText.value.trim().slice(0, 256);
-    const answer = await calls.sessions.listSessions({ pageSize: PAGE, pageToken, archived: showArchived.value, titleText });
-    if (mine !== reading) return;
-    pageToken = answer.nextPageToken;
-    hasMore.value = pageToken !== "";
-    for (const session of answer.sessions) put(session);
+    const archived = showArchived.value;
+    for (let pages = 0; pages < MAX_PAGES; pages += 1) {
+      const answer = await calls.sessions.listSessions({ pageSize: PAGE, pageToken, archived, titleText });
+      if (mine !== reading) return;
+      pageToken = answer.nextPageToken;
+      hasMore.value = pageToken !== "";
+      for (const session of answer.sessions) put(session);
+      if (!hasMore.value || answer.sessions.some((session) => !isOfDoor(session))) break;
+    }
     listProblem.value = "";
     loaded.value = true;
   } catch (error) {

@@ -19,9 +19,10 @@ from turnwire.domain.conversation.sessions import Session, SessionFilter, Sessio
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import AddSpending, Change, Commit, MarkArchived, PutMessage, PutSession
 from turnwire.ports.pages import Page
+from turnwire.storage.sql.words import adopt_words
 from turnwire.storage.sqlite.accounts import add_to_totals
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching.index import adopt_words
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.sqlite.writing.engine import SqliteEngine
 from turnwire.storage.units import CommitWriter, Transaction
@@ -55,7 +56,7 @@ async def measure(folder: Path, quick: bool) -> None:
 
 def fill(path: Path, sessions: int, messages: int) -> None:
     """Makes a database of sessions with so many messages each; every tenth is archived, and each has used something."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(path, isolation_level=None, factory=SqliteDatabase)) as db:
         for pragma in ("page_size=8192", "journal_mode=WAL", "synchronous=OFF", "foreign_keys=ON", "cache_size=-65536"):
             db.execute(f"PRAGMA {pragma}")
         migrate(db)

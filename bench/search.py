@@ -18,9 +18,10 @@ from turnwire.domain.searching.hits import Search, SearchOrder
 from turnwire.domain.searching.queries import parse_query
 from turnwire.domain.searching.words import tokens
 from turnwire.ports.commit import Commit, PutMessage, PutSession
+from turnwire.storage.sql.searching import find, match
+from turnwire.storage.sql.words import adopt_words
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching.finding import find, match
-from turnwire.storage.sqlite.searching.index import adopt_words
 from turnwire.storage.sqlite.writing.engine import SqliteEngine, last_number, last_position
 from turnwire.storage.units import CommitWriter, Transaction
 
@@ -71,7 +72,7 @@ async def measure(folder: Path, quick: bool) -> None:
         plain = _stored(db, made[: count // 10], "plain", index=False)
         indexed = _stored(db, made, "found", index=True)
     size = path.stat().st_size
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(path, isolation_level=None, factory=SqliteDatabase)) as db:
         for order in (SearchOrder.RANK, SearchOrder.NEWEST):
             for name, words in QUERIES.items():
                 search = Search(query=parse_query(words), order=order)
@@ -100,8 +101,8 @@ def _text(number: int) -> str:
     return " ".join(_random.choices(_WORDS, cum_weights=_WORD_WEIGHTS, k=80))
 
 
-def _database(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None)
+def _database(path: Path) -> SqliteDatabase:
+    db = sqlite3.connect(path, isolation_level=None, factory=SqliteDatabase)
     for pragma in ("page_size=8192", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-32768"):
         db.execute(f"PRAGMA {pragma}")
     migrate(db)
@@ -109,7 +110,7 @@ def _database(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _stored(db: sqlite3.Connection, made: list[str], name: str, *, index: bool) -> float:
+def _stored(db: SqliteDatabase, made: list[str], name: str, *, index: bool) -> float:
     """Stores messages. Returns the seconds of CPU for each."""
     writer = CommitWriter(ProtoCodec(), 10_000)
     next_number = itertools.count(1 + last_number(db)).__next__
@@ -149,11 +150,11 @@ def _words_alone(made: list[str]) -> float:
     return (_cpu() - started) / len(some)
 
 
-def _bare(db: sqlite3.Connection, words: str, order: SearchOrder) -> None:
+def _bare(db: SqliteDatabase, words: str, order: SearchOrder) -> None:
     """Runs the same query without everything around it: no sessions and tenants, no snippet."""
     by = "rank" if order is SearchOrder.RANK else "rowid DESC"
     query = f"SELECT rowid FROM search_index WHERE search_index MATCH ? ORDER BY {by} LIMIT 20"
-    db.execute(query, (match(TENANT, parse_query(words)),)).fetchall()
+    db.execute(query, (match(db.dialect.words, TENANT, parse_query(words)),)).fetchall()
 
 
 def _times(work: Callable[[], object], quick: bool) -> tuple[float, float]:

@@ -347,7 +347,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.quotas": {"MAX_BUCKETS": FORGOTTEN},
         "domain.conversation.sizes": {"MAX_CONVERSATION_BYTES": "`ANSWER_TOO_LARGE`"},
         "storage.cache": {"MAX_SESSIONS": NOT_KEPT},
-        "storage.sqlite.reading.displays": {"MAX_KEPT_BYTES": FORGOTTEN},
+        "storage.sql.displays": {"MAX_KEPT_BYTES": FORGOTTEN},
         "feed.memory": {
             "SESSION_RING_BYTES": "slow watchers read the store",
             "TENANT_RING_BYTES": "slow watchers read the store",
@@ -365,15 +365,15 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "domain.searching.words": {"MAX_WORD_CHARACTERS": CUT},
         "domain.searching.content": {"MAX_SEARCHED_CHARACTERS": "the rest is not found"},
         "domain.searching.hits": {"MAX_RANKED": LEFT_OUT, "MAX_CANDIDATES": LEFT_OUT},
-        "storage.sqlite.searching.index": {"MAX_BODY_CHARACTERS": "an excerpt is shown"},
-        "storage.sqlite.searching.reader": {
+        "storage.sql.words": {"MAX_BODY_CHARACTERS": "an excerpt is shown"},
+        "storage.sql.searching": {
             "MAX_SECONDS": "`SEARCH_TOO_COSTLY`",
             "MAX_OF_TENANT": BUSY,
             "MAX_WAITING": BUSY,
         },
-        "storage.sqlite.listing.pages": {"MAX_STEPS": "the page is short, and has a next one"},
-        "storage.sqlite.reading.usage": {"MAX_ROWS": PIECES},
-        "storage.sqlite.answering.callers": {
+        "storage.sql.sessions": {"MAX_STEPS": "the page is short, and has a next one"},
+        "storage.sql.usage": {"MAX_ROWS": PIECES},
+        "storage.sql.messages": {
             "MAX_CALLERS": "older ones are left out",
             "MAX_CALLERS_BYTES": "older ones are left out",
         },

@@ -48,8 +48,9 @@ from turnwire.ports.commit import (
     RequireQuota,
 )
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.message_rows import STORED_BYTES
-from turnwire.storage.sqlite.reading import usage as reading
+from turnwire.storage.sql import usage as reading
+from turnwire.storage.sql.columns import stored_bytes
+from turnwire.storage.sqlite.database import SQLITE
 from turnwire.storage.units import PRUNE_SLACK
 
 PLOT = make_file(b"plot", "plot.png")
@@ -78,7 +79,7 @@ def _stored(opened: OpenedStore, tenant: str = "default") -> int:
             "SELECT sum(length(CAST(body AS BLOB))) FROM sessions WHERE tenant = ?",
             *(f"SELECT sum(length(CAST({t}.body AS BLOB))) FROM {t} {owned}" for t in _WITH_BODY),
             f"SELECT sum(length(CAST(settings AS BLOB))) FROM turns {owned}",
-            f"SELECT sum({STORED_BYTES}) FROM messages {owned}",
+            f"SELECT sum({stored_bytes(SQLITE)}) FROM messages {owned}",
             "SELECT sum(length(facts)) FROM events JOIN sessions USING (session_id) WHERE sessions.tenant = ?",
             "SELECT sum(length(content)) FROM files WHERE tenant = ?",
         )

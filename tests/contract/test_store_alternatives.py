@@ -25,6 +25,7 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.tree import select_path
 
 
@@ -122,7 +123,7 @@ async def test_a_path_costs_what_changes(tmp_path: Path) -> None:
         for number in range(300, 310):
             await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 1_000_000)))
         wal = opened.path.with_name(f"{opened.path.name}-wal")
-        with closing(sqlite3.connect(opened.path, timeout=200)) as db:
+        with closing(sqlite3.connect(opened.path, timeout=200, factory=SqliteDatabase)) as db:
             for commit, most in (
                 (selecting("msg_299", PathEnd.HERE), 500_000),
                 (selecting("msg_300"), 500_000),
@@ -148,7 +149,7 @@ async def _steps_of_a_short_branch(opened: OpenedStore) -> int:
         counted += 1
         return 0
 
-    with closing(sqlite3.connect(opened.path, timeout=200)) as db:
+    with closing(sqlite3.connect(opened.path, timeout=200, factory=SqliteDatabase)) as db:
         db.set_progress_handler(count, 1)
         select_path(db, 1, SelectPath("msg_309", PathEnd.NEWEST))
         db.rollback()

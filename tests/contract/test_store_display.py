@@ -43,8 +43,9 @@ from turnwire.domain.money import Usage
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage, RemoveMessage
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.reading import displays
-from turnwire.storage.sqlite.reading.displays import DisplayForms
+from turnwire.storage.sql import displays
+from turnwire.storage.sql.displays import DisplayForms
+from turnwire.storage.sqlite.database import SqliteDatabase
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ async def test_kept_display_forms_are_bounded(opened: OpenedStore) -> None:
     await opened.store.commit(creating())
     for number in range(10):
         await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 500)))
-    with closing(sqlite3.connect(opened.path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(opened.path, isolation_level=None, factory=SqliteDatabase)) as db:
         whole = displays.display(db, DEFAULT_TENANT, "ses_1", Page(), forms)
         assert displays.display(db, DEFAULT_TENANT, "ses_1", Page(), forms) == whole
     assert len(displays_in(whole.frames)) == 10

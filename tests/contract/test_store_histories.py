@@ -15,7 +15,7 @@ from turnwire.domain.conversation.sizes import message_bytes
 from turnwire.domain.errors import ConversationTooLarge, SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage
-from turnwire.storage.sqlite.reading import queries
+from turnwire.storage.sql import messages
 
 TOLD = NewEvent(ConversationChanged(ConversationChange.REVERTED, "anything"))
 
@@ -38,14 +38,14 @@ async def whole(opened: OpenedStore) -> tuple[Message, ...]:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     """The messages that were read for whole conversations."""
-    found, original = list[Message](), queries.each_message
+    found, original = list[Message](), messages.each_message
 
     def noting(*args: Any, **options: Any) -> Iterator[Message]:
         for message in original(*args, **options):
             found.append(message)
             yield message
 
-    monkeypatch.setattr(queries, "each_message", noting)
+    monkeypatch.setattr(messages, "each_message", noting)
     return found
 
 
@@ -133,7 +133,7 @@ async def test_wide_characters_count_as_the_memory_that_they_take(
     await opened.store.commit(adding(wide))
     for read in (
         reads.conversation,
-        lambda session_id: opened.store._reading.run(queries.history, DEFAULT_TENANT, session_id),
+        lambda session_id: opened.store._reading.run(messages.history, DEFAULT_TENANT, session_id),
     ):
         with pytest.raises(ConversationTooLarge):
             await read("ses_1")

@@ -19,7 +19,8 @@ from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.text import folded
 from turnwire.ports.commit import Change, Commit, MarkArchived, NewEvent, NoteFirstWords, PutSession
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.listing import pages, queries
+from turnwire.storage.sql import sessions as lists
+from turnwire.storage.sqlite.database import SqliteDatabase
 
 TITLES = ("", "Plans", "plans of ÉTÉ", "straße", "Zoo", "plan%_")
 DIRECTORIES = ("", "/a", "/b")
@@ -98,9 +99,8 @@ async def test_lists_have_what_passes_in_order(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, step: int, step_bytes: int
 ) -> None:
     """Every filter with every order gives what a walk over all sessions gives, in pages of any size."""
-    monkeypatch.setattr(queries, "STEP_SESSIONS", step)
-    monkeypatch.setattr(queries, "STEP_BYTES", step_bytes)
-    monkeypatch.setattr(pages, "STEP_SESSIONS", step)
+    monkeypatch.setattr(lists, "STEP_SESSIONS", step)
+    monkeypatch.setattr(lists, "STEP_BYTES", step_bytes)
     chance = random.Random(7)
     sessions = await _fill(opened, 80, chance)
     await opened.store.commit(
@@ -132,7 +132,7 @@ async def test_a_page_looks_at_a_bounded_number_of_sessions(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text that few titles have gives short pages with a next one; a label of few is found at once."""
-    monkeypatch.setattr(queries, "STEP_SESSIONS", 4)
+    monkeypatch.setattr(lists, "STEP_SESSIONS", 4)
     for number in range(100):
         session = make_session(f"ses_{number:03}", title="rare" if number == 0 else "", labels={"n": str(number)})
         commit = Commit(session_id=session.session_id, at=later(number), changes=(PutSession(session),))
@@ -146,14 +146,14 @@ async def test_a_page_looks_at_a_bounded_number_of_sessions(
 
 async def test_a_step_reads_a_bounded_number_of_bytes(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools are read to be left out: a page of sessions that have many is short, and has a next one."""
-    monkeypatch.setattr(queries, "STEP_BYTES", 10_000)
+    monkeypatch.setattr(lists, "STEP_BYTES", 10_000)
     tools = (ToolDefinition("look", "x" * 6_000, "{}"),)
     for number in range(30):
         session = make_session(f"ses_{number:02}", tools=tools)
         commit = Commit(session_id=session.session_id, at=later(number), changes=(PutSession(session),))
         await opened.store.commit(commit)
     page = await opened.store.of("default").sessions(Page(size=100))
-    assert (len(page.sessions), bool(page.next_token)) == (2 * pages.MAX_STEPS, True)
+    assert (len(page.sessions), bool(page.next_token)) == (2 * lists.MAX_STEPS, True)
     assert await _listed(opened, SessionFilter(), 100) == [f"ses_{number:02}" for number in reversed(range(30))]
     assert len(await _listed(opened, SessionFilter(), None)) == 30
 
@@ -163,10 +163,10 @@ async def test_a_step_reads_a_bounded_number_of_bytes(opened: OpenedStore, monke
 async def test_an_order_is_read_from_its_index(opened: OpenedStore, order: SessionOrder, archived: bool | None) -> None:
     """No list sorts what it does not answer, and none reads sessions that come before its page."""
     statements: list[str] = []
-    with closing(sqlite3.connect(opened.path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(opened.path, isolation_level=None, factory=SqliteDatabase)) as db:
         db.set_trace_callback(statements.append)
-        place: queries.Place = ("m" if order is SessionOrder.TITLE else 5, "ses_1")
-        queries.step(db, "a", SessionFilter(order=order, archived=archived), place, queries.Budget(10, None))
+        place: lists.Place = ("m" if order is SessionOrder.TITLE else 5, "ses_1")
+        lists.step(db, "a", SessionFilter(order=order, archived=archived), place, lists.Budget(10, None))
         db.set_trace_callback(None)
         plan = " ".join(
             row[3]
@@ -174,8 +174,8 @@ async def test_an_order_is_read_from_its_index(opened: OpenedStore, order: Sessi
             if statement.startswith("SELECT")
             for row in db.execute(f"EXPLAIN QUERY PLAN {statement}")
         )
-    index = queries.ORDERS[order].index_name
-    assert f"COVERING INDEX {index} (tenant=? AND archived=? AND ({queries.ORDERS[order].column}" in plan
+    index = lists.ORDERS[order].index_name
+    assert f"COVERING INDEX {index} (tenant=? AND archived=? AND ({lists.ORDERS[order].column}" in plan
     assert "TEMP B-TREE" not in plan
     assert "SCAN sessions" not in plan
 

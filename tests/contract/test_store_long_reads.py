@@ -27,17 +27,16 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import PutPermission, PutQuestion, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
+from turnwire.storage.sql import pages, tenant_reads
 from turnwire.storage.sql.connection import Connection
-from turnwire.storage.sqlite import long_reads
 from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.reading import fitting
 from turnwire.storage.sqlite.writing.writer import Other
 
 
 @pytest.fixture
 async def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenedStore]:
     """A store with a short conversation, and one that counts as long."""
-    monkeypatch.setattr(long_reads, "LONG_MESSAGES", 3)
+    monkeypatch.setattr(tenant_reads, "LONG_MESSAGES", 3)
     async with opened_store(tmp_path) as one:
         for name, messages in (("short", 3), ("long", 4)):
             await one.store.commit(creating(name))
@@ -147,8 +146,8 @@ async def test_readers_wait_for_the_events_of_their_session_only(opened: OpenedS
 
 async def test_large_reads_are_carried_out_beside_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what is stored of them, however few they are; small ones of the same session do not wait for them."""
-    monkeypatch.setattr(fitting, "HEAVY_BYTES", 1000)
-    monkeypatch.setattr(long_reads, "LONG_BYTES", 2000)
+    monkeypatch.setattr(pages, "HEAVY_BYTES", 1000)
+    monkeypatch.setattr(tenant_reads, "LONG_BYTES", 2000)
     async with opened_store(tmp_path) as one:
         await one.store.commit(creating("ses"))
         call = make_part(0, ToolUse(name="look", input_json=f'"{"x" * 5000}"'), part_id="prt_call")
@@ -184,7 +183,7 @@ async def test_large_pages_of_what_is_open_are_read_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of calls, permission requests and questions; small ones of another session do not wait for them."""
-    monkeypatch.setattr(fitting, "HEAVY_BYTES", 2000)
+    monkeypatch.setattr(pages, "HEAVY_BYTES", 2000)
     async with opened_store(tmp_path) as one:
         for name, text in (("small", ""), ("large", "x" * 5000)):
             await one.store.commit(creating(name))
@@ -214,7 +213,7 @@ async def test_large_pages_of_what_is_open_are_read_beside_the_others(
 
 async def test_large_events_are_read_beside_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page ends before one; nothing is left out, and the events of others do not wait for it."""
-    monkeypatch.setattr(fitting, "HEAVY_BYTES", 1000)
+    monkeypatch.setattr(pages, "HEAVY_BYTES", 1000)
     async with opened_store(tmp_path) as one:
         for session in ("ses", "other"):
             await one.store.commit(creating(session))

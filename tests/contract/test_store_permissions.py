@@ -19,7 +19,8 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutPermission, PutTurn
 from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import Spent
-from turnwire.storage.sqlite.reading import queries
+from turnwire.storage.sql import turns
+from turnwire.storage.sqlite.database import SqliteDatabase
 
 ONE = make_permission("per_b", patterns=("fs.write", "fs.*"), call_id="call_1", metadata_json='{"path":"/a"}')
 TWO = make_permission("per_a")
@@ -191,9 +192,9 @@ async def test_spent_of_an_unknown_session_is_an_error(opened: OpenedStore) -> N
 
 async def test_spent_reads_no_bodies_of_turns(opened: OpenedStore) -> None:
     """An index holds what was spent: a body holds all tools of its turn."""
-    with closing(sqlite3.connect(opened.path)) as db:
+    with closing(sqlite3.connect(opened.path, factory=SqliteDatabase)) as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
-        queries.spent(db, DEFAULT_TENANT, "ses_1")
+        turns.spent(db, DEFAULT_TENANT, "ses_1")
         plan = db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}").fetchall()
     assert "turns_spent" in plan[0][3]

@@ -30,8 +30,8 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutSession, PutTurn
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
-from turnwire.storage.sqlite.answering import callers
-from turnwire.storage.sqlite.reading import queries
+from turnwire.storage.sql import messages as messages_of
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.units import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
@@ -78,7 +78,7 @@ async def test_the_messages_that_call_are_found_without_the_others(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the id of a part or by the provider's id; not those that are hidden, wait, or are of another session."""
-    monkeypatch.setattr(callers, "MAX_CALLERS", 2)
+    monkeypatch.setattr(messages_of, "MAX_CALLERS", 2)
     reads = opened.store.of(DEFAULT_TENANT)
     await opened.store.commit(creating("ses_2"))
     messages = {
@@ -120,7 +120,7 @@ async def test_the_messages_that_call_have_a_bound_of_bytes(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model may name all its calls alike, and seal 32 MiB of reasoning in each answer. The newest ones are found."""
-    monkeypatch.setattr(callers, "MAX_CALLERS_BYTES", 2_500)
+    monkeypatch.setattr(messages_of, "MAX_CALLERS_BYTES", 2_500)
     for number in range(4):
         call = ToolUse(name="read", call_id="same", input_json="{}")
         part = Part(part_id=f"prt_call_{number}", index=0, content=call, provider_state="x" * 1_000)
@@ -211,7 +211,7 @@ async def test_pages_end_before_they_are_too_large_for_clients(opened: OpenedSto
 
 async def test_pages_leave_out_what_is_for_the_provider(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer may bring 32 MiB of it, and no page shows it, or ends earlier for it."""
-    monkeypatch.setattr(queries, "MAX_PAGE_BYTES", 35_000)
+    monkeypatch.setattr(messages_of, "MAX_PAGE_BYTES", 35_000)
     await opened.store.commit(creating("ses_sealed"))
     for number in range(15):
         sealed = Part(part_id=f"prt_{number}", index=0, content=Reasoning("so"), provider_state="x" * 40_000)
@@ -526,7 +526,7 @@ async def test_only_tool_calls_of_the_session_are_found(opened: OpenedStore, par
 
 async def test_calls_of_other_sessions_hide_none(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many have the same id: they are left out before the bound is counted."""
-    monkeypatch.setattr(callers, "MAX_CALLERS", 2)
+    monkeypatch.setattr(messages_of, "MAX_CALLERS", 2)
     for number in range(2, 5):
         await opened.store.commit(creating(f"ses_{number}"))
         await _store_call(opened, f"ses_{number}", f"msg_other_{number}", "prt_same")
@@ -547,10 +547,10 @@ async def test_turns_of_other_sessions_answer_no_question(opened: OpenedStore) -
 async def test_a_tool_call_is_found_without_reading_the_conversation(opened: OpenedStore) -> None:
     """By its index: no statement goes through the messages of the session."""
     await _store_call(opened, "ses_1", "msg_a", "prt_a")
-    with closing(sqlite3.connect(opened.path)) as db:
+    with closing(sqlite3.connect(opened.path, factory=SqliteDatabase)) as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
-        callers.message_of_call(db, DEFAULT_TENANT, "ses_1", "prt_a")
+        messages_of.message_of_call(db, DEFAULT_TENANT, "ses_1", "prt_a")
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
     assert "SEARCH calls USING PRIMARY KEY (tool_call_id=?)" in plan
     assert "SCAN" not in plan

@@ -62,9 +62,10 @@ from turnwire.ports.commit import (
     SessionState,
     ShowMessages,
 )
-from turnwire.storage.sqlite import housekeeping
-from turnwire.storage.sqlite.searching import finding, index, reader
-from turnwire.storage.sqlite.searching.index import is_complete, renew_some
+from turnwire.storage.sql import searching
+from turnwire.storage.sql import words as index
+from turnwire.storage.sql.words import is_complete, renew_some
+from turnwire.storage.sqlite import database, housekeeping
 from turnwire.storage.sqlite.writing.writer import Other
 
 TOLD = NewEvent(ConversationChanged(ConversationChange.REVERTED, "anything"))
@@ -350,8 +351,8 @@ async def test_pages_stay_in_order_while_messages_come_and_go(opened: OpenedStor
 
 async def test_ranking_is_bounded_and_time_order_is_not(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best of the newest; every hit by time."""
-    monkeypatch.setattr(finding, "MAX_CANDIDATES", 20)
-    monkeypatch.setattr(finding, "MAX_RANKED", 10)
+    monkeypatch.setattr(searching, "MAX_CANDIDATES", 20)
+    monkeypatch.setattr(searching, "MAX_RANKED", 10)
     for number in range(30):
         made = make_message(f"msg_{number}", "sail " * (30 - number), created_at=later(number))
         await opened.store.commit(adding(made))
@@ -364,7 +365,7 @@ async def test_ranking_is_bounded_and_time_order_is_not(opened: OpenedStore, mon
 @pytest.mark.parametrize("long", ["session_title", "sender_name"])
 async def test_a_page_has_a_bounded_size(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, long: str) -> None:
     """Long titles and names of senders count too; what does not fit is on the next pages."""
-    monkeypatch.setattr(finding, "MAX_PAGE_BYTES", 10_000)
+    monkeypatch.setattr(searching, "MAX_PAGE_BYTES", 10_000)
     text = "x" * 2000
     session = make_session("ses_2", title=text if long == "session_title" else "")
     sender = text if long == "sender_name" else ""
@@ -384,7 +385,7 @@ async def test_a_page_has_a_bounded_size(opened: OpenedStore, monkeypatch: pytes
 async def test_entries_of_one_second_keep_their_order(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those for which the second has no room are filed behind it, and found by its time."""
     monkeypatch.setattr(index, "NUMBER_BITS", 2)
-    monkeypatch.setattr(finding, "NUMBER_BITS", 2)
+    monkeypatch.setattr(searching, "NUMBER_BITS", 2)
     for number in range(15):
         await opened.store.commit(adding(make_message(f"msg_{number:02}", "sail")))
     found = await ids(opened, "sail", order=SearchOrder.OLDEST, start=NOW, end=later(0.1))
@@ -443,7 +444,7 @@ async def cost(opened: OpenedStore, query: str) -> list[int]:
             return 0
 
         db.set_progress_handler(step, 1)
-        finding.find(db, DEFAULT_TENANT, Search(query=parse_query(query), order=order), b"", 100)
+        searching.find(db, DEFAULT_TENANT, Search(query=parse_query(query), order=order), b"", 100)
         db.set_progress_handler(None, 0)
         return steps
 
@@ -510,24 +511,24 @@ async def test_a_costly_search_is_ended(opened: OpenedStore, monkeypatch: pytest
     for number in range(300):
         await opened.store.commit(adding(make_message(f"msg_{number}", "sail")))
     with monkeypatch.context() as patch:
-        patch.setattr(reader, "_INSTRUCTIONS", 10)
+        patch.setattr(database, "INSTRUCTIONS", 10)
         patch.setattr(opened.store._reads.searches, "_max_seconds", 0.0)
         with pytest.raises(SearchTooCostly):
             await ids(opened, "sail", order=SearchOrder.RANK)
-    monkeypatch.setattr(finding, "SHOWING_SECONDS", 60.0)
+    monkeypatch.setattr(searching, "SHOWING_SECONDS", 60.0)
     monkeypatch.setattr(opened.store._reads.searches, "_max_seconds", 60.0)
     assert len(await ids(opened, "sail")) == 300
 
 
 async def test_searches_of_a_tenant_are_bounded(opened: OpenedStore) -> None:
     """One more is refused, another tenant's is not; who leaves makes room when the search has ended."""
-    running = [asyncio.create_task(page(opened, "sail")) for _ in range(reader.MAX_OF_TENANT)]
+    running = [asyncio.create_task(page(opened, "sail")) for _ in range(searching.MAX_OF_TENANT)]
     await asyncio.sleep(0)
     with pytest.raises(TooManySearches):
         await page(opened, "sail")
     await page(opened, "sail", tenant="b")
     await asyncio.gather(*running)
-    running = [asyncio.create_task(page(opened, "sail")) for _ in range(reader.MAX_OF_TENANT)]
+    running = [asyncio.create_task(page(opened, "sail")) for _ in range(searching.MAX_OF_TENANT)]
     await asyncio.sleep(0)
     for task in running:
         task.cancel()

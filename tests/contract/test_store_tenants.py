@@ -30,9 +30,9 @@ from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutSession, PutTurn, RemoveMessage
 from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import TenantStore
-from turnwire.storage.sqlite.listing.queries import Budget, step
-from turnwire.storage.sqlite.log import replay
-from turnwire.storage.sqlite.reading import queries, waiting
+from turnwire.storage.sql import asking, files, log, sessions
+from turnwire.storage.sql.sessions import Budget, step
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.units import PRUNE_SLACK
 
 BYTES = b"the same bytes"
@@ -224,19 +224,19 @@ STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "sessions_by_update": lambda db: step(db, "a", SessionFilter(), None, Budget(1, None)),
     "sessions_by_creation": lambda db: step(db, "a", SessionFilter(order=SessionOrder.CREATED), None, Budget(1, None)),
     "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, Budget(1, None)),
-    "sessions_of_tenants": lambda db: queries.session(db, "a", "ses_a"),
-    "permissions_open": lambda db: waiting.open_permissions(db, "a", None, Page(size=9)),
-    "questions_open": lambda db: waiting.open_questions(db, "a", None, Page(size=9)),
-    "sessions_pruned": lambda db: replay.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
-    "events_of_tenants": lambda db: replay.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
-    "sqlite_autoindex_files": lambda db: queries.files(db, "a", [FILE.sha256]),
+    "sessions_of_tenants": lambda db: sessions.session(db, "a", "ses_a"),
+    "permissions_open": lambda db: asking.open_permissions(db, "a", None, Page(size=9)),
+    "questions_open": lambda db: asking.open_questions(db, "a", None, Page(size=9)),
+    "sessions_pruned": lambda db: log.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
+    "events_of_tenants": lambda db: log.log_events(db, "a", 5, codec=ProtoCodec(), kinds=None),
+    "sqlite_autoindex_files": lambda db: files.files(db, "a", [FILE.sha256]),
 }
 
 
 @pytest.mark.parametrize("index", STATEMENTS)
 async def test_no_list_reads_what_is_anothers(opened: OpenedStore, index: str) -> None:
     """Each is read by an index that begins with the tenant, and sorted by it too."""
-    with closing(sqlite3.connect(opened.path)) as db:
+    with closing(sqlite3.connect(opened.path, factory=SqliteDatabase)) as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
         STATEMENTS[index](db)

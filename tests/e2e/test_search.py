@@ -31,7 +31,7 @@ from turnwire.core.use_cases.searches import MAX_FILTERED
 from turnwire.domain.errors import SearchTooCostly
 from turnwire.domain.principal import Role
 from turnwire.domain.searching.queries import MAX_QUERY_CHARACTERS, MAX_QUERY_WORDS
-from turnwire.storage.sqlite.searching.reader import Searches
+from turnwire.storage.sql.searching import Searches
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ from tests.support.clients.conversation import (
 )
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.domain.conversation.sessions import Session
-from turnwire.storage.sqlite.reading.tenant_reads import TenantReads
+from turnwire.storage.sql.tenant_reads import TenantReads
 
 
 async def update(

@@ -47,7 +47,7 @@ async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Both]:
 
     A page of a search is never short because the machine is slow.
     """
-    with patch("turnwire.storage.sqlite.searching.finding.SHOWING_SECONDS", 600):
+    with patch("turnwire.storage.sql.searching.SHOWING_SECONDS", 600):
         async with served(tmp_path_factory) as one:
             yield one
 

@@ -26,9 +26,10 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
+from turnwire.storage.sql.words import adopt_words
 from turnwire.storage.sqlite.accounts import count_anew
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching.index import adopt_words
 from turnwire.storage.sqlite.uploads import rows as uploads
 from turnwire.storage.sqlite.writing.engine import SqliteEngine
 from turnwire.storage.units import CommitWriter, Transaction
@@ -65,7 +66,7 @@ def _add_uploads(db: sqlite3.Connection) -> None:
     uploads.remove(db, deltas, "default", "upl_gone")
 
 
-def fill(db: sqlite3.Connection) -> None:
+def fill(db: SqliteDatabase) -> None:
     """Makes an empty database one without a problem. The second session has dropped its first two events."""
     migrate(db)
     adopt_words(db)
@@ -84,7 +85,7 @@ def fill(db: sqlite3.Connection) -> None:
 
 def make_database(path: Path, *damage: str) -> Path:
     """Writes such a database, damaged by statements, to a file in WAL mode. Returns its path."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(path, isolation_level=None, factory=SqliteDatabase)) as db:
         db.execute("PRAGMA journal_mode=WAL")
         fill(db)
         db.execute("PRAGMA foreign_keys=OFF")
@@ -124,13 +125,13 @@ DAMAGES = (
 
 def damage_index(path: Path) -> None:
     """Makes an index disagree with its table: the schema names another one's pages."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(path, isolation_level=None, factory=SqliteDatabase)) as db:
         db.execute("PRAGMA writable_schema=ON")
         sql = "CREATE INDEX messages_by_turn ON messages (turn_id) WHERE turn_id <> '' AND turn_id <> 'trn_1'"
         update = "UPDATE sqlite_master SET sql = ? WHERE name = 'messages_by_turn'"
         (right,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'messages_by_turn'").fetchone()
         db.execute(update, (sql,))
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:  # reads the schema anew
+    with closing(sqlite3.connect(path, isolation_level=None, factory=SqliteDatabase)) as db:  # reads the schema anew
         db.execute("REINDEX messages_by_turn")
         db.execute("PRAGMA writable_schema=ON")
         db.execute(update, (right,))

@@ -1,8 +1,10 @@
 """PostgreSQL as a `Database`: a connection of psycopg with the methods that statements of both engines use."""
 
 import contextlib
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +14,7 @@ from psycopg.types.numeric import Int8Dumper
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.rows import Row
-from turnwire.storage.sql.database import Dialect
+from turnwire.storage.sql.database import Dialect, Interrupted, Words
 
 FAILURES: tuple[type[Exception], ...] = (psycopg.Error, UnicodeDecodeError, msgspec.DecodeError)
 """How a database fails, as far as Python tells it."""
@@ -23,14 +25,58 @@ READ_ROWS = 128
 CONNECT_SECONDS = 10
 """How long to wait for a server that does not answer."""
 
+_POSITIONS = 16_383
+"""Of a word in a `tsvector`. Words behind it are counted from 1 again, so that phrases are found in long texts too."""
+
+
+def _phrase(words: Sequence[str], is_prefix: bool) -> str:
+    return " <-> ".join(f"'{word}'" for word in words) + (":*" if is_prefix else "")
+
+
+def _tsvector(words: str) -> str:
+    """Returns words with their places. A word more often than 255 times has the first of its places alone."""
+    places = dict[str, list[str]]()
+    for place, word in enumerate(words.split()):
+        places.setdefault(word, []).append(str(place % _POSITIONS + 1))
+    return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
+
+
+_TSVECTOR = Words(
+    matches="search_index.terms @@ CAST(? AS tsquery)",
+    phrase=_phrase,
+    both=" & ",
+    either=" | ",
+    but_not=" & !",
+    row=_tsvector,
+    add="INSERT INTO search_index (rowid, terms) VALUES (?, CAST(? AS tsvector))",
+    remove="DELETE FROM search_index WHERE rowid = ? AND ? <> ''",
+    clear="DELETE FROM search_index",
+)
+
+
+def _field(column: str, path: str) -> str:
+    return f"({_json(column)}::json #>> '{{{path.replace('.', ',')}}}')"
+
+
+def _without(column: str, field: str) -> str:
+    return f"CAST({_json(column)}::jsonb - '{field}' AS text)"
+
+
+def _json(column: str) -> str:
+    return rf"replace({column}, '\u0000', '\u0001')"  # json of PostgreSQL takes no NUL
+
+
 POSTGRES = Dialect(
     among="= ANY(?)",
     keys=list,
     byte_length="octet_length({})".format,
-    field=r"(replace({}, '\u0000', '\u0001')::json ->> '{}')".format,  # json of PostgreSQL takes no NUL
+    field=_field,
+    without=_without,
+    contains="strpos({}, ?) > 0".format,
     greatest="greatest",
     least="least",
     hint=lambda _: "",
+    words=_TSVECTOR,
 )
 
 
@@ -55,18 +101,25 @@ class PostgresDatabase:
         """Use `opened`."""
         self.connection = connection
         """The connection of psycopg, for what the protocol does not have."""
+        self._cursors = itertools.count()
+        """Their names: several may be open in a snapshot."""
+        self._is_over: Callable[[], bool] = lambda: False
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Returns all rows."""
+        if self._is_over():
+            raise Interrupted
         return self._execute(statement, parameters).fetchall()
 
     def row(self, statement: str, parameters: Sequence[Any] = ()) -> Row | None:
         """Returns the first row."""
+        if self._is_over():
+            raise Interrupted
         return self._execute(statement, parameters).fetchone()
 
-    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row]:
         """Yields rows while they are read."""
-        with self.connection.cursor("rows") as cursor:
+        with self.connection.cursor(f"rows_{next(self._cursors)}") as cursor:
             cursor.itersize = READ_ROWS
             cursor.execute(translated(statement), parameters)
             yield from cursor
@@ -104,6 +157,21 @@ class PostgresDatabase:
                 with contextlib.suppress(psycopg.OperationalError):  # the connection is gone, and its transaction too
                     self.run("ROLLBACK")
             raise
+
+    @contextlib.contextmanager
+    def limited(self, is_over: Callable[[], bool], max_seconds: float) -> Iterator[None]:
+        """Ends what runs in the block. Looks between statements whether it is over; one alone has all the time."""
+        self.run(f"SET statement_timeout = {max(1, int(max_seconds * 1000))}")
+        ends_at = time.monotonic() + max_seconds
+        self._is_over = lambda: is_over() or time.monotonic() > ends_at
+        try:
+            yield
+        except psycopg.errors.QueryCanceled:
+            raise Interrupted from None
+        finally:
+            self._is_over = lambda: False
+            if not self.connection.closed:
+                self.run("SET statement_timeout = 0")
 
     def translate(self, error: Exception) -> StorageError:
         """Returns the storage error for one of FAILURES."""

@@ -1,11 +1,38 @@
 """A database as statements see it: one connection, used synchronously on a thread of its own."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from turnwire.domain.errors import StorageError
 from turnwire.storage.rows import Row
+
+
+class Interrupted(Exception):
+    """What ran inside of `Database.limited` was ended."""
+
+
+class Words(NamedTuple):
+    """How an engine keeps words: `search_index` has rows of them by `rowid`, and `matches` finds these."""
+
+    matches: str
+    """Condition that a row is what a query, a parameter, asks for."""
+    phrase: Callable[[Sequence[str], bool], str]
+    """Returns a query for words next to each other, of which the last one may go on."""
+    both: str
+    """Between two queries, in parentheses unless they are phrases: both."""
+    either: str
+    """One of them."""
+    but_not: str
+    """The first, and not the second."""
+    row: Callable[[str], str]
+    """Returns words, divided by spaces, as a row has them."""
+    add: str
+    """Statement that adds a row: its number, and what `row` made of its words."""
+    remove: str
+    """Statement that removes a row, with the same parameters."""
+    clear: str
+    """Statement that removes all rows."""
 
 
 class Dialect(NamedTuple):
@@ -19,13 +46,20 @@ class Dialect(NamedTuple):
     byte_length: Callable[[str], str]
     """Returns an expression for how many bytes a text has in UTF-8; the length of a blob is `length(blob)`."""
     field: Callable[[str, str], str]
-    """Returns an expression for a text at the top of a JSON body: the column, and the name of the field."""
+    """Returns an expression for a text in a JSON body: the column, and the names of the fields that lead to it, with
+    dots between them."""
+    without: Callable[[str, str], str]
+    """Returns an expression for a JSON body without one of its fields."""
+    contains: Callable[[str], str]
+    """Returns a condition that a text has a parameter in it."""
     greatest: str
     """Function that returns the greatest of its arguments, none of them NULL."""
     least: str
     """The same for the least one."""
     hint: Callable[[str], str]
     """Returns what stands behind the name of a table to have an index used, where the planner would err."""
+    words: Words
+    """For searches."""
 
 
 class Database(Protocol):
@@ -47,7 +81,7 @@ class Database(Protocol):
         """Returns the first row; None when there is none."""
         ...
 
-    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row]:
         """Yields rows while they are read, for callers that may stop before the last one.
 
         To be used inside of `snapshot` or `transaction`, and closed with `contextlib.closing`.
@@ -68,6 +102,10 @@ class Database(Protocol):
 
     def transaction(self) -> AbstractContextManager[None]:
         """Begins a transaction that writes, and commits it at the end; an error in the block rolls it back."""
+        ...
+
+    def limited(self, is_over: Callable[[], bool], max_seconds: float) -> AbstractContextManager[None]:
+        """Ends what runs in the block soon after a time, and when it is over. Raises Interrupted then."""
         ...
 
     def translate(self, error: Exception) -> StorageError:

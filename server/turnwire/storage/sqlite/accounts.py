@@ -6,7 +6,8 @@ from datetime import date, timedelta
 
 from turnwire.domain.money import Consumption
 from turnwire.storage.accounts import KEPT_DAYS, Delta
-from turnwire.storage.sqlite.message_rows import STORED_BYTES
+from turnwire.storage.sql.columns import stored_bytes
+from turnwire.storage.sqlite.database import SQLITE
 from turnwire.storage.sqlite.uploads import rows as uploads
 
 _ADD_TOTAL = (
@@ -26,7 +27,7 @@ _STORED_BYTES = " + ".join(
         "length(CAST(sessions.body AS BLOB))",
         *(_OWN.format(table) for table in ("turns", "permissions", "questions")),
         "(SELECT coalesce(sum(length(CAST(settings AS BLOB))), 0) FROM turns WHERE session = sessions.id)",
-        f"(SELECT coalesce(sum({STORED_BYTES}), 0) FROM messages WHERE session = sessions.id)",
+        f"(SELECT coalesce(sum({stored_bytes(SQLITE)}), 0) FROM messages WHERE session = sessions.id)",
         "(SELECT coalesce(sum(length(facts)), 0) FROM events WHERE events.session_id = sessions.session_id)",
     )
 )

@@ -2,14 +2,15 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.rows import Row
-from turnwire.storage.sql.database import Dialect
+from turnwire.storage.sql.database import Dialect, Interrupted, Words
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
@@ -25,6 +26,25 @@ def _json(keys: Collection[Any]) -> str:
     return msgspec.json.encode(list(keys)).decode()
 
 
+def _phrase(words: Sequence[str], is_prefix: bool) -> str:
+    return f'"{" ".join(words)}"{" *" if is_prefix else ""}'
+
+
+_FTS5 = Words(
+    matches="search_index MATCH ?",
+    phrase=_phrase,
+    both=" AND ",
+    either=" OR ",
+    but_not=" NOT ",
+    row=str,
+    add="INSERT INTO search_index (rowid, terms) VALUES (?, ?)",
+    remove="INSERT INTO search_index (search_index, rowid, terms) VALUES ('delete', ?, ?)",
+    clear="INSERT INTO search_index (search_index) VALUES ('delete-all')",
+)
+
+INSTRUCTIONS = 2_000
+"""Of SQLite between two looks at the clock: well under a millisecond."""
+
 SQLITE = Dialect(
     among="IN (SELECT value FROM json_each(?))",
     keys=_json,
@@ -32,7 +52,10 @@ SQLITE = Dialect(
     field="json_extract({}, '$.{}')".format,
     greatest="max",
     least="min",
+    without="json_remove({}, '$.{}')".format,
+    contains="instr({}, ?) > 0".format,
     hint="INDEXED BY {}".format,
+    words=_FTS5,
 )
 
 
@@ -51,7 +74,7 @@ class SqliteDatabase(sqlite3.Connection):
         row: Row | None = self.execute(statement, parameters).fetchone()
         return row
 
-    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Row]:
+    def each(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row]:
         """Yields rows while they are read."""
         with contextlib.closing(self.execute(statement, parameters)) as cursor:
             yield from cursor
@@ -71,7 +94,8 @@ class SqliteDatabase(sqlite3.Connection):
         try:
             yield
         finally:
-            self.execute("COMMIT")
+            if self.in_transaction:  # what ended it may have rolled it back
+                self.execute("COMMIT")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -84,6 +108,20 @@ class SqliteDatabase(sqlite3.Connection):
             if self.in_transaction:  # a full disk has rolled it back
                 self.execute("ROLLBACK")
             raise
+
+    @contextlib.contextmanager
+    def limited(self, is_over: Callable[[], bool], max_seconds: float) -> Iterator[None]:
+        """Ends what runs in the block when it is over."""
+        ends_at = time.monotonic() + max_seconds
+        self.set_progress_handler(lambda: is_over() or time.monotonic() > ends_at, INSTRUCTIONS)
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise Interrupted from None
+            raise
+        finally:
+            self.set_progress_handler(None, 0)
 
     def translate(self, error: Exception) -> StorageError:
         """Returns the storage error for one of FAILURES."""

@@ -1,17 +1,16 @@
 """Removing sessions: each is gone for all readers at once, and its rows go in small steps between commits."""
 
 import asyncio
-import sqlite3
 
 from turnwire.ports.clock import utc_now
 from turnwire.ports.commit import Commit, RemoveSession, SessionState
 from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.sessions import DELETING
 from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.reading.rows import DELETING
 from turnwire.storage.sqlite.writing.writer import GroupWriter
 
 
-def give_up_imports(db: sqlite3.Connection) -> None:
+def give_up_imports(db: SqliteDatabase) -> None:
     """Lets everything go that an earlier run has stored in parts and not published."""
     db.execute(
         "UPDATE sessions SET state = 'deleting', head_sequence = pruned_through"
@@ -60,6 +59,6 @@ class Removal:
         return found is not None
 
 
-def _next(db: sqlite3.Connection) -> tuple[str, str] | None:
+def _next(db: SqliteDatabase) -> tuple[str, str] | None:
     row: tuple[str, str] | None = db.execute(f"SELECT tenant, session_id {DELETING} ORDER BY id LIMIT 1").fetchone()
     return row

@@ -63,7 +63,7 @@ CREATE INDEX sessions_not_live ON sessions (state) WHERE state <> 'live';
 -- what readers know of sessions. SQLite refuses queries that name an index above and lack its condition
 CREATE VIEW live_sessions AS SELECT * FROM sessions WHERE state = 'live';
 
--- by what sessions are found: their labels, as key=value, and their directory, as @path. See storage/sqlite/listing/
+-- by what sessions are found: their labels, as key=value, and their directory, as @path. See storage/sql/sessions.py
 CREATE TABLE session_facets (
     tenant   TEXT NOT NULL,
     facet    TEXT NOT NULL,
@@ -344,7 +344,7 @@ CREATE TABLE upload_blocks (
     UNIQUE (upload, number)
 ) STRICT;
 
--- the words of messages; see storage/sqlite/searching/. Has no text of its own
+-- the words of messages; see storage/sql/words.py. Has no text of its own
 CREATE VIRTUAL TABLE search_index USING fts5(terms, content = '', tokenize = "ascii tokenchars '_.'");
 
 -- one for each part that is found. id: the second of its message, and a number in it. words: how many it has.

@@ -1,18 +1,14 @@
 """Whole sessions as statements: what an import begins, publishes and joins, and removing one step by step."""
 
-import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 
-import msgspec
-
 from turnwire.domain.errors import IdTaken, StorageError
 from turnwire.ports.commit import JoinSession, SessionState
-from turnwire.ports.moving.sessions import SessionNames
 from turnwire.storage.rows import Rows, SessionHead
-from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES
-from turnwire.storage.sqlite.reading.rows import session_row
-from turnwire.storage.sqlite.searching.index import WordIndex
+from turnwire.storage.sql.columns import MESSAGE_BYTES, session_row
+from turnwire.storage.sql.words import WordIndex
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.tree import put_behind
 
 STEP_ROWS = 100
@@ -21,7 +17,7 @@ STEP_BYTES = 512 * 1024
 """Of the messages that one step removes, whose words the index is given; each may bring files, too."""
 
 
-def former(db: sqlite3.Connection, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
+def former(db: SqliteDatabase, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
     """Returns what an imported session begins with; see `turnwire.storage.units.Engine.former`."""
     last, kept_bytes, owner = db.execute(
         "SELECT coalesce(max(sequence), 0), coalesce(sum(length(facts)), 0), coalesce(max(nullif(tenant, ?)), '')"
@@ -33,7 +29,7 @@ def former(db: sqlite3.Connection, tenant: str, session_id: str, joins: str) -> 
     return last, kept_bytes, session_row(db, tenant, joins) if joins else None
 
 
-def publish(db: sqlite3.Connection, session: int, session_id: str, messages: int) -> int:
+def publish(db: SqliteDatabase, session: int, session_id: str, messages: int) -> int:
     """Makes an imported session a live one. Costs the same however long it is, but for a count.
 
     Returns the bytes of the files that came with it and that no message names. Raises StorageError: messages are
@@ -44,7 +40,7 @@ def publish(db: sqlite3.Connection, session: int, session_id: str, messages: int
     return _let_files_go(db, session)
 
 
-def join(db: sqlite3.Connection, target: int, change: JoinSession) -> tuple[int, int, int]:
+def join(db: SqliteDatabase, target: int, change: JoinSession) -> tuple[int, int, int]:
     """Puts what was imported for a session behind its conversation. Costs some microseconds a message.
 
     Returns the bytes that the session has more, those of files that no message names, and `branched_at` of what joins.
@@ -68,7 +64,7 @@ def join(db: sqlite3.Connection, target: int, change: JoinSession) -> tuple[int,
     return moved_bytes, file_bytes, branched_at
 
 
-def _check_count(db: sqlite3.Connection, row: int, session_id: str, messages: int) -> None:
+def _check_count(db: SqliteDatabase, row: int, session_id: str, messages: int) -> None:
     if db.execute("SELECT count(*) FROM messages WHERE session = ?", (row,)).fetchone() != (messages,):
         raise _not_whole(session_id)
 
@@ -77,14 +73,14 @@ def _not_whole(session_id: str) -> StorageError:
     return StorageError(f"session {session_id} is not all there", {"id": session_id})
 
 
-def _let_files_go(db: sqlite3.Connection, row: int) -> int:
+def _let_files_go(db: SqliteDatabase, row: int) -> int:
     """Keeps of the files of an imported session those that its messages name. Returns the bytes of the others."""
     came_early = [file for (file,) in db.execute("SELECT file FROM imported_files WHERE session = ?", (row,))]
     db.execute("DELETE FROM imported_files WHERE session = ?", (row,))
     return remove_unused(db, came_early)
 
 
-def remove(db: sqlite3.Connection, words: WordIndex, session: SessionHead, session_id: str, rows: Rows) -> int:
+def remove(db: SqliteDatabase, words: WordIndex, session: SessionHead, session_id: str, rows: Rows) -> int:
     """Takes a session out of everybody's sight, and removes some of its rows; of a small one, all.
 
     What stays until its turn comes: events, of which readers get the last alone, and files, which count so long.
@@ -124,7 +120,7 @@ def remove(db: sqlite3.Connection, words: WordIndex, session: SessionHead, sessi
     return file_bytes
 
 
-def _first_of(db: sqlite3.Connection, query: str, session: int, count: int) -> tuple[list[int], bool]:
+def _first_of(db: SqliteDatabase, query: str, session: int, count: int) -> tuple[list[int], bool]:
     """Returns the first rows of a query for rows and bytes, as one step removes them, and whether these are all."""
     rows, size = list[int](), 0
     with closing(db.execute(query, (session,))) as found:
@@ -136,9 +132,7 @@ def _first_of(db: sqlite3.Connection, query: str, session: int, count: int) -> t
     return rows, True
 
 
-def remove_messages(
-    db: sqlite3.Connection, words: WordIndex, session: SessionHead, messages: list[int], rows: Rows
-) -> int:
+def remove_messages(db: SqliteDatabase, words: WordIndex, session: SessionHead, messages: list[int], rows: Rows) -> int:
     """Removes messages, and the files that no others use. Returns the bytes of these files.
 
     Adds to the rows what changes in the index of words.
@@ -151,13 +145,13 @@ def remove_messages(
     return remove_unused(db, files)
 
 
-def remove_unused(db: sqlite3.Connection, files: Iterable[int]) -> int:
+def remove_unused(db: SqliteDatabase, files: Iterable[int]) -> int:
     """Removes the files among these that nothing uses any more. Returns their bytes."""
     removed = (db.execute(_REMOVE_UNUSED, (file,)).fetchone() for file in files)
     return sum(row[0] for row in removed if row)
 
 
-def files_of(db: sqlite3.Connection, where: str, *parameters: object) -> list[int]:
+def files_of(db: SqliteDatabase, where: str, *parameters: object) -> list[int]:
     """Returns the rows of the files that some messages use. `where` is SQL about `message_files`."""
     return [file for (file,) in db.execute(f"SELECT DISTINCT file FROM message_files WHERE {where}", parameters)]
 
@@ -181,22 +175,3 @@ _REMOVE_EVENTS = (
     "DELETE FROM events WHERE position IN"
     " (SELECT position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence LIMIT ?)"
 )
-
-
-def is_taken(db: sqlite3.Connection, tenant: str, names: SessionNames) -> bool:
-    """Returns whether something has one of these ids; see `TenantStore.is_taken`."""
-    session = (
-        "SELECT 1 FROM sessions WHERE session_id = ?1"
-        " UNION ALL SELECT 1 FROM events WHERE session_id = ?1 AND tenant <> ?2 LIMIT 1"
-    )
-    if names.session_id and db.execute(session, (names.session_id, tenant)).fetchone():
-        return True
-    for table, column, ids in (
-        ("turns", "turn_id", names.turn_ids),
-        ("messages", "message_id", names.message_ids),
-        ("tool_calls", "tool_call_id", names.call_ids),
-    ):
-        query = f"SELECT 1 FROM {table} WHERE {column} IN (SELECT value FROM json_each(?)) LIMIT 1"
-        if ids and db.execute(query, (msgspec.json.encode(ids).decode(),)).fetchone():
-            return True
-    return False

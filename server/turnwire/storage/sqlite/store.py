@@ -1,6 +1,5 @@
 """The store in one SQLite file: opens it, and hands each call to the writer or the reader."""
 
-import sqlite3
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -30,6 +29,13 @@ from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
 from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.displays import DisplayForms
+from turnwire.storage.sql.messages import turn_messages
+from turnwire.storage.sql.searching import Searches
+from turnwire.storage.sql.sessions import request
+from turnwire.storage.sql.tenant_reads import Reads, TenantReads
+from turnwire.storage.sql.turns import unfinished_turns
+from turnwire.storage.sql.words import adopt_words, renew_some
 from turnwire.storage.sqlite.accounts import stored_accounts
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
 from turnwire.storage.sqlite.care.shrinking import shrink_some
@@ -38,13 +44,8 @@ from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.housekeeping import Housekeeping, stored
 from turnwire.storage.sqlite.log.retention import Retention
-from turnwire.storage.sqlite.reading import queries
-from turnwire.storage.sqlite.reading.displays import DisplayForms
-from turnwire.storage.sqlite.reading.tenant_reads import Reads, TenantReads
 from turnwire.storage.sqlite.removal import Removal, give_up_imports
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.searching.index import adopt_words, renew_some
-from turnwire.storage.sqlite.searching.reader import Searches
 from turnwire.storage.sqlite.timelines import Timelines, token_key
 from turnwire.storage.sqlite.uploads.store import SqliteUploads, remove_some
 from turnwire.storage.sqlite.writing.writer import GroupWriter
@@ -72,13 +73,14 @@ class SqliteStore:
     One more is for reads that may take long, and one for searches alone, which may take longer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the parts, which `open` makes
         self,
         files: DatabaseFiles,
         lock: ProcessLock,
         connections: Sequence[Connection[SqliteDatabase]],
         housekeeping: Housekeeping,
         reads: Reads,
+        writer: GroupWriter,
         *,
         removal: Removal,
         uploads: SqliteUploads,
@@ -94,7 +96,7 @@ class SqliteStore:
         self._housekeeping = housekeeping
         self._reading = reads.connection
         self._reads = reads
-        self._writer = reads.writer
+        self._writer = writer
         self._timelines = timelines
         self.uploads = uploads
         self._token_key = token_key
@@ -156,14 +158,16 @@ class SqliteStore:
         removal = Removal(writer, reading)
         housekeeping = _housekeeping(settings, writer, removal, clock)
         housekeeping.start()
+        another = partial(_connection, settings.path, is_reader=True)
         uploads, searches = SqliteUploads(writer, reading, housekeeping.wake), Searches(searching)
-        reads = Reads(reading, long, writer, sessions, accounts, searches, codec, DisplayForms(codec), settings.path)
+        reads = Reads(reading, long, writer, sessions, accounts, searches, codec, DisplayForms(codec), another)
         return cls(
             files,
             lock,
             connections,
             housekeeping,
             reads,
+            writer,
             removal=removal,
             uploads=uploads,
             timelines=timelines,
@@ -191,15 +195,15 @@ class SqliteStore:
 
     async def unfinished_turns(self) -> tuple[Turn, ...]:
         """Returns headers of the turns that have not ended."""
-        return await self._reading.run(queries.unfinished_turns)
+        return await self._reading.run(unfinished_turns)
 
     async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
         """Returns the messages of a turn."""
-        return await self._reading.run(queries.turn_messages, turn_id)
+        return await self._reading.run(turn_messages, turn_id)
 
     async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
         """Returns the remembered answer to a request."""
-        return await self._reading.run(queries.request, principal, request_id)
+        return await self._reading.run(request, principal, request_id)
 
     @property
     def token_key(self) -> bytes:
@@ -274,12 +278,15 @@ def _housekeeping(
 ) -> Housekeeping:
     age = timedelta(days=settings.retained_events_days)
     retention = Retention(settings.retained_events_per_session, age, clock)
-    steps = (retention.step, *map(_uncounted, (renew_some, remove_some, shrink_some)))
+    steps = (retention.step, *map(_uncounted, _UNCOUNTED))
     return Housekeeping(writer, (*(stored(writer, step) for step in steps), removal.step))
 
 
-def _uncounted(step: Callable[[sqlite3.Connection], bool]) -> Callable[[sqlite3.Connection, list[Delta]], bool]:
-    """Returns a step that changes nothing in the accounts."""
+_UNCOUNTED: tuple[Callable[[SqliteDatabase], bool], ...] = (renew_some, remove_some, shrink_some)
+"""Steps that change nothing in the accounts."""
+
+
+def _uncounted(step: Callable[[SqliteDatabase], bool]) -> Callable[[SqliteDatabase, list[Delta]], bool]:
     return lambda db, _: step(db)
 
 

@@ -8,13 +8,13 @@ leaves by a choice is an alternative, and can be chosen again. What is taken bac
 """
 
 import itertools
-import sqlite3
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from turnwire.domain.errors import MessageNotFound, NothingToRestore
 from turnwire.ports.commit import PathEnd, Rewound, SelectPath
 from turnwire.storage.rows import NOT_TAKEN_BACK
+from turnwire.storage.sql.alternatives import TREE_ROW, TreeRow, branch_of
+from turnwire.storage.sqlite.database import SqliteDatabase
 
 ON_PATH = "session = :session AND on_path = 1 AND queued = 0"
 """Messages on the path, as SQL."""
@@ -22,38 +22,6 @@ ON_PATH = "session = :session AND on_path = 1 AND queued = 0"
 OFF_PATH = f"session = :session AND on_path = 0 AND taken_back = {NOT_TAKEN_BACK}"
 """Messages off the path that can be chosen, as SQL. In these words, SQLite uses the index `messages_off_path`."""
 
-
-class TreeRow(NamedTuple):
-    """A message in the tree."""
-
-    id: int
-    message_id: str
-    place: int
-    previous: str
-    on_path: int
-    taken_back: int
-    queued: int
-    turn_id: str
-    branch_turn: str | None
-
-    @property
-    def is_on_path(self) -> bool:
-        """Whether it is part of the conversation."""
-        return bool(self.on_path) and not self.queued
-
-
-_COLUMNS = ", ".join(f"messages.{name}" for name in TreeRow._fields)
-
-_UP = f"""
-WITH RECURSIVE up ({", ".join(TreeRow._fields)}) AS (
-    SELECT {_COLUMNS} FROM messages WHERE message_id = :id AND session = :session
-    UNION ALL
-    SELECT {_COLUMNS} FROM up JOIN messages ON messages.message_id = up.previous
-    WHERE up.on_path = 0 AND up.taken_back = {NOT_TAKEN_BACK} AND up.previous <> '' AND messages.session = :session
-)
-SELECT * FROM up
-"""
-"""A message and those before it, up to the first one that is on the path or was taken back."""
 
 _NEWEST_END = f"""
 WITH RECURSIVE down (id, message_id, depth) AS (
@@ -63,7 +31,7 @@ WITH RECURSIVE down (id, message_id, depth) AS (
         SELECT id FROM messages WHERE {OFF_PATH} AND previous = down.message_id ORDER BY place DESC LIMIT 1
     )
 )
-SELECT {_COLUMNS} FROM down JOIN messages ON messages.id = down.id WHERE depth > 0 ORDER BY depth
+SELECT {TREE_ROW} FROM down JOIN messages ON messages.id = down.id WHERE depth > 0 ORDER BY depth
 """
 """What follows a message off the path, the newest of alternatives each time."""
 
@@ -80,7 +48,7 @@ SELECT id FROM under
 """All messages off the path behind a message."""
 
 
-def put_behind(db: sqlite3.Connection, source: int, target: int) -> None:
+def put_behind(db: SqliteDatabase, source: int, target: int) -> None:
     """Puts the messages of a session behind those of another one. What is off the path says itself what it follows."""
     (place,) = db.execute(
         "SELECT coalesce(max(place), 0) FROM messages WHERE session = ? AND queued = 0", (target,)
@@ -94,7 +62,7 @@ def put_behind(db: sqlite3.Connection, source: int, target: int) -> None:
     )
 
 
-def take_back(db: sqlite3.Connection, session: int, first_message_id: str, sequence: int) -> Rewound:
+def take_back(db: SqliteDatabase, session: int, first_message_id: str, sequence: int) -> Rewound:
     """Takes a message and all behind it back; "" all of the conversation, and what could begin it instead.
 
     Args:
@@ -125,7 +93,7 @@ def take_back(db: sqlite3.Connection, session: int, first_message_id: str, seque
     return Rewound(left, None if first is None else first.previous or None)
 
 
-def restore(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
+def restore(db: SqliteDatabase, session: int, session_id: str) -> Rewound:
     """Brings back what the last event took back that did so. What was added since follows it.
 
     Raises:
@@ -161,7 +129,7 @@ def restore(db: sqlite3.Connection, session: int, session_id: str) -> Rewound:
     return Rewound(count, _shown_id(db, session, "place < :at ORDER BY place DESC", begin))
 
 
-def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> tuple[Rewound, dict[str, str]]:
+def select_path(db: SqliteDatabase, session: int, change: SelectPath) -> tuple[Rewound, dict[str, str]]:
     """Carries a change out. Costs what leaves and what joins the path.
 
     Returns also the turns that messages on the path have from now on, by their ids: those that have other answers
@@ -196,7 +164,7 @@ def select_path(db: sqlite3.Connection, session: int, change: SelectPath) -> tup
     return Rewound(left + len(line), kept.message_id if kept is not None else None, len(line)), turns
 
 
-def end_of_path(db: sqlite3.Connection, session: int) -> tuple[int, str]:
+def end_of_path(db: SqliteDatabase, session: int) -> tuple[int, str]:
     """Returns the highest place of a session, and the last message of its path; "" for none."""
     highest = "SELECT max(place) FROM messages WHERE session = :session AND on_path = {} AND queued = {}"
     places = ", ".join(f"coalesce(({highest.format(on_path, queued)}), 0)" for on_path in (0, 1) for queued in (0, 1))
@@ -204,7 +172,7 @@ def end_of_path(db: sqlite3.Connection, session: int) -> tuple[int, str]:
     return place, _shown_id(db, session, "place > :at ORDER BY place DESC", 0) or ""
 
 
-def order_queue(db: sqlite3.Connection, session: int, message_ids: Iterable[str]) -> None:
+def order_queue(db: SqliteDatabase, session: int, message_ids: Iterable[str]) -> None:
     """Orders the waiting messages; see `ports.commit.OrderQueue`."""
     waiting = "FROM messages WHERE session = ? AND on_path = 1 AND queued = 1 ORDER BY place"
     rows = db.execute(f"SELECT id, place, message_id {waiting}", (session,)).fetchall()
@@ -216,7 +184,7 @@ def order_queue(db: sqlite3.Connection, session: int, message_ids: Iterable[str]
     db.executemany("UPDATE messages SET place = ? WHERE id = ?", moved)
 
 
-def leave_place(db: sqlite3.Connection, session: int, message_id: str) -> None:
+def leave_place(db: SqliteDatabase, session: int, message_id: str) -> None:
     """Lets the message behind a message of the conversation follow the one before it."""
     values = {"session": session, "id": message_id}
     db.execute(
@@ -226,7 +194,7 @@ def leave_place(db: sqlite3.Connection, session: int, message_id: str) -> None:
     )
 
 
-def carry_branches(db: sqlite3.Connection, session: int, message_id: str) -> None:
+def carry_branches(db: SqliteDatabase, session: int, message_id: str) -> None:
     """Lets what follows a message off the path go with it to the end of the session, where it was put."""
     values: dict[str, object] = {"session": session, "id": message_id}
     row = db.execute(
@@ -241,7 +209,7 @@ def carry_branches(db: sqlite3.Connection, session: int, message_id: str) -> Non
     db.execute(f"UPDATE messages SET place = place + :shift WHERE id IN ({_SUBTREE})", values)
 
 
-def keep_turn(db: sqlite3.Connection, session: int, message_id: str, turn_id: str) -> None:
+def keep_turn(db: SqliteDatabase, session: int, message_id: str, turn_id: str) -> None:
     """Lets what follows a message off the path remember the turn that the message has, before it gets another one."""
     db.execute(
         f"UPDATE messages SET branch_turn = (SELECT turn_id FROM messages WHERE message_id = :id)"
@@ -251,35 +219,18 @@ def keep_turn(db: sqlite3.Connection, session: int, message_id: str, turn_id: st
     )
 
 
-def branch_of(db: sqlite3.Connection, session: int, message_id: str) -> tuple[list[TreeRow], TreeRow | None]:
-    """Returns a message and those before it that are off the path, last first, and the one on it before them.
-
-    Raises:
-        MessageNotFound: there is no such message, it waits, or it or one before it was taken back.
-    """
-    rows = [TreeRow(*row) for row in db.execute(_UP, {"session": session, "id": message_id})]
-    if not rows:
-        raise MessageNotFound(message_id)
-    last = rows[-1]
-    if last.is_on_path:
-        return rows[:-1], last
-    if not last.on_path and last.taken_back == NOT_TAKEN_BACK and not last.previous:
-        return rows, None
-    raise MessageNotFound(message_id)
-
-
-def _join(db: sqlite3.Connection, line: list[TreeRow]) -> None:
+def _join(db: SqliteDatabase, line: list[TreeRow]) -> None:
     """Lets a line of messages join the path."""
     db.executemany("UPDATE messages SET on_path = 1, branch_turn = NULL WHERE id = ?", [(row.id,) for row in line])
 
 
-def _find(db: sqlite3.Connection, session: int, message_id: str) -> TreeRow | None:
-    query = f"SELECT {_COLUMNS} FROM messages WHERE {ON_PATH} AND message_id = :id"
+def _find(db: SqliteDatabase, session: int, message_id: str) -> TreeRow | None:
+    query = f"SELECT {TREE_ROW} FROM messages WHERE {ON_PATH} AND message_id = :id"
     row = db.execute(query, {"session": session, "id": message_id}).fetchone()
     return None if row is None else TreeRow(*row)
 
 
-def _shown_id(db: sqlite3.Connection, session: int, where: str, at: int) -> str | None:
+def _shown_id(db: SqliteDatabase, session: int, where: str, at: int) -> str | None:
     """Returns the id of one message of the path by its place; None when there is none."""
     query = f"SELECT message_id FROM messages WHERE {ON_PATH} AND {where} LIMIT 1"
     row = db.execute(query, {"session": session, "at": at}).fetchone()

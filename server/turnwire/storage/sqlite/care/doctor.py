@@ -13,14 +13,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from turnwire.storage.sql.words import forget_words
 from turnwire.storage.sqlite.accounts import count_anew, wrong_stored_bytes, wrong_totals
 from turnwire.storage.sqlite.care.backup import back_up
 from turnwire.storage.sqlite.care.facts import Facts, facts_of
 from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.files import DatabaseFiles
 from turnwire.storage.sqlite.schema import MIGRATIONS
-from turnwire.storage.sqlite.searching.index import forget_words
 
 SHOWN_SUBJECTS = 5
 """How many of the things with one problem a report names."""
@@ -198,9 +199,14 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[sqlite3.Connection]:
+def _writing(path: Path) -> Iterator[SqliteDatabase]:
     """Gives a connection in a transaction, which is committed unless the context raises."""
-    with translated(path), closing(sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)) as db:
+    with (
+        translated(path),
+        closing(
+            sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
+        ) as db,
+    ):
         db.execute("PRAGMA synchronous=FULL")
         db.execute("BEGIN IMMEDIATE")
         yield db

@@ -1,6 +1,5 @@
 """Forgetting old events, in small steps between commits: by age and by count."""
 
-import sqlite3
 from datetime import timedelta
 from itertools import takewhile
 from typing import NamedTuple
@@ -9,6 +8,7 @@ from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.ports.commit import SessionState
 from turnwire.storage.accounts import Delta
 from turnwire.storage.rows import microseconds
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.log.pruning import prune
 from turnwire.storage.units import MAX_PRUNED, PRUNE_SLACK
 
@@ -66,11 +66,11 @@ class Retention:
         self._session = 0  # sessions up to this row were looked at for their count
         self._position = 0  # events up to this position were looked at for their age; 0 begins again
 
-    def step(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
+    def step(self, db: SqliteDatabase, deltas: list[Delta]) -> bool:
         """Carries out a step. Returns False when nothing is left to do for now."""
         return self._drop_over_count(db, deltas) or self._drop_old(db, deltas)
 
-    def _drop_over_count(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
+    def _drop_over_count(self, db: SqliteDatabase, deltas: list[Delta]) -> bool:
         """Looks through all sessions once: commits keep to the count, unless it was lowered."""
         rows = db.execute(
             "SELECT id, session_id, head_sequence - ?, pruned_through, tenant, state FROM sessions WHERE id > ?"
@@ -88,7 +88,7 @@ class Retention:
             self._session = row
         return bool(rows)
 
-    def _drop_old(self, db: sqlite3.Connection, deltas: list[Delta]) -> bool:
+    def _drop_old(self, db: SqliteDatabase, deltas: list[Delta]) -> bool:
         """Goes through the log from its beginning to the first event that is not old.
 
         What was kept for a turn may be free by the next time, so each time begins anew.
@@ -112,7 +112,7 @@ class Retention:
         return before[: oldest_last + 1], len(before) == STEP_EVENTS
 
     @staticmethod
-    def _drop(db: sqlite3.Connection, deltas: list[Delta], old: list[_Row]) -> None:
+    def _drop(db: SqliteDatabase, deltas: list[Delta], old: list[_Row]) -> None:
         # asked of the file, because the step before may have been rolled back
         is_all_gone = db.execute("SELECT min(position) FROM events").fetchone() == (old[0].position,)
         newest = {  # what was kept for a turn that has ended meanwhile may be more than a step

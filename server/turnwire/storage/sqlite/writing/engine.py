@@ -11,12 +11,12 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.conversation.turns import BusyPolicy
 from turnwire.ports.commit import JoinSession, Rewound, SelectPath, UseUpload
 from turnwire.storage.rows import COUNTS, KNOWN, MessageHead, RequestHead, Row, Rows, SessionHead, TurnHead
+from turnwire.storage.sql.alternatives import alternatives
+from turnwire.storage.sql.columns import SESSION_COLUMNS, read_messages, session_of, stored_bytes
+from turnwire.storage.sql.words import WordIndex, change_index
 from turnwire.storage.sqlite import quotas, states, tree
+from turnwire.storage.sqlite.database import SQLITE, SqliteDatabase
 from turnwire.storage.sqlite.log.pruning import prune
-from turnwire.storage.sqlite.message_rows import STORED_BYTES
-from turnwire.storage.sqlite.reading.alternatives import alternatives
-from turnwire.storage.sqlite.reading.rows import SESSION_COLUMNS, read_messages, session_of
-from turnwire.storage.sqlite.searching.index import WordIndex, change_index
 from turnwire.storage.sqlite.uploads import rows as uploads
 
 _AMONG = "IN (SELECT value FROM json_each(?))"
@@ -25,7 +25,8 @@ _AMONG = "IN (SELECT value FROM json_each(?))"
 _SESSIONS = f"SELECT session_id, {', '.join(SessionHead._fields)} FROM sessions WHERE session_id {_AMONG}"
 
 _MESSAGES = f"""
-SELECT message_id, id, session, queued, place, on_path, taken_back, turn_id, previous, branch_turn, {STORED_BYTES},
+SELECT message_id, id, session, queued, place, on_path, taken_back, turn_id, previous, branch_turn,
+    {stored_bytes(SQLITE)},
     (SELECT coalesce(max(n), 0) FROM drafts WHERE message = messages.id),
     EXISTS (SELECT 1 FROM message_files WHERE message = messages.id),
     EXISTS (SELECT 1 FROM search_entries WHERE message = messages.id),
@@ -125,7 +126,7 @@ thread would wait for the interpreter."""
 class SqliteEngine:
     """Implements `turnwire.storage.units.Engine` inside the open transaction of a connection; see there."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqliteDatabase) -> None:
         """Takes the writing connection."""
         self.db = db
         """The writing connection."""

@@ -63,7 +63,7 @@ T = TypeVar("T")
 class Other(Generic[T]):
     """A unit of work in no session."""
 
-    apply: Callable[[sqlite3.Connection, list[Delta]], T]
+    apply: Callable[[SqliteDatabase, list[Delta]], T]
     """Called inside the transaction, on the writer's thread. Appends what it changes in the accounts."""
     size_bytes: int = 0
     """How much it writes, if that is much."""
@@ -80,7 +80,7 @@ caller unchanged."""
 Waiting = tuple[Unit, asyncio.Future[Any], float]
 """A unit, its future, and when it was called by the loop's clock."""
 
-Apply = Callable[[sqlite3.Connection, Unit], tuple[Outcome, list[StoredEvent]]]
+Apply = Callable[[SqliteDatabase, Unit], tuple[Outcome, list[StoredEvent]]]
 
 
 class _Written(NamedTuple):
@@ -296,7 +296,7 @@ class GroupWriter:
             )
         )
 
-    def _transact(self, db: sqlite3.Connection, units: list[Unit]) -> _Written:
+    def _transact(self, db: SqliteDatabase, units: list[Unit]) -> _Written:
         """Applies the units in one transaction, the first ones if all are too large. Runs on the writer's thread.
 
         A unit that is refused has written nothing. Rows that cannot be written are rare, so only a second try writes
@@ -309,7 +309,7 @@ class GroupWriter:
         except sqlite3.OperationalError as error:  # the disk or another process, which affects all of them
             raise self._refusal(db, error) from error
 
-    def _try_both(self, db: sqlite3.Connection, units: list[Unit]) -> _Written:
+    def _try_both(self, db: SqliteDatabase, units: list[Unit]) -> _Written:
         try:
             return self._try(db, units)
         except sqlite3.OperationalError:
@@ -322,7 +322,7 @@ class GroupWriter:
                 raise
         return self._try(db, units, alone=True)
 
-    def _refusal(self, db: sqlite3.Connection, error: sqlite3.OperationalError) -> StorageError:
+    def _refusal(self, db: SqliteDatabase, error: sqlite3.OperationalError) -> StorageError:
         code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_IOERR_FSYNC:
             self._loss = self._files.unsynced()
@@ -334,7 +334,7 @@ class GroupWriter:
             _reuse_log(db)
         return refusal
 
-    def _try(self, db: sqlite3.Connection, units: list[Unit], *, alone: bool = False) -> _Written:
+    def _try(self, db: SqliteDatabase, units: list[Unit], *, alone: bool = False) -> _Written:
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         written_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
@@ -397,7 +397,7 @@ class GroupWriter:
             transaction.forget()
 
 
-def _rewrite(db: sqlite3.Connection, _deltas: list[Delta]) -> None:
+def _rewrite(db: SqliteDatabase, _deltas: list[Delta]) -> None:
     """Changes nothing, and has SQLite write a page of the database."""
     for change in (1, -1):  # SQLite leaves out what changes nothing
         db.execute("UPDATE log_state SET pruned_through = pruned_through + ?", (change,))
@@ -416,7 +416,7 @@ def _written_bytes(unit: Unit) -> int:
     return PART_BYTES * sum(len(one.message.parts) for one in unit.changes if isinstance(one, PutMessage))
 
 
-def _reuse_log(db: sqlite3.Connection) -> None:
+def _reuse_log(db: SqliteDatabase) -> None:
     """Lets SQLite begin its write-ahead log anew: on a full disk it would not grow to where that happens by itself."""
     with contextlib.suppress(sqlite3.OperationalError):
         db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

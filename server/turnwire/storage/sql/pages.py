@@ -1,14 +1,18 @@
-"""Listings that are bounded by bytes: as many rows as fit."""
+"""Pages: where a page of a list begins, how many rows it has, and how many of these fit."""
 
-import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
 from turnwire.domain.errors import AnswerTooLarge
+from turnwire.domain.pages import decode_token
+from turnwire.ports.pages import Page
 
 HEAVY_BYTES = 2**20
 """Reads of more than this are carried out beside all others: reading takes some milliseconds for each of these."""
+
+NO_LIMIT = 2**62
+"""Rows that no list has."""
 
 
 class HeavyRead(Exception):
@@ -22,7 +26,7 @@ def check_light(size: int, max_bytes: int | None) -> None:
 
 
 def fitting(
-    rows: sqlite3.Cursor,
+    rows: Generator[Any],
     size: Callable[[Any], int],
     max_bytes: int | None,
     *,
@@ -55,3 +59,36 @@ def fitting(
                     raise AnswerTooLarge(one, max_bytes)
             fit.append(row)
     return fit, False
+
+
+def listing(session_id: str, page: Page) -> str:
+    """Returns what a page token of a session's messages belongs to."""
+    return f"messages-newest-first of {session_id}" if page.newest_first else f"messages of {session_id}"
+
+
+def order_of(page: Page) -> str:
+    """Returns the order of messages as SQL."""
+    return "queued DESC, place DESC" if page.newest_first else "queued, place"
+
+
+def after_token(session_id: str, page: Page) -> tuple[str, tuple[int, ...]]:
+    """Returns the condition for the messages after the page's token, with its parameters; "" at the beginning.
+
+    Raises:
+        InvalidRequest: the token is not of this listing.
+    """
+    if not page.token:
+        return "", ()
+    key = decode_token(page.token, listing(session_id, page), int, int)
+    return f"AND (queued, place) {'<' if page.newest_first else '>'} (?, ?)", key
+
+
+def limit_of(page: Page) -> int:
+    """Returns one row more than the page, to see whether there is a next page."""
+    return NO_LIMIT if page.size is None else page.size + 1
+
+
+def cut(rows: list[Any], page: Page, left_out: bool = False) -> tuple[list[Any], bool]:
+    """Returns at most a page of the rows, and whether there is a next page."""
+    more = page.size is not None and (left_out or len(rows) > page.size)
+    return rows[: page.size], more

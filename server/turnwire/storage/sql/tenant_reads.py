@@ -1,13 +1,15 @@
-"""What one tenant has, as the store reads it."""
+"""What one tenant has, as the store reads it.
 
-import sqlite3
-from collections.abc import Callable, Coroutine
+Which reads may take long: whoever lists a long conversation or all sessions waits for others who do the same, on a
+connection of its own, and nobody else does.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from turnwire.domain.accounts import Account, UsagePage, UsageQuery
 from turnwire.domain.conversation.sessions import Session, SessionFilter
@@ -24,43 +26,55 @@ from turnwire.ports.pages import (
 from turnwire.ports.store import ALL_SESSIONS
 from turnwire.storage.accounts import Accounts
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sql import archives, asking, displays, log, pages, sessions, usage
+from turnwire.storage.sql import files as stored
+from turnwire.storage.sql import messages as reading
+from turnwire.storage.sql import turns as stored_turns
+from turnwire.storage.sql.alternatives import alternatives_of
+from turnwire.storage.sql.columns import number, session_row
 from turnwire.storage.sql.connection import Connection
-from turnwire.storage.sqlite.answering import callers, questions
-from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.listing.pages import session_page
-from turnwire.storage.sqlite.listing.queries import Budget, Place, Step, step
-from turnwire.storage.sqlite.log import replay
-from turnwire.storage.sqlite.long_reads import unless_long
-from turnwire.storage.sqlite.open_calls import listing
-from turnwire.storage.sqlite.reading import archives, displays, fitting, queries, usage, waiting
-from turnwire.storage.sqlite.reading.alternatives import alternatives_of
-from turnwire.storage.sqlite.searching.reader import Searches
-from turnwire.storage.sqlite.states import is_taken
-from turnwire.storage.sqlite.writing.writer import GroupWriter
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.searching import Searches
+from turnwire.storage.sql.sessions import Budget, Place, Step
+
+LONG_MESSAGES = 128
+"""A conversation of more messages is long: reading it takes more than a few milliseconds, and hundreds may be read at
+the same moment."""
+
+LONG_BYTES = 2**19
+"""So is one with more bytes, all that is stored of it together."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Log(Protocol):
+    """What is written, as readers wait for it."""
+
+    async def published(self, session_id: str | None = None) -> None:
+        """Returns when what is stored of a session, or of all, is published."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
     """What every read needs, whoever it is for."""
 
-    connection: Connection[SqliteDatabase]
-    long: Connection[SqliteDatabase]
+    connection: Connection[Database]
+    long: Connection[Database]
     """For what may take long; all else would wait behind it."""
-    writer: GroupWriter
+    writer: Log
     cache: SessionCache
     accounts: Accounts
     searches: Searches
     codec: Codec
     forms: displays.DisplayForms
-    path: Path
-    """The database."""
+    another: Callable[[], Awaitable[Connection[Database]]]
+    """Opens a reading connection for an archive."""
 
 
 def _read(
-    query: Callable[Concatenate[sqlite3.Connection, str, P], T],
+    query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
     """Returns the read of a tenant that a query carries out on the connection for what is short."""
 
@@ -71,7 +85,7 @@ def _read(
 
 
 def _long(
-    query: Callable[Concatenate[sqlite3.Connection, str, P], T],
+    query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
     """Returns a read that is carried out beside the others."""
 
@@ -82,7 +96,7 @@ def _long(
 
 
 def _by_length(
-    query: Callable[Concatenate[sqlite3.Connection, str, str, P], T],
+    query: Callable[Concatenate[Database, str, str, P], T],
 ) -> Callable[Concatenate["TenantReads", str, P], Coroutine[Any, Any, T]]:
     """Returns a read of a whole conversation: a short one as all else is read, a long one beside it."""
 
@@ -95,19 +109,30 @@ def _by_length(
 
 
 def _by_size(
-    query: Callable[Concatenate[sqlite3.Connection, str, P], T],
+    query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
     """Returns a read of what may be large: it is measured first, and then read with all else or beside it."""
 
     async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
         wanted: Callable[..., T] = query
-        light = partial(wanted, max_bytes=fitting.HEAVY_BYTES)
+        light = partial(wanted, max_bytes=pages.HEAVY_BYTES)
         try:
             return await self.reads.connection.run(light, self.tenant, *args, **kwargs)
-        except fitting.HeavyRead:
+        except pages.HeavyRead:
             return await self.reads.long.run(query, self.tenant, *args, **kwargs)
 
     return read
+
+
+def unless_long(db: Database, query: Callable[..., T], tenant: str, session_id: str, *args: object) -> T | None:
+    """Returns what a query finds in a session's conversation; None, without reading it, when it is long."""
+    row = session_row(db, tenant, session_id)
+    shown = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE session = ? AND on_path = 1 LIMIT ?) AS shown"
+    if number(db, shown, (row, LONG_MESSAGES + 1)) > LONG_MESSAGES:
+        return None
+    if number(db, "SELECT stored_bytes FROM sessions WHERE id = ?", (row,)) > LONG_BYTES:
+        return None
+    return query(db, tenant, session_id, *args)
 
 
 class TenantReads:
@@ -120,36 +145,36 @@ class TenantReads:
         self.reads = reads
         self.tenant = tenant
 
-    session = _read(queries.session)
-    known_sessions = _read(queries.known_sessions)
-    session_ids = _long(archives.session_ids)
-    stored_files = _read(queries.stored_files)
-    is_taken = _read(is_taken)
-    message = _by_size(queries.message)
-    message_of_call = _by_size(callers.message_of_call)
-    caller_sizes = _by_length(callers.caller_sizes)
-    callers = _by_length(callers.callers)
-    messages = _by_size(queries.messages)
-    history = _by_length(queries.history)
-    history_bytes = _by_length(queries.history_bytes)
-    conversation = _by_length(queries.conversation)
-    question = _by_size(questions.question)
-    question_bytes = _read(questions.question_bytes)
+    session = _read(sessions.session)
+    known_sessions = _read(sessions.known_sessions)
+    session_ids = _long(sessions.session_ids)
+    is_taken = _read(sessions.is_taken)
+    message = _by_size(reading.message)
+    messages = _by_size(reading.messages)
+    history = _by_length(reading.history)
+    history_bytes = _by_length(reading.history_bytes)
+    conversation = _by_length(reading.conversation)
+    message_of_call = _by_size(reading.message_of_call)
+    caller_sizes = _by_length(reading.caller_sizes)
+    callers = _by_length(reading.callers)
+    question = _by_size(reading.question)
+    question_bytes = _read(reading.question_bytes)
     alternatives = _by_size(alternatives_of)
-    turn = _read(queries.turn)
-    turns = _by_size(queries.turns)
-    queue = _by_size(waiting.queue)
-    queue_entries = _read(waiting.queue_entries)
-    spent = _read(queries.spent)
-    open_calls = _by_size(listing.open_calls)
-    permission = _read(queries.permission)
-    open_permissions = _by_size(waiting.open_permissions)
-    always_allowed = _read(queries.always_allowed)
-    asked_question = _read(waiting.question)
-    open_questions = _by_size(waiting.open_questions)
-    pending_questions = _read(waiting.pending_questions)
-    session_file = _by_size(queries.session_file)
-    files = _read(queries.files)
+    turn = _read(stored_turns.turn)
+    turns = _by_size(stored_turns.turns)
+    spent = _read(stored_turns.spent)
+    queue = _by_size(stored_turns.queue)
+    queue_entries = _read(stored_turns.queue_entries)
+    permission = _read(asking.permission)
+    always_allowed = _read(asking.always_allowed)
+    asked_question = _read(asking.question)
+    pending_questions = _read(asking.pending_questions)
+    open_permissions = _by_size(asking.open_permissions)
+    open_questions = _by_size(asking.open_questions)
+    open_calls = _by_size(asking.open_calls)
+    session_file = _by_size(stored.session_file)
+    files = _read(stored.files)
+    stored_files = _read(stored.stored_files)
     _whole_display = _by_length(displays.display)
     _page_of_display = _by_size(displays.display)
 
@@ -175,13 +200,13 @@ class TenantReads:
         connection = self.reads.long if page.size is None else self.reads.connection
 
         async def look(wanted: SessionFilter, place: Place | None, budget: Budget) -> Step:
-            return await connection.run(step, self.tenant, wanted, place, budget)
+            return await connection.run(sessions.step, self.tenant, wanted, place, budget)
 
-        return await session_page(look, self.tenant, wanted, page)
+        return await sessions.session_page(look, self.tenant, wanted, page)
 
     def archive(self) -> AbstractAsyncContextManager[SessionArchive]:
         """Returns what reads whole sessions."""
-        return archives.opened_archive(self.reads.path, self.tenant)
+        return archives.opened_archive(self.reads.another, self.tenant)
 
     async def display(self, session_id: str, page: Page) -> DisplayPage:
         """Returns a page of display forms."""
@@ -194,25 +219,25 @@ class TenantReads:
 
     async def session_bounds(self, session_id: str) -> Bounds:
         """Returns which sequences are kept."""
-        bounds = await self.reads.connection.run(replay.session_bounds, self.tenant, session_id)
+        bounds = await self.reads.connection.run(log.session_bounds, self.tenant, session_id)
         await self.reads.writer.published(session_id)
         return bounds
 
     async def log_bounds(self) -> Bounds:
         """Returns which positions are kept."""
-        bounds = await self.reads.connection.run(replay.log_bounds, self.tenant)
+        bounds = await self.reads.connection.run(log.log_bounds, self.tenant)
         await self.reads.writer.published()
         return bounds
 
     async def session_events(self, session_id: str, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of a session's events."""
-        page = await self._events(replay.session_events, session_id, after, kinds=kinds)
+        page = await self._events(log.session_events, session_id, after, kinds=kinds)
         await self.reads.writer.published(session_id)
         return page
 
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns a page of all events."""
-        page = await self._events(replay.log_events, after, kinds=kinds)
+        page = await self._events(log.log_events, after, kinds=kinds)
         await self.reads.writer.published()
         return page
 
@@ -220,6 +245,6 @@ class TenantReads:
         """Reads a page of the log; one that is one large event is read beside all else."""
         page = partial(query, codec=self.reads.codec, kinds=kinds)
         try:
-            return await self.reads.connection.run(page, self.tenant, *args, max_bytes=fitting.HEAVY_BYTES)
-        except fitting.HeavyRead:
+            return await self.reads.connection.run(page, self.tenant, *args, max_bytes=pages.HEAVY_BYTES)
+        except pages.HeavyRead:
             return await self.reads.long.run(page, self.tenant, *args)

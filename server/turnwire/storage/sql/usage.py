@@ -1,15 +1,16 @@
 """Sums of usage, some rows at a time: one query for a year would hold up all other reads for seconds."""
 
 import heapq
-import sqlite3
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import cast
 
 from turnwire.domain.accounts import QUARTER_SECONDS, UsageDimension, UsagePage, UsageQuery, UsageRow
 from turnwire.domain.money import Usage, add_known
 from turnwire.domain.pages import decode_token, encode_token
 from turnwire.ports.pages import Page
 from turnwire.storage.rows import COUNTS, KNOWN, quarter
+from turnwire.storage.sql.database import Database
 
 MAX_ROWS = 2_000
 """Rows that one query reads: some milliseconds, in which the connection reads nothing else."""
@@ -21,7 +22,7 @@ _GROUPED = {
     "subject": UsageDimension.SUBJECT,
 }
 
-_SUMS = ", ".join(f"sum({name})" for name in (*KNOWN, *COUNTS))
+_SUMS = ", ".join(f"CAST(sum({name}) AS BIGINT)" for name in (*KNOWN, *COUNTS))
 
 _PLACE = "(quarter, session_id, subject, provider_id, model_id)"
 """The order of the rows of a tenant, in which an index has them."""
@@ -37,7 +38,7 @@ _Group = tuple[str, str, str, str]
 
 _Sums = tuple[int | None, ...]
 
-Read = Callable[[Callable[[sqlite3.Connection], bool]], Awaitable[bool]]
+Read = Callable[[Callable[[Database], bool]], Awaitable[bool]]
 """Runs a function on the thread of a connection, and returns what it returned."""
 
 
@@ -78,10 +79,11 @@ class _Period:
         """Of at most as many groups as are kept, and those of one query. One that is left out never belongs to the
         first again, however often it comes: those before it stay."""
 
-    def read(self, db: sqlite3.Connection) -> bool:
+    def read(self, db: Database) -> bool:
         """Adds the next rows. Returns whether there are more."""
-        place: _Place | None = db.execute(_NEXT, (self._tenant, *self._place, *self._end, MAX_ROWS)).fetchone()
-        for row in db.execute(self._query, (self._tenant, *self._place, *(place or self._end))):
+        next_one = db.row(_NEXT, (self._tenant, *self._place, *self._end, MAX_ROWS))
+        place = None if next_one is None else cast(_Place, next_one)
+        for row in db.rows(self._query, (self._tenant, *self._place, *(place or self._end))):
             group, sums = row[:4], row[4:]
             if self._behind is None or group > self._behind:
                 before = self._sums.get(group)

@@ -1,20 +1,17 @@
 """Display forms: made when they are read, and kept for the next reader."""
 
-import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import closing
 
 from turnwire.domain.conversation.messages import MessageStatus
-from turnwire.domain.errors import AnswerTooLarge
 from turnwire.domain.pages import MAX_PAGE_BYTES, encode_token
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import DisplayPage, Page
-from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS
-from turnwire.storage.sqlite.reading.fitting import check_light
-from turnwire.storage.sqlite.reading.pages import after_token, limit_of, listing, order_of
-from turnwire.storage.sqlite.reading.rows import each_message, session_row
+from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, each_message, number, session_row, total
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.pages import after_token, check_light, cut, fitting, limit_of, listing, order_of
 
 MAX_KEPT_BYTES = 32 * 2**20
 """Of display forms in memory: about 30,000 short messages."""
@@ -23,10 +20,12 @@ _BARE_BYTES = 200
 """What keeping one takes besides its bytes."""
 
 _AT_ONCE = 500
-"""Messages that are read together: SQLite takes 32,766 variables, and long statements are parsed anew."""
+"""Messages that are read together."""
 
 _Row = tuple[int, int, int, int]
 """Of a message: row, version, `queued` and place."""
+
+_ROW = "id, version, queued, place"
 
 
 class DisplayForms:
@@ -40,8 +39,8 @@ class DisplayForms:
         self._frames = OrderedDict[tuple[int, int], bytes]()  # the last used at the end
         self._size_bytes = 0
 
-    def frames(self, db: sqlite3.Connection, rows: Iterable[_Row]) -> Iterator[tuple[_Row, bytes]]:
-        """Yields the display forms of messages, in order. Call it in the transaction that has read the rows."""
+    def frames(self, db: Database, rows: Iterable[_Row]) -> Generator[tuple[_Row, bytes]]:
+        """Yields the display forms of messages, in order. Call it in the snapshot that has read the rows."""
         batch = list[_Row]()
         for row in rows:
             batch.append(row)
@@ -50,7 +49,7 @@ class DisplayForms:
                 batch = []
         yield from self._some(db, batch)
 
-    def _some(self, db: sqlite3.Connection, rows: list[_Row]) -> Iterator[tuple[_Row, bytes]]:
+    def _some(self, db: Database, rows: list[_Row]) -> Iterable[tuple[_Row, bytes]]:
         found, missing = dict[int, bytes](), list[int]()
         with self._lock:
             for row, version, *_ in rows:
@@ -68,12 +67,12 @@ class DisplayForms:
                     self._keep((row, versions[row]), frame)
         return ((row, found[row[0]]) for row in rows)
 
-    def _made(self, db: sqlite3.Connection, rows: list[int]) -> Iterator[tuple[int, bytes, bool]]:
-        among = f"messages.id IN ({','.join(map(str, rows))})"
-        messages = each_message(db, among, (), "messages.id", columns=WITH_PARTS)
-        for row, message in zip(sorted(rows), messages, strict=True):
-            # drafts come without another version
-            yield row, self._codec.encode_display(message), message.status is not MessageStatus.STREAMING
+    def _made(self, db: Database, rows: list[int]) -> Iterable[tuple[int, bytes, bool]]:
+        among, ids = f"messages.id {db.dialect.among}", db.dialect.keys(rows)
+        with closing(each_message(db, among, (ids,), "messages.id", columns=WITH_PARTS)) as messages:
+            for row, message in zip(sorted(rows), messages, strict=True):
+                # drafts come without another version
+                yield row, self._codec.encode_display(message), message.status is not MessageStatus.STREAMING
 
     def _keep(self, key: tuple[int, int], frame: bytes) -> None:
         with self._lock:
@@ -87,13 +86,7 @@ class DisplayForms:
 
 
 def display(
-    db: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    page: Page,
-    forms: DisplayForms,
-    *,
-    max_bytes: int | None = None,
+    db: Database, tenant: str, session_id: str, page: Page, forms: DisplayForms, *, max_bytes: int | None = None
 ) -> DisplayPage:
     """Returns joined display forms; see `Store.display`.
 
@@ -108,50 +101,32 @@ def display(
     Raises:
         HeavyRead: the messages of the page have more bytes.
     """
-    db.execute("BEGIN")  # so that rows and messages are of the same moment
-    try:
+    with db.snapshot():
         row = session_row(db, tenant, session_id)
         if page.size is None:
             return _whole_display(db, forms, row, page)
         where, parameters = after_token(session_id, page)
+        parameters = (row, *parameters, limit_of(page))
         listed = f"FROM messages WHERE session = ? AND on_path = 1 {where} ORDER BY {order_of(page)} LIMIT ?"
         if max_bytes is not None:
-            sizes = f"SELECT total(size) FROM (SELECT {PARTS_BYTES} AS size {listed})"
-            check_light(db.execute(sizes, (row, *parameters, limit_of(page))).fetchone()[0], max_bytes)
-        rows = db.execute(f"SELECT id, version, queued, place {listed}", (row, *parameters, limit_of(page))).fetchall()
-        more = len(rows) > page.size
-        fit, left_out = _fitting(forms.frames(db, rows[: page.size]), MAX_PAGE_BYTES)
-        last = fit[-1][0] if fit else None
-        more = (more or left_out) and last is not None
-        token = encode_token(listing(session_id, page), last[2], last[3]) if more and last is not None else ""
+            sizes = f"SELECT {total('size')} FROM (SELECT {PARTS_BYTES} AS size {listed}) AS sized"
+            check_light(number(db, sizes, parameters), max_bytes)
+        rows = db.rows(f"SELECT {_ROW} {listed}", parameters)
+        shown, more = cut(rows, page)
+        fit, left_out = fitting(forms.frames(db, shown), _frame_bytes, MAX_PAGE_BYTES)
+        more = (more or left_out) and bool(fit)
+        token = encode_token(listing(session_id, page), *fit[-1][0][2:]) if more else ""
         return DisplayPage(b"".join([frame for _, frame in fit]), token)
-    finally:
-        db.execute("COMMIT")
 
 
-def _whole_display(db: sqlite3.Connection, forms: DisplayForms, session: int, page: Page) -> DisplayPage:
+def _whole_display(db: Database, forms: DisplayForms, session: int, page: Page) -> DisplayPage:
     """Returns all display forms, or the newest that fit."""
-    newest = (
-        "SELECT id, version, queued, place FROM messages WHERE session = ? AND on_path = 1"
-        " ORDER BY queued DESC, place DESC"
-    )
-    with closing(db.execute(newest, (session,))) as rows:  # read no further than they fit
-        fit, left_out = _fitting(forms.frames(db, rows), page.max_bytes, refuses=True)
+    newest = f"SELECT {_ROW} FROM messages WHERE session = ? AND on_path = 1 ORDER BY queued DESC, place DESC"
+    with closing(db.each(newest, (session,))) as rows:  # read no further than they fit
+        fit, left_out = fitting(forms.frames(db, rows), _frame_bytes, page.max_bytes, refuses=True)
     frames = [frame for _, frame in fit]
     return DisplayPage(b"".join(frames if page.newest_first else frames[::-1]), "", left_out)
 
 
-def _fitting(
-    frames: Iterator[tuple[_Row, bytes]], max_bytes: int | None, *, refuses: bool = False
-) -> tuple[list[tuple[_Row, bytes]], bool]:
-    """Returns the first frames, as many as fit together, and whether one was left out; see `fitting.fitting`."""
-    fit, size = list[tuple[_Row, bytes]](), 0
-    for row, frame in frames:
-        if max_bytes is not None and size + len(frame) > max_bytes:
-            if size or not frame:
-                return fit, True
-            if refuses:
-                raise AnswerTooLarge(len(frame), max_bytes)
-        size += len(frame)
-        fit.append((row, frame))
-    return fit, False
+def _frame_bytes(framed: tuple[_Row, bytes]) -> int:
+    return len(framed[1])

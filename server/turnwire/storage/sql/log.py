@@ -1,7 +1,8 @@
-"""Pages of the log: events with what the rows of their messages and turns say now. Runs on the reading connection."""
+"""Pages of the log: events with what the rows of their messages and turns say now."""
 
-import sqlite3
+from collections.abc import Generator
 from contextlib import closing
+from typing import Any
 
 import msgspec
 
@@ -12,16 +13,11 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.storage.rows import KINDS, Facts, is_of_turn, kind_of, moment, turn_of, unpacked
-from turnwire.storage.sqlite.message_rows import MESSAGE_BYTES, WITH_PARTS
-from turnwire.storage.sqlite.reading.alternatives import with_alternatives
-from turnwire.storage.sqlite.reading.fitting import HeavyRead
-from turnwire.storage.sqlite.reading.queries import TURN_HEADER
-from turnwire.storage.sqlite.reading.rows import (
-    EVENTS_OF_TENANT,
-    ONE_SESSION,
-    read_messages,
-    removed_sessions,
-)
+from turnwire.storage.sql.alternatives import with_alternatives
+from turnwire.storage.sql.columns import MESSAGE_BYTES, TURN_HEADER, WITH_PARTS, number, one_session, read_messages
+from turnwire.storage.sql.database import Database, Dialect
+from turnwire.storage.sql.pages import HeavyRead
+from turnwire.storage.sql.sessions import removed_sessions
 
 PAGE_BYTES = 64 * 1024
 """About what one write to a watcher carries; more would only wait in memory."""
@@ -52,24 +48,29 @@ def _logged(  # noqa: PLR0917 - the columns
     return Logged(session_id, sequence, at_us, ids[0], KINDS[kind], ids[1], facts)
 
 
-def session_bounds(db: sqlite3.Connection, tenant: str, session_id: str) -> Bounds:
+def _of_tenant(dialect: Dialect) -> str:
+    """Returns SQL for a tenant's events by position. SQLite must not choose the table, which has those of all."""
+    return f"FROM events {dialect.hint('events_of_tenants')} WHERE tenant = ?"
+
+
+def session_bounds(db: Database, tenant: str, session_id: str) -> Bounds:
     """Returns which sequences are kept; see `TenantStore.session_bounds`."""
-    row = db.execute(f"SELECT pruned_through, head_sequence {ONE_SESSION}", (tenant, session_id)).fetchone()
+    row = db.row(f"SELECT pruned_through, head_sequence {one_session(db.dialect)}", (tenant, session_id))
     if row is None:
         raise SessionNotFound(session_id)
     return Bounds(*row)
 
 
-def log_bounds(db: sqlite3.Connection, tenant: str) -> Bounds:
+def log_bounds(db: Database, tenant: str) -> Bounds:
     """Returns which positions are kept; see `TenantStore.log_bounds`."""
-    newest = f"SELECT position {EVENTS_OF_TENANT} ORDER BY position DESC LIMIT 1"
+    newest = f"SELECT position {_of_tenant(db.dialect)} ORDER BY position DESC LIMIT 1"
     query = f"SELECT pruned_through, coalesce(({newest}), 0), newest_dropped FROM log_state"
-    row = db.execute(query, (tenant,)).fetchone()
+    [row] = db.rows(query, (tenant,))
     return Bounds(row[0], max(row))
 
 
 def session_events(
-    db: sqlite3.Connection,
+    db: Database,
     tenant: str,
     session_id: str,
     after: int,
@@ -82,23 +83,19 @@ def session_events(
 
     With `max_bytes` it ends before an event that is about more than that; raises HeavyRead when that is the first one.
     """
-    db.execute("BEGIN")  # so that the events, their subjects and the bound are of the same moment
-    try:
-        pruned = db.execute(f"SELECT pruned_through {ONE_SESSION}", (tenant, session_id)).fetchone()
-        query = (
-            f"SELECT sequence, {COLUMNS} FROM events INDEXED BY events_in_order"
-            " WHERE session_id = ? AND sequence > ? AND tenant = ? ORDER BY sequence"
-        )
-        earliest = pruned[0] if pruned else 0
-        rows = db.execute(query, (session_id, max(after, earliest), tenant))
+    query = (
+        f"SELECT sequence, {COLUMNS} FROM events {db.dialect.hint('events_in_order')}"
+        " WHERE session_id = ? AND sequence > ? AND tenant = ? ORDER BY sequence"
+    )
+    with db.snapshot():
+        earliest = number(db, f"SELECT pruned_through {one_session(db.dialect)}", (tenant, session_id))
+        rows = db.each(query, (session_id, max(after, earliest), tenant))
         events, frames, last = _made(db, codec, rows, kinds, max_bytes)
-    finally:
-        db.execute("COMMIT")
     return EventPage(events, frames, last or after, earliest)
 
 
 def log_events(
-    db: sqlite3.Connection,
+    db: Database,
     tenant: str,
     after: int,
     *,
@@ -107,25 +104,23 @@ def log_events(
     max_bytes: int | None = None,
 ) -> EventPage:
     """Returns a page of all events; see `TenantStore.log_events`, and `session_events` for `max_bytes`."""
-    db.execute("BEGIN")  # as above
-    try:
-        (pruned,) = db.execute("SELECT pruned_through FROM log_state").fetchone()
-        newer = (
-            "SELECT session_id, pruned_through, pruned_position FROM sessions INDEXED BY sessions_pruned"
-            " WHERE state = 'live' AND tenant = ? AND pruned_position > 0 AND pruned_position > ?"
-        )
-        lost = tuple(PrunedSession(*row) for row in db.execute(newer, (tenant, after)))
-        query = f"SELECT position, {COLUMNS} {EVENTS_OF_TENANT} AND position > ? ORDER BY position"
-        events, frames, last = _made(db, codec, db.execute(query, (tenant, max(after, pruned))), kinds, max_bytes)
-    finally:
-        db.execute("COMMIT")
+    newer = (
+        f"SELECT session_id, pruned_through, pruned_position FROM sessions {db.dialect.hint('sessions_pruned')}"
+        " WHERE state = 'live' AND tenant = ? AND pruned_position > 0 AND pruned_position > ?"
+    )
+    query = f"SELECT position, {COLUMNS} {_of_tenant(db.dialect)} AND position > ? ORDER BY position"
+    with db.snapshot():
+        pruned = number(db, "SELECT pruned_through FROM log_state")
+        lost = tuple(PrunedSession(*row) for row in db.rows(newer, (tenant, after)))
+        rows = db.each(query, (tenant, max(after, pruned)))
+        events, frames, last = _made(db, codec, rows, kinds, max_bytes)
     return EventPage(events, frames, last or after, pruned, lost)
 
 
 def _made(
-    db: sqlite3.Connection,
+    db: Database,
     codec: Codec,
-    rows: sqlite3.Cursor,
+    rows: Generator[Any],
     kinds: frozenset[str] | None,
     max_bytes: int | None,
 ) -> tuple[tuple[Event, ...], tuple[bytes, ...], int]:
@@ -161,7 +156,7 @@ def _made(
 class Subjects:
     """What the events of a page are about, each read once: a message of a thousand calls has thousands of events."""
 
-    def __init__(self, db: sqlite3.Connection, max_bytes: int | None = None) -> None:
+    def __init__(self, db: Database, max_bytes: int | None = None) -> None:
         """Takes the connection, in the transaction that reads the events, and the bytes of a light message."""
         self._db = db
         self._max_bytes = max_bytes
@@ -181,20 +176,20 @@ class Subjects:
     def turn(self, session_id: str, turn_id: str) -> Turn | None:
         """Returns a turn without its settings; None when it is gone."""
         query = f"SELECT {TURN_HEADER} FROM turns WHERE turn_id = ? AND {_OF_SESSION}"
-        row = self._db.execute(query, (turn_id, session_id)).fetchone()
+        row = self._db.row(query, (turn_id, session_id))
         return None if row is None else turn_of(*row)
 
     def _read(self, session_id: str, message_id: str) -> Message | None:
         where = f"message_id = ? AND {_OF_SESSION}"
         sized = f"SELECT session, {MESSAGE_BYTES} FROM messages WHERE {where}"
-        row = self._db.execute(sized, (message_id, session_id)).fetchone()
+        row = self._db.row(sized, (message_id, session_id))
         if row is None:
             return None
         if self._max_bytes is not None and row[1] > self._max_bytes:
             raise HeavyRead
         found = read_messages(self._db, where, (message_id, session_id), "place", columns=WITH_PARTS)
-        (branched_at,) = self._db.execute("SELECT branched_at FROM sessions WHERE id = ?", (row[0],)).fetchone()
-        return with_alternatives(self._db, row[0], found)[0] if branched_at else found[0]
+        is_branched = number(self._db, "SELECT branched_at FROM sessions WHERE id = ?", (row[0],)) > 0
+        return with_alternatives(self._db, row[0], found)[0] if is_branched else found[0]
 
 
 def event_of(subjects: Subjects, logged: Logged) -> Event | None:

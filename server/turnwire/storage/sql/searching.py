@@ -1,17 +1,15 @@
-"""One search, on its connection's thread, as of one moment."""
+"""Searches: one at a time on a connection of its own, each with a limit of time, beside all other reads."""
 
+import asyncio
 import math
-import sqlite3
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-import msgspec
 
 from turnwire.domain.conversation.messages import Content, MessageType
-from turnwire.domain.errors import InvalidRequest
+from turnwire.domain.errors import InvalidRequest, SearchTooCostly, TooManySearches
 from turnwire.domain.pages import MAX_PAGE_BYTES
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.hits import MAX_CANDIDATES, MAX_RANKED, Search, SearchHit, SearchOrder, SearchPage
@@ -19,15 +17,21 @@ from turnwire.domain.searching.queries import Query, Term
 from turnwire.domain.searching.snippets import snippet
 from turnwire.domain.searching.words import tokens
 from turnwire.storage.rows import microseconds
-from turnwire.storage.sqlite.reading.rows import session_row
-from turnwire.storage.sqlite.searching.index import (
-    NUMBER_BITS,
-    first_id,
-    is_complete,
-    session_word,
-    stored_contents,
-    word_of,
-)
+from turnwire.storage.sql.columns import session_row
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.database import Database, Interrupted, Words
+from turnwire.storage.sql.words import NUMBER_BITS, first_id, is_complete, session_word, stored_contents, word_of
+
+MAX_SECONDS = 2.0
+"""Of one search: a hundred times what a search of 100,000 messages takes."""
+
+MAX_OF_TENANT = 4
+"""Searches of one tenant that run or wait at once: a search waits for at most so many of another tenant."""
+
+MAX_WAITING = 64
+"""Searches of all tenants that run or wait at once."""
+
+_TOO_MANY = "too many searches run or wait; try again"
 
 SHOWING_SECONDS = 0.5
 """After which a page ends: snippets of large texts take their time."""
@@ -48,19 +52,18 @@ _SATURATION, _BY_LENGTH = 1.2, 0.75
 _PLACE = struct.Struct(">Q")
 
 _FOUND = """
-FROM search_index CROSS JOIN search_entries ON search_entries.id = search_index.rowid
-CROSS JOIN messages ON messages.id = search_entries.message AND on_path = 1 AND queued = 0
-CROSS JOIN live_sessions AS sessions ON sessions.id = messages.session AND sessions.tenant = :tenant
-WHERE search_index MATCH :match AND search_index.rowid BETWEEN :least AND :most AND at_us >= :start AND at_us < :end
+SELECT search_index.rowid, words
+FROM search_index CROSS JOIN search_entries CROSS JOIN messages CROSS JOIN live_sessions AS sessions
+WHERE {matches} AND search_index.rowid BETWEEN ? AND ? AND at_us >= ? AND at_us < ? AND sessions.tenant = ?
+    AND search_entries.id = search_index.rowid AND messages.id = search_entries.message AND on_path = 1 AND queued = 0
+    AND sessions.id = messages.session {filters}
+ORDER BY search_index.rowid {order} LIMIT ?
 """
 """The entries that are shown, through the index alone."""
 
-_OF_TYPES = "AND json_extract(messages.body, '$.type') IN (SELECT value FROM json_each(:types))"
-_OF_SENDERS = "AND coalesce(json_extract(messages.body, '$.sender'), '') IN (SELECT value FROM json_each(:senders))"
-
 _SHOWN = """
-SELECT messages.session, messages.message_id, json_extract(messages.body, '$.type'),
-    coalesce(json_extract(messages.body, '$.sender_name'), ''), at_us, messages.id, part_index, excerpt
+SELECT messages.session, messages.message_id, {type}, coalesce({sender_name}, ''), at_us, messages.id, part_index,
+    excerpt
 FROM search_entries JOIN messages ON messages.id = search_entries.message
 JOIN live_sessions AS sessions ON sessions.id = messages.session
 WHERE search_entries.id = ? AND on_path = 1 AND queued = 0 AND sessions.tenant = ?
@@ -69,7 +72,64 @@ WHERE search_entries.id = ? AND on_path = 1 AND queued = 0 AND sessions.tenant =
 _KEPT = "SELECT message, part_index, excerpt FROM search_entries WHERE id = ?"
 
 
-def find(db: sqlite3.Connection, tenant: str, search: Search, place: bytes, size: int) -> SearchPage:
+class Searches:
+    """Runs searches. Used on the event loop; `_open` counts those that the thread has not finished, by tenant."""
+
+    def __init__(self, connection: Connection[Database], max_seconds: float = MAX_SECONDS) -> None:
+        """Takes a reading connection of its own, which the caller closes."""
+        self._connection = connection
+        self._max_seconds = max_seconds
+        self._open: Counter[str] = Counter()
+
+    async def search(self, tenant: str, search: Search, place: bytes, size: int) -> SearchPage:
+        """Returns a page of hits; see `TenantStore.search`. When the caller is cancelled, the search ends soon."""
+        if self._open[tenant] >= MAX_OF_TENANT:
+            raise TooManySearches.of("MAX_OF_TENANT", MAX_OF_TENANT, _TOO_MANY)
+        if self._open.total() >= MAX_WAITING:
+            raise TooManySearches.of("MAX_WAITING", MAX_WAITING, _TOO_MANY)
+        one = _Search(tenant, search, place, size, self._max_seconds)
+        self._open[tenant] += 1
+        task = asyncio.create_task(self._connection.run(one.run), name="search")
+        task.add_done_callback(lambda _: self._finish(tenant))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            one.is_wanted = False
+            task.add_done_callback(_look_at)
+            raise
+
+    def _finish(self, tenant: str) -> None:
+        self._open[tenant] -= 1
+        if not self._open[tenant]:
+            del self._open[tenant]
+
+
+class _Search:
+    """One search, from the moment when it is called. `is_wanted` is set on the loop and read on the thread."""
+
+    def __init__(self, tenant: str, search: Search, place: bytes, size: int, max_seconds: float) -> None:
+        self._what = (tenant, search, place, size)
+        self._max_seconds = max_seconds
+        self.is_wanted = True
+
+    def run(self, db: Database) -> SearchPage:
+        """Runs on the connection's thread."""
+        try:
+            if not self.is_wanted:
+                raise Interrupted
+            with db.limited(lambda: not self.is_wanted, self._max_seconds):
+                return find(db, *self._what)
+        except Interrupted:
+            raise SearchTooCostly(self._max_seconds) from None
+
+
+def _look_at(task: asyncio.Task[SearchPage]) -> None:
+    """Takes the result of a search that nobody waits for, so that its error is not reported as forgotten."""
+    if not task.cancelled():
+        task.exception()
+
+
+def find(db: Database, tenant: str, search: Search, place: bytes, size: int) -> SearchPage:
     """Returns a page of hits; see `TenantStore.search`.
 
     Args:
@@ -82,10 +142,9 @@ def find(db: sqlite3.Connection, tenant: str, search: Search, place: bytes, size
     Raises:
         SessionNotFound: the tenant has no session of one of the ids.
         InvalidRequest: the place is not of such a search.
-        sqlite3.OperationalError: the search was interrupted.
+        Interrupted: the search was interrupted.
     """
-    db.execute("BEGIN")  # so that everything is of the same moment
-    try:
+    with db.snapshot():
         finding = _Finding(db, tenant, search)
         ids = finding.entries([entry for (entry,) in _PLACE.iter_unpack(place)], size)
         hits, read = finding.hits(ids[:size])
@@ -93,36 +152,33 @@ def find(db: sqlite3.Connection, tenant: str, search: Search, place: bytes, size
         if rest and search.order is not SearchOrder.RANK:
             rest = ids[read - 1 : read]
         return SearchPage(hits, b"".join(map(_PLACE.pack, rest)), is_complete(db))
-    finally:
-        if db.in_transaction:
-            db.execute("COMMIT")
 
 
-def match(tenant: str, query: Query, sessions: Iterable[int] = ()) -> str:
-    """Returns a query as FTS5 has it. Words have letters and digits only, so nothing needs an escape.
+def match(index: Words, tenant: str, query: Query, sessions: Iterable[int] = ()) -> str:
+    """Returns a query as an index has it. Words have letters and digits only, so nothing needs an escape.
 
     Args:
+        index: Of the engine.
         tenant: The owner of what is found.
         query: What to look for.
         sessions: The rows of the sessions to look in; none for all.
     """
-    groups = [" OR ".join(_term(tenant, term) for term in group) for group in query.groups]
-    groups += filter(None, [" OR ".join(f'"{session_word(tenant, row)}"' for row in sessions)])
-    wanted = " AND ".join(f"({group})" for group in groups)
+    groups = [index.either.join(_term(index, tenant, term) for term in group) for group in query.groups]
+    groups += filter(None, [index.either.join(index.phrase([session_word(tenant, row)], False) for row in sessions)])
+    wanted = index.both.join(f"({group})" for group in groups)
     if not query.without:
         return wanted
-    return f"({wanted}) NOT ({' OR '.join(_term(tenant, term) for term in query.without)})"
+    return f"({wanted}){index.but_not}({index.either.join(_term(index, tenant, term) for term in query.without)})"
 
 
-def _term(tenant: str, term: Term) -> str:
-    phrase = " ".join(word_of(tenant, word) for word in term.words)
-    return f'"{phrase}" *' if term.is_prefix else f'"{phrase}"'
+def _term(index: Words, tenant: str, term: Term) -> str:
+    return index.phrase([word_of(tenant, word) for word in term.words], term.is_prefix)
 
 
 class _Finding:
     """One search inside its transaction."""
 
-    def __init__(self, db: sqlite3.Connection, tenant: str, search: Search) -> None:
+    def __init__(self, db: Database, tenant: str, search: Search) -> None:
         """Raises SessionNotFound: the tenant has no session of one of the ids."""
         self._db, self._tenant, self._search = db, tenant, search
         self._sessions = [session_row(db, tenant, session_id) for session_id in search.session_ids]
@@ -148,18 +204,21 @@ class _Finding:
         hits: list[SearchHit] = []
         sessions: dict[int, tuple[str, str]] = {}
         ends_at, size, read = time.monotonic() + SHOWING_SECONDS, 0, 0
+        field = self._db.dialect.field
+        shown = _SHOWN.format(type=field("messages.body", "type"), sender_name=field("messages.body", "sender_name"))
+        titled = (
+            f"SELECT session_id, coalesce(nullif({field('body', 'title')}, ''), first_words) FROM sessions WHERE id = ?"
+        )
         for entry in ids:
             if read and (size > MAX_PAGE_BYTES or time.monotonic() > ends_at):
                 break
             read += 1
-            row = self._db.execute(_SHOWN, (entry, self._tenant)).fetchone()
+            row = self._db.row(shown, (entry, self._tenant))
             if row is None:  # hidden or removed since the first page
                 continue
             session, message_id, type, sender_name, at_us, *kept = row
             if session not in sessions:
-                title = "coalesce(nullif(json_extract(body, '$.title'), ''), first_words)"
-                query = f"SELECT session_id, {title} FROM sessions WHERE id = ?"
-                sessions[session] = self._db.execute(query, (session,)).fetchone()
+                [sessions[session]] = self._db.rows(titled, (session,))
             session_id, title = sessions[session]
             size += _HIT_BYTES + len(title.encode()) + len(sender_name.encode())
             hits.append(
@@ -178,29 +237,27 @@ class _Finding:
 
     def _found(self, order: str, count: int, after: Sequence[int] = ()) -> list[tuple[int, int]]:
         """Returns the first entries that are hits, with the number of their words."""
-        search = self._search
-        values: dict[str, Any] = {
-            "tenant": self._tenant,
-            "match": match(self._tenant, search.query, self._sessions),
-            "count": count,
-        }
-        values |= {"least": 0, "most": 2**62, "start": -(2**62), "end": 2**62}
+        search, dialect = self._search, self._db.dialect
+        least, most, start, end = 0, 2**62, -(2**62), 2**62
         if search.start is not None:
-            values |= {"least": first_id(search.start), "start": microseconds(search.start)}
+            least, start = first_id(search.start), microseconds(search.start)
         if search.end is not None:
-            spilled = _SPILL_SECONDS << NUMBER_BITS
-            values |= {"most": first_id(search.end) + spilled, "end": microseconds(search.end)}
-        query = _FOUND
+            most, end = first_id(search.end) + (_SPILL_SECONDS << NUMBER_BITS), microseconds(search.end)
         if after and order == "DESC":
-            values["most"] = min(after[0] - 1, values["most"])
+            most = min(after[0] - 1, most)
         elif after:
-            values["least"] = max(after[0] + 1, values["least"])
-        for condition, name, some in ((_OF_TYPES, "types", search.types), (_OF_SENDERS, "senders", search.senders)):
-            if some:
-                query += condition
-                values[name] = msgspec.json.encode(some).decode()
-        query = f"SELECT search_index.rowid, words {query} ORDER BY search_index.rowid {order} LIMIT :count"
-        return self._db.execute(query, values).fetchall()
+            least = max(after[0] + 1, least)
+        filters, some = "", list[object]()
+        if search.types:
+            filters += f" AND {dialect.field('messages.body', 'type')} {dialect.among}"
+            some.append(dialect.keys([type.value for type in search.types]))
+        if search.senders:
+            filters += f" AND coalesce({dialect.field('messages.body', 'sender')}, '') {dialect.among}"
+            some.append(dialect.keys(search.senders))
+        query = _FOUND.format(matches=dialect.words.matches, filters=filters, order=order)
+        wanted = match(dialect.words, self._tenant, search.query, self._sessions)
+        rows = self._db.rows(query, (wanted, least, most, start, end, self._tenant, *some, count))
+        return [(entry, words) for entry, words in rows]
 
     def _text(self, message_row: int, part_index: int, excerpt: str | None) -> str:
         """Returns the searched text of an entry; "" when it cannot be read any more."""
@@ -234,7 +291,8 @@ class _Finding:
             return sum(weight * count / (count + _SATURATION * length) for weight, count in counts)
 
         def exact_score(entry: int) -> float:
-            text = tokens(self._text(*self._db.execute(_KEPT, (entry,)).fetchone())[:COUNTED_CHARACTERS])
+            [kept] = self._db.rows(_KEPT, (entry,))
+            text = tokens(self._text(*kept)[:COUNTED_CHARACTERS])
             return score(entry, lambda term: max(1, term.count(text)))
 
         likely = _sorted(lambda entry: score(entry, lambda _: 1), found)[:MAX_RANKED]
@@ -242,9 +300,11 @@ class _Finding:
 
     def _having(self, term: Term, found: Mapping[int, int]) -> set[int]:
         """Returns those of some hits that have a term which a hit need not have."""
-        both = f"({match(self._tenant, self._search.query, self._sessions)}) AND {_term(self._tenant, term)}"
-        within = "SELECT rowid FROM search_index WHERE search_index MATCH ? AND rowid BETWEEN ? AND ?"
-        rows = self._db.execute(within, (both, min(found), max(found)))
+        index = self._db.dialect.words
+        wanted = match(index, self._tenant, self._search.query, self._sessions)
+        both = f"({wanted}){index.both}{_term(index, self._tenant, term)}"
+        within = f"SELECT rowid FROM search_index WHERE {index.matches} AND rowid BETWEEN ? AND ?"
+        rows = self._db.rows(within, (both, min(found), max(found)))
         return {entry for (entry,) in rows if entry in found}
 
 

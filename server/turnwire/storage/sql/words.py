@@ -1,15 +1,15 @@
-"""What the index has, and how it follows the messages. Everything here runs inside transactions of the writer.
+"""The index of words: what it has, and how it follows the messages. All that writes runs in the writer's transactions.
 
 A row of `search_index` has the words of one part, each behind the prefix of its tenant, so that the list of a word is
 the tenant's own; one word more says which session it is. Its id is that of a row of `search_entries`, which begins with
 the second in which the message was created: the order of ids is that of time.
 
-FTS5 has to be given the words of a row that it forgets. So a message is taken out while what it had can be read.
+The index of SQLite has to be given the words of a row that it forgets. So a message is taken out while what it had can
+be read.
 """
 
 import base64
 import hashlib
-import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -19,10 +19,9 @@ from turnwire.domain.conversation.messages import Content, Message, MessageStatu
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.rows import Rows, microseconds, parts_of
-from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.message_rows import PARTS_BYTES, WITH_PARTS
-from turnwire.storage.sqlite.reading.fitting import fitting
-from turnwire.storage.sqlite.reading.rows import read_messages
+from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, number, read_messages
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.pages import fitting
 
 NUMBER_BITS = 12
 """Of an entry's id, behind the second of its message. Entries of a second that has more go to the next one. A bit more
@@ -47,7 +46,7 @@ IndexChange = tuple[int, bool, str]
 class WordIndex:
     """What changes in the index in one transaction, as rows to write."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: Database) -> None:
         """Takes the writing connection."""
         self._db = db
         self._newest: dict[int, int] = {}  # by the first id of a second, the newest that was given
@@ -92,7 +91,7 @@ class WordIndex:
         lets the next start make the index anew.
         """
         find = "SELECT id, part_index, excerpt FROM search_entries WHERE message = ?"
-        entries = self._db.execute(find, (message_row,)).fetchall()
+        entries = self._db.rows(find, (message_row,))
         contents = stored_contents(self._db, message_row) if entries else {}
         kept = {part.index: searched_text(part.content) for part in changed.parts} if entries and changed else {}
         stay = set[int]()
@@ -115,8 +114,7 @@ class WordIndex:
             last = first + 2**NUMBER_BITS - 1
             if first not in self._newest:
                 newest = "SELECT max(id) FROM search_entries WHERE id BETWEEN ? AND ?"
-                (found,) = self._db.execute(newest, (first, last)).fetchone()
-                self._newest[first] = first - 1 if found is None else int(found)
+                self._newest[first] = number(self._db, newest, (first, last)) or first - 1
             if self._newest[first] < last:
                 self._newest[first] += 1
                 return self._newest[first]
@@ -128,22 +126,23 @@ def _change(rows: Rows, entry: int, is_added: bool, words: str) -> None:
     rows.size_bytes += len(words)
 
 
-def change_index(db: sqlite3.Connection, changes: Iterable[IndexChange]) -> None:
+def change_index(db: Database, changes: Iterable[IndexChange]) -> None:
     """Writes to the index. Call it once in a transaction, last.
 
     FTS5 collects words in memory and writes them together. It writes them at once before each statement that SQLite may
     have to take back, as one with a trigger or RETURNING, and before a row with a lower id than the last one. The
     changes of one row stay in their order.
     """
+    index = db.dialect.words
     for entry, is_added, words in sorted(changes, key=itemgetter(0)):
-        db.execute(_INSERT if is_added else _DELETE, (entry, words))
+        if is_added:
+            db.run(index.add, (entry, index.row(words)))
+        else:
+            db.run(index.remove, (entry, index.row(words)))
 
 
 ADD_ENTRY = "INSERT INTO search_entries (id, message, part_index, at_us, words, excerpt) VALUES (?, ?, ?, ?, ?, ?)"
 """Adds a row of `search_entries`."""
-
-_INSERT = "INSERT INTO search_index (rowid, terms) VALUES (?, ?)"
-_DELETE = "INSERT INTO search_index (search_index, rowid, terms) VALUES ('delete', ?, ?)"
 
 
 def word_of(tenant: str, word: str) -> str:
@@ -176,67 +175,68 @@ def _characters(part: Part) -> int:
     return sum(len(text or "") for text in texts_of(part))
 
 
-def stored_contents(db: sqlite3.Connection, message_row: int) -> dict[int, Content]:
+def stored_contents(db: Database, message_row: int) -> dict[int, Content]:
     """Returns the contents of a message's parts by their index; of a message that cannot be read, nothing."""
-    (parts,) = db.execute("SELECT parts FROM messages WHERE id = ?", (message_row,)).fetchone()
+    [(parts,)] = db.rows("SELECT parts FROM messages WHERE id = ?", (message_row,))
     try:
         return {part.index: part.content for part in parts_of(parts)}
     except ValueError:
         return {}
 
 
-def adopt_words(db: SqliteDatabase) -> None:
+def adopt_words(db: Database) -> None:
     """Empties an index that has other words than this version makes, so that `renew_some` makes it anew.
 
     Idempotent, and one transaction.
     """
-    (stored,) = db.execute("SELECT version FROM search_state").fetchone()
-    if stored == VERSION:
+    if db.row("SELECT version FROM search_state") == (VERSION,):
         return
     with db.transaction():
-        db.execute("INSERT INTO search_index (search_index) VALUES ('delete-all')")
-        db.execute("DELETE FROM search_entries")
-        db.execute(
-            "UPDATE search_state SET version = ?, below = (SELECT coalesce(max(id) + 1, 0) FROM messages)", (VERSION,)
-        )
+        db.run(db.dialect.words.clear)
+        db.run("DELETE FROM search_entries")
+        below = "(SELECT coalesce(max(id) + 1, 0) FROM messages)"
+        db.run(f"UPDATE search_state SET version = ?, below = {below}", (VERSION,))
 
 
-def forget_words(db: sqlite3.Connection) -> None:
+def forget_words(db: Database) -> None:
     """Lets the next start make the index anew; see `adopt_words`."""
-    db.execute("UPDATE search_state SET version = ''")
+    db.run("UPDATE search_state SET version = ''")
 
 
-def is_complete(db: sqlite3.Connection) -> bool:
+def is_complete(db: Database) -> bool:
     """Returns whether all messages are in the index that belong there."""
-    return not db.execute("SELECT below FROM search_state").fetchone()[0]
+    return not _below(db)
 
 
-def renew_some(db: sqlite3.Connection) -> bool:
+def _below(db: Database) -> int:
+    return number(db, "SELECT below FROM search_state")
+
+
+def renew_some(db: Database) -> bool:
     """Indexes some of what `adopt_words` has left, the newest messages first. Returns False when there is nothing.
 
     A commit indexes what it changes meanwhile, so no order of steps, commits and crashes loses anything.
     """
-    if is_complete(db):
+    if not (below := _below(db)):
         return False
-    (below,) = db.execute("SELECT below FROM search_state").fetchone()
     newest = f"SELECT id, {PARTS_BYTES} FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?"
-    some, _ = fitting(db.execute(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
+    some, _ = fitting(db.each(newest, (below, STEP_MESSAGES)), itemgetter(1), STEP_BYTES)
     index, rows = WordIndex(db), Rows()
     for row, _ in some:
         _add_stored(db, index, rows, row)
-    db.execute("UPDATE search_state SET below = ?", (some[-1][0] if some else 0,))
-    db.executemany(ADD_ENTRY, [entry for entry in rows.search_entries.values() if entry is not None])
+    db.run("UPDATE search_state SET below = ?", (some[-1][0] if some else 0,))
+    db.run_many(ADD_ENTRY, [entry for entry in rows.search_entries.values() if entry is not None])
     change_index(db, rows.words)
     return True
 
 
-def _add_stored(db: sqlite3.Connection, index: WordIndex, rows: Rows, message_row: int) -> None:
+def _add_stored(db: Database, index: WordIndex, rows: Rows, message_row: int) -> None:
     """Enters a stored message. One that cannot be read is left out; `turnwire doctor` finds it."""
     found_in = "SELECT tenant, coalesce(joins, session) FROM messages JOIN sessions ON sessions.id = session"
-    tenant, session = db.execute(f"{found_in} WHERE messages.id = ?", (message_row,)).fetchone()
+    [(tenant, session)] = db.rows(f"{found_in} WHERE messages.id = ?", (message_row,))
     try:
         [message] = read_messages(db, "messages.id = ?", (message_row,), "place", columns=WITH_PARTS)
     except ValueError:
         return
-    is_indexed = db.execute("SELECT 1 FROM search_entries WHERE message = ?", (message_row,)).fetchone() is not None
+    is_indexed = db.row("SELECT 1 FROM search_entries WHERE message = ?", (message_row,)) is not None
     index.replace(rows, tenant, session, message_row, message, is_indexed=is_indexed)

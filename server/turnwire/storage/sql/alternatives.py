@@ -1,0 +1,172 @@
+"""Alternatives: the messages with the same one before them, that on the path and those off it."""
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+import msgspec
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.errors import MessageNotFound
+from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
+from turnwire.ports.conversations import AlternativesOf
+from turnwire.ports.pages import AlternativesPage, Page
+from turnwire.storage.rows import NOT_TAKEN_BACK
+from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, read_messages, session_row
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.pages import check_light, cut, fitting, limit_of
+
+ON_PATH = "session = ? AND on_path = 1 AND queued = 0"
+"""Messages on the path, as SQL."""
+
+OFF_PATH = f"session = ? AND on_path = 0 AND taken_back = {NOT_TAKEN_BACK}"
+"""Messages off the path that can be chosen, as SQL. In these words, SQLite uses the index `messages_off_path`."""
+
+_BATCH = 500
+"""Ids in one statement: no list of them is long, and other reads go on between two."""
+
+
+class TreeRow(NamedTuple):
+    """A message in the tree of its session; see `storage/sqlite/tree.py`."""
+
+    id: int
+    message_id: str
+    place: int
+    previous: str
+    on_path: int
+    taken_back: int
+    queued: int
+    turn_id: str
+    branch_turn: str | None
+
+    @property
+    def is_on_path(self) -> bool:
+        """Whether it is part of the conversation."""
+        return bool(self.on_path) and not self.queued
+
+
+TREE_ROW = ", ".join(f"messages.{name}" for name in TreeRow._fields)
+"""What a `TreeRow` is made of."""
+
+_UP = f"""
+WITH RECURSIVE up ({", ".join(TreeRow._fields)}) AS (
+    SELECT {TREE_ROW} FROM messages WHERE message_id = ? AND session = ?
+    UNION ALL
+    SELECT {TREE_ROW} FROM up JOIN messages ON messages.message_id = up.previous
+    WHERE up.on_path = 0 AND up.taken_back = {NOT_TAKEN_BACK} AND up.previous <> '' AND messages.session = ?
+)
+SELECT * FROM up
+"""
+"""A message and those before it, up to the first one that is on the path or was taken back."""
+
+_LISTED = f"""
+SELECT place, id, {PARTS_BYTES} FROM messages WHERE {OFF_PATH} AND previous = ? AND place > ?
+UNION ALL SELECT place, id, {PARTS_BYTES} FROM messages WHERE message_id = ? AND place > ?
+ORDER BY place LIMIT ?
+"""
+
+_COUNTED = f"""
+SELECT one.message_id, one.on_path, one.place, one.previous, count(*), count(*) FILTER (WHERE other.place < one.place)
+FROM messages AS one JOIN messages AS other {{hint}}
+    ON other.session = one.session AND other.previous = one.previous
+    AND other.on_path = 0 AND other.taken_back = {NOT_TAKEN_BACK}
+WHERE one.session = ? AND one.queued = 0 AND one.taken_back = {NOT_TAKEN_BACK} AND one.message_id {{among}}
+GROUP BY one.id
+"""
+
+
+def branch_of(db: Database, session: int, message_id: str) -> tuple[list[TreeRow], TreeRow | None]:
+    """Returns a message and those before it that are off the path, last first, and the one on it before them.
+
+    Raises:
+        MessageNotFound: there is no such message, it waits, or it or one before it was taken back.
+    """
+    rows = [TreeRow(*row) for row in db.rows(_UP, (message_id, session, session))]
+    if not rows:
+        raise MessageNotFound(message_id)
+    last = rows[-1]
+    if last.is_on_path:
+        return rows[:-1], last
+    if not last.on_path and last.taken_back == NOT_TAKEN_BACK and not last.previous:
+        return rows, None
+    raise MessageNotFound(message_id)
+
+
+def alternatives_of(
+    db: Database, tenant: str, session_id: str, asked: AlternativesOf, page: Page, *, max_bytes: int | None = None
+) -> AlternativesPage:
+    """Returns a page of alternatives; see `TenantStore.alternatives`. Raises HeavyRead: they have more bytes."""
+    listing = f"alternatives of {session_id} {asked.message_id} {asked.previous_message_id}"
+    [after] = decode_token(page.token, listing, int) if page.token else [0]
+    with db.snapshot():
+        session = session_row(db, tenant, session_id)
+        previous = _previous(db, session, asked)
+        on_path, _ = shown_behind(db, session, previous) or ("", 0)
+        found = db.each(_LISTED, (session, previous, after, on_path, after, limit_of(page)))
+        rows, left_out = fitting(found, itemgetter(2), None if page.size is None else MAX_PAGE_BYTES)
+        rows, more = cut(rows, page, left_out)
+        check_light(sum(one[2] for one in rows), max_bytes)
+        ids = db.dialect.keys([one[1] for one in rows])
+        messages = read_messages(db, f"messages.id {db.dialect.among}", (ids,), "place", columns=WITH_PARTS)
+        messages = with_alternatives(db, session, messages)
+    return AlternativesPage(messages, on_path, encode_token(listing, rows[-1][0]) if more else "")
+
+
+def _previous(db: Database, session: int, asked: AlternativesOf) -> str:
+    """Returns the message that the alternatives follow; "" when they begin the conversation."""
+    if not asked.message_id:
+        if asked.previous_message_id:
+            branch_of(db, session, asked.previous_message_id)
+        return asked.previous_message_id
+    off_path, shown = branch_of(db, session, asked.message_id)
+    one = off_path[0] if off_path else shown
+    return one.previous if one is not None else ""
+
+
+def has_branches(db: Database, session: int) -> bool:
+    """Returns whether anything is off the path of a session. Costs next to nothing."""
+    return db.row(f"SELECT 1 FROM messages WHERE {OFF_PATH} LIMIT 1", (session,)) is not None
+
+
+def alternatives(db: Database, session: int, message_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Returns how many alternatives messages have, and the place of each among its own. Without those of none."""
+    if not has_branches(db, session):
+        return {}
+    found = dict[str, tuple[int, int]]()
+    counted = _COUNTED.format(hint=db.dialect.hint("messages_off_path"), among=db.dialect.among)
+    for ids in _batches(list(message_ids)):
+        for message_id, on_path, place, previous, count, index in db.rows(counted, (session, db.dialect.keys(ids))):
+            shown = None if on_path else shown_behind(db, session, previous)
+            if on_path:
+                found[message_id] = count + 1, index
+            elif shown is not None:
+                found[message_id] = count + 1, index + (shown[1] < place)
+            elif count > 1:
+                found[message_id] = count, index
+    return found
+
+
+def with_alternatives(db: Database, session: int, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Returns messages with the numbers of their alternatives."""
+    found = alternatives(db, session, (message.message_id for message in messages))
+    return tuple(counted(message, found) for message in messages) if found else messages
+
+
+def counted(message: Message, found: dict[str, tuple[int, int]]) -> Message:
+    """Returns a message with the numbers that were found of it."""
+    count, index = found.get(message.message_id, (0, 0))
+    return msgspec.structs.replace(message, alternative_count=count, alternative_index=index)
+
+
+def shown_behind(db: Database, session: int, previous: str) -> tuple[str, int] | None:
+    """Returns id and place of the message on the path that directly follows another one; "" asks for the first one."""
+    before = f"coalesce((SELECT place FROM messages WHERE {ON_PATH} AND message_id = ?), 0)"
+    row = db.row(
+        f"SELECT message_id, place, previous FROM messages WHERE {ON_PATH} AND place > {before} ORDER BY place LIMIT 1",
+        (session, session, previous),
+    )
+    return None if row is None or row[2] != previous else (row[0], row[1])
+
+
+def _batches(message_ids: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (message_ids[at : at + _BATCH] for at in range(0, len(message_ids), _BATCH))

@@ -1,1 +1,0 @@
-"""Reads what is answered: questions, and the messages whose calls get results."""

@@ -1,1 +1,0 @@
-"""Queries: what is read on the reading connection."""

@@ -89,6 +89,8 @@ TABLE: dict[type[e.DomainError], tuple[int, str, str]] = {
     e.TooManyTransfers: (code_pb2.RESOURCE_EXHAUSTED, "CONCURRENCY_LIMIT", "QuotaFailure RetryInfo"),
     e.ExportChanged: (code_pb2.OUT_OF_RANGE, "EXPORT_CHANGED", ""),
     e.ShuttingDown: (code_pb2.UNAVAILABLE, "SERVER_SHUTTING_DOWN", "RetryInfo"),
+    e.SessionMoving: (code_pb2.UNAVAILABLE, "SESSION_MOVING", "RetryInfo"),
+    e.OutcomeUnknown: (code_pb2.UNAVAILABLE, "OUTCOME_UNKNOWN", "RetryInfo"),
 }
 """Class to code, reason and the kinds of details beside ErrorInfo."""
 
@@ -124,7 +126,7 @@ def _make(kind: type[e.DomainError]) -> e.DomainError:
         arguments = ("went wrong", 1, 3, 9)
     elif issubclass(kind, e.AnswerTooLarge | e.UploadOffsetOutOfRange):
         arguments = (9, 3)
-    elif issubclass(kind, e.ShuttingDown):
+    elif issubclass(kind, e.ShuttingDown | e.SessionMoving | e.OutcomeUnknown):
         arguments = ()
     elif issubclass(kind, e.Unauthenticated):
         arguments = ("the token is expired",)

@@ -74,6 +74,11 @@ const (
 	ErrorReason_STORAGE_BUSY ErrorReason = 19
 	// The server is stopping; RetryInfo says when to try again.
 	ErrorReason_SERVER_SHUTTING_DOWN ErrorReason = 20
+	// The session is moving to another node of the server; nothing was carried out. RetryInfo says when to try again.
+	ErrorReason_SESSION_MOVING ErrorReason = 57
+	// The node that carried the call out was lost: what it asked for is stored, or it is not. Repeat it under the same
+	// request_id, which is carried out once.
+	ErrorReason_OUTCOME_UNKNOWN ErrorReason = 58
 	// The database is damaged or was replaced.
 	ErrorReason_STORAGE_CORRUPT ErrorReason = 21
 	// The database failed; nothing was stored.
@@ -175,6 +180,8 @@ var (
 		18: "STORAGE_FULL",
 		19: "STORAGE_BUSY",
 		20: "SERVER_SHUTTING_DOWN",
+		57: "SESSION_MOVING",
+		58: "OUTCOME_UNKNOWN",
 		21: "STORAGE_CORRUPT",
 		22: "STORAGE_ERROR",
 		25: "ANSWER_TOO_LARGE",
@@ -232,6 +239,8 @@ var (
 		"STORAGE_FULL":                  18,
 		"STORAGE_BUSY":                  19,
 		"SERVER_SHUTTING_DOWN":          20,
+		"SESSION_MOVING":                57,
+		"OUTCOME_UNKNOWN":               58,
 		"STORAGE_CORRUPT":               21,
 		"STORAGE_ERROR":                 22,
 		"ANSWER_TOO_LARGE":              25,
@@ -300,7 +309,7 @@ var File_opencode_error_error_reason_proto protoreflect.FileDescriptor
 
 const file_opencode_error_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"!opencode/error/error_reason.proto\x12\x0eopencode.error*\x91\n" +
+	"!opencode/error/error_reason.proto\x12\x0eopencode.error*\xba\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
@@ -324,7 +333,9 @@ const file_opencode_error_error_reason_proto_rawDesc = "" +
 	"\x11CONCURRENCY_LIMIT\x10\x11\x12\x10\n" +
 	"\fSTORAGE_FULL\x10\x12\x12\x10\n" +
 	"\fSTORAGE_BUSY\x10\x13\x12\x18\n" +
-	"\x14SERVER_SHUTTING_DOWN\x10\x14\x12\x13\n" +
+	"\x14SERVER_SHUTTING_DOWN\x10\x14\x12\x12\n" +
+	"\x0eSESSION_MOVING\x109\x12\x13\n" +
+	"\x0fOUTCOME_UNKNOWN\x10:\x12\x13\n" +
 	"\x0fSTORAGE_CORRUPT\x10\x15\x12\x11\n" +
 	"\rSTORAGE_ERROR\x10\x16\x12\x14\n" +
 	"\x10ANSWER_TOO_LARGE\x10\x19\x12\f\n" +

@@ -34,7 +34,7 @@
     |       +-- ProviderAnswerOverLimit
     +-- StorageError
     |   +-- IdTaken  StorageBusy  StorageFull  StorageCorrupt  StorageSchemaTooNew
-    +-- ShuttingDown
+    +-- ShuttingDown  SessionMoving  OutcomeUnknown
 
 Only `api/wire/status.py` maps them to status codes.
 """
@@ -244,6 +244,29 @@ class ShuttingDown(DomainError):
     def __init__(self) -> None:
         """Suggests a retry after a second: a restart takes about that long."""
         super().__init__("the server is shutting down", retry_after=timedelta(seconds=1))
+
+
+class SessionMoving(DomainError):
+    """No node owns the session at the moment. Nothing was carried out."""
+
+    reason = "SESSION_MOVING"
+
+    def __init__(self) -> None:
+        """Suggests a retry after a second: another node has the session by then."""
+        super().__init__("the session is moving to another node", retry_after=timedelta(seconds=1))
+
+
+class OutcomeUnknown(DomainError):
+    """The node that carried the call out was lost: what was asked for is stored, or it is not."""
+
+    reason = "OUTCOME_UNKNOWN"
+
+    def __init__(self) -> None:
+        """Suggests to repeat the call, which under the same request_id is carried out once."""
+        super().__init__(
+            "the connection to the node that carried this out was lost: repeat the call under the same request_id",
+            retry_after=timedelta(seconds=1),
+        )
 
 
 class InvalidRequest(DomainError):

@@ -73,6 +73,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Another process holds the database; RetryInfo says when to try again."""
     SERVER_SHUTTING_DOWN: _ErrorReason.ValueType  # 20
     """The server is stopping; RetryInfo says when to try again."""
+    SESSION_MOVING: _ErrorReason.ValueType  # 57
+    """The session is moving to another node of the server; nothing was carried out. RetryInfo says when to try again."""
+    OUTCOME_UNKNOWN: _ErrorReason.ValueType  # 58
+    """The node that carried the call out was lost: what it asked for is stored, or it is not. Repeat it under the same
+    request_id, which is carried out once.
+    """
     STORAGE_CORRUPT: _ErrorReason.ValueType  # 21
     """The database is damaged or was replaced."""
     STORAGE_ERROR: _ErrorReason.ValueType  # 22
@@ -219,6 +225,12 @@ STORAGE_BUSY: ErrorReason.ValueType  # 19
 """Another process holds the database; RetryInfo says when to try again."""
 SERVER_SHUTTING_DOWN: ErrorReason.ValueType  # 20
 """The server is stopping; RetryInfo says when to try again."""
+SESSION_MOVING: ErrorReason.ValueType  # 57
+"""The session is moving to another node of the server; nothing was carried out. RetryInfo says when to try again."""
+OUTCOME_UNKNOWN: ErrorReason.ValueType  # 58
+"""The node that carried the call out was lost: what it asked for is stored, or it is not. Repeat it under the same
+request_id, which is carried out once.
+"""
 STORAGE_CORRUPT: ErrorReason.ValueType  # 21
 """The database is damaged or was replaced."""
 STORAGE_ERROR: ErrorReason.ValueType  # 22

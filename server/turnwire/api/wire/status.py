@@ -37,6 +37,8 @@ STATUS_CODES: dict[type[e.DomainError], int] = {
     e.StorageCorrupt: code_pb2.DATA_LOSS,
     e.StorageSchemaTooNew: code_pb2.FAILED_PRECONDITION,
     e.ShuttingDown: code_pb2.UNAVAILABLE,
+    e.SessionMoving: code_pb2.UNAVAILABLE,
+    e.OutcomeUnknown: code_pb2.UNAVAILABLE,
 }
 """Numbers of `google.rpc.Code`. A class that is not listed has the code of its nearest listed base."""
 

@@ -70,10 +70,13 @@ class StepJournal:
         self._plan()
 
     async def flush(self) -> None:
-        """Saves unsaved changes and returns when they are durable. Safe to cancel."""
+        """Saves unsaved changes and returns when they are durable. Safe to cancel.
+
+        After `finish` they are left to the end of the message: a part that ended is not to be seen before its event.
+        """
         await self._wait()
-        if self._stream.has_unsaved and self._saving is None:
-            self._save(tells=not self._is_over)  # else the end of the message does
+        if self._stream.has_unsaved and self._saving is None and not self._is_over:
+            self._save()
         await self._wait()
 
     async def finish(self) -> None:
@@ -149,12 +152,11 @@ class StepJournal:
             NewEvent(PartFinished(message.message_id, self._stream.part(index)), message.turn_id) for index in ended
         )
 
-    def _save(self, *, tells: bool = True) -> None:
+    def _save(self) -> None:
         self._cancel_timer()
         now = self._environment.clock()
         self._stream.touch(now)
-        draft, ended = self._stream.take_draft(), tuple(self._ended) if tells else ()
-        self._ended = self._ended[len(ended) :]
+        draft, ended, self._ended = self._stream.take_draft(), tuple(self._ended), []
         work = Work((PutDraft(draft),), self._endings(ended))
         saving = self._environment.commit(self._tenant, self._stream.session_id, work, now)
         self._saving = saving

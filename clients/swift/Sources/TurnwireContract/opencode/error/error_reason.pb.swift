@@ -92,6 +92,13 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// The server is stopping; RetryInfo says when to try again.
   case serverShuttingDown // = 20
 
+  /// The session is moving to another node of the server; nothing was carried out. RetryInfo says when to try again.
+  case sessionMoving // = 57
+
+  /// The node that carried the call out was lost: what it asked for is stored, or it is not. Repeat it under the same
+  /// request_id, which is carried out once.
+  case outcomeUnknown // = 58
+
   /// The database is damaged or was replaced.
   case storageCorrupt // = 21
 
@@ -263,6 +270,8 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
     case 54: self = .questionAlreadyAnswered
     case 55: self = .turnNotRunning
     case 56: self = .toolCallsOpen
+    case 57: self = .sessionMoving
+    case 58: self = .outcomeUnknown
     default: self = .UNRECOGNIZED(rawValue)
     }
   }
@@ -324,6 +333,8 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
     case .questionAlreadyAnswered: return 54
     case .turnNotRunning: return 55
     case .toolCallsOpen: return 56
+    case .sessionMoving: return 57
+    case .outcomeUnknown: return 58
     case .UNRECOGNIZED(let i): return i
     }
   }
@@ -351,6 +362,8 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
     .storageFull,
     .storageBusy,
     .serverShuttingDown,
+    .sessionMoving,
+    .outcomeUnknown,
     .storageCorrupt,
     .storageError,
     .answerTooLarge,
@@ -392,5 +405,5 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
 
 extension Opencode_Error_ErrorReason: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_REASON_UNSPECIFIED\0\u{1}INVALID_REQUEST\0\u{1}REQUEST_ID_REUSED\0\u{1}MODEL_UNKNOWN\0\u{1}MESSAGE_TOO_LARGE\0\u{1}SESSION_NOT_FOUND\0\u{1}MESSAGE_NOT_FOUND\0\u{1}TOOL_CALL_NOT_FOUND\0\u{1}PERMISSION_REQUEST_NOT_FOUND\0\u{1}FILE_NOT_FOUND\0\u{1}TURN_IN_PROGRESS\0\u{1}TOOL_CALL_ALREADY_SETTLED\0\u{1}TOOL_CALL_NOT_READY\0\u{1}PERMISSION_ALREADY_ANSWERED\0\u{1}SEQUENCE_IN_FUTURE\0\u{1}EVENTS_COMPACTED\0\u{1}STALE_VERSION\0\u{1}CONCURRENCY_LIMIT\0\u{1}STORAGE_FULL\0\u{1}STORAGE_BUSY\0\u{1}SERVER_SHUTTING_DOWN\0\u{1}STORAGE_CORRUPT\0\u{1}STORAGE_ERROR\0\u{1}INTERNAL\0\u{1}TURN_NOT_FOUND\0\u{1}ANSWER_TOO_LARGE\0\u{1}UNAUTHENTICATED\0\u{1}PERMISSION_DENIED\0\u{1}QUOTA_EXCEEDED\0\u{1}SEARCH_TOO_COSTLY\0\u{1}NOTHING_TO_RESTORE\0\u{1}TURN_EXISTS\0\u{1}MESSAGE_NOT_WAITING\0\u{2}\u{3}ARCHIVE_INVALID\0\u{1}UPLOAD_NOT_FOUND\0\u{1}UPLOAD_OFFSET_OUT_OF_RANGE\0\u{1}EXPORT_CHANGED\0\u{1}IMPORT_RUNNING\0\u{1}PROVIDER_CREDENTIALS_REJECTED\0\u{1}PROVIDER_RATE_LIMITED\0\u{1}PROVIDER_UNAVAILABLE\0\u{1}PROVIDER_REQUEST_REFUSED\0\u{1}PROVIDER_CONTEXT_FULL\0\u{1}PROVIDER_STREAM_CUT\0\u{1}PROVIDER_STREAM_FAILED\0\u{1}SERVER_RESTARTED\0\u{1}TOOL_CALL_REPEATED\0\u{1}BUDGET_EXHAUSTED\0\u{1}FAILED_ELSEWHERE\0\u{1}LEASE_LOST\0\u{1}LEASE_HELD\0\u{1}QUESTION_NOT_FOUND\0\u{1}QUESTION_ALREADY_ANSWERED\0\u{1}TURN_NOT_RUNNING\0\u{1}TOOL_CALLS_OPEN\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_REASON_UNSPECIFIED\0\u{1}INVALID_REQUEST\0\u{1}REQUEST_ID_REUSED\0\u{1}MODEL_UNKNOWN\0\u{1}MESSAGE_TOO_LARGE\0\u{1}SESSION_NOT_FOUND\0\u{1}MESSAGE_NOT_FOUND\0\u{1}TOOL_CALL_NOT_FOUND\0\u{1}PERMISSION_REQUEST_NOT_FOUND\0\u{1}FILE_NOT_FOUND\0\u{1}TURN_IN_PROGRESS\0\u{1}TOOL_CALL_ALREADY_SETTLED\0\u{1}TOOL_CALL_NOT_READY\0\u{1}PERMISSION_ALREADY_ANSWERED\0\u{1}SEQUENCE_IN_FUTURE\0\u{1}EVENTS_COMPACTED\0\u{1}STALE_VERSION\0\u{1}CONCURRENCY_LIMIT\0\u{1}STORAGE_FULL\0\u{1}STORAGE_BUSY\0\u{1}SERVER_SHUTTING_DOWN\0\u{1}STORAGE_CORRUPT\0\u{1}STORAGE_ERROR\0\u{1}INTERNAL\0\u{1}TURN_NOT_FOUND\0\u{1}ANSWER_TOO_LARGE\0\u{1}UNAUTHENTICATED\0\u{1}PERMISSION_DENIED\0\u{1}QUOTA_EXCEEDED\0\u{1}SEARCH_TOO_COSTLY\0\u{1}NOTHING_TO_RESTORE\0\u{1}TURN_EXISTS\0\u{1}MESSAGE_NOT_WAITING\0\u{2}\u{3}ARCHIVE_INVALID\0\u{1}UPLOAD_NOT_FOUND\0\u{1}UPLOAD_OFFSET_OUT_OF_RANGE\0\u{1}EXPORT_CHANGED\0\u{1}IMPORT_RUNNING\0\u{1}PROVIDER_CREDENTIALS_REJECTED\0\u{1}PROVIDER_RATE_LIMITED\0\u{1}PROVIDER_UNAVAILABLE\0\u{1}PROVIDER_REQUEST_REFUSED\0\u{1}PROVIDER_CONTEXT_FULL\0\u{1}PROVIDER_STREAM_CUT\0\u{1}PROVIDER_STREAM_FAILED\0\u{1}SERVER_RESTARTED\0\u{1}TOOL_CALL_REPEATED\0\u{1}BUDGET_EXHAUSTED\0\u{1}FAILED_ELSEWHERE\0\u{1}LEASE_LOST\0\u{1}LEASE_HELD\0\u{1}QUESTION_NOT_FOUND\0\u{1}QUESTION_ALREADY_ANSWERED\0\u{1}TURN_NOT_RUNNING\0\u{1}TOOL_CALLS_OPEN\0\u{1}SESSION_MOVING\0\u{1}OUTCOME_UNKNOWN\0")
 }

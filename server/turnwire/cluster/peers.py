@@ -1,0 +1,253 @@
+"""Calls between nodes: gRPC with the public methods, as bytes, behind a listener of their own.
+
+The node where a caller is connected admits it and sends the principal along. The owner carries the call out, or says
+that it is no owner: it never sends a call on. Who reaches this listener is trusted, so it is on a Unix socket, on the
+loopback interface, or behind TLS on both sides.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+import msgspec
+import structlog
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from turnwire.api.admission.responses import Answer
+from turnwire.api.gate import CallFailed, StreamingMethod, UnaryMethod
+from turnwire.api.registry import Service
+from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.wire.status import internal_status, status_of
+from turnwire.cluster.routing import PLACES, Lost, NotOwner, NotReached, key_of
+from turnwire.core.watches.unmade import Unmade
+from turnwire.domain.errors import DomainError
+from turnwire.domain.ids import new_id
+from turnwire.domain.principal import Principal
+from turnwire.domain.shards import shard_of
+from turnwire.event_loop.owner import own
+
+PRINCIPAL = "turnwire-principal-bin"
+"""Metadata of a call: for whom it acts."""
+
+NOT_OWNER = "turnwire-not-owner"
+"""Trailing metadata of a call that was not carried out, since the node does not own its session."""
+
+OPEN = "turnwire-open"
+"""Initial metadata of a stream that has begun and has nothing to say yet."""
+
+CONNECT_SECONDS = 1.0
+"""Until a node that does not take a connection is not reached."""
+
+OPTIONS: Sequence[tuple[str, Any]] = (
+    ("grpc.max_receive_message_length", -1),  # bounded where the caller is
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 1_000),  # a node that is cut off is silent
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.so_reuseport", 0),
+)
+
+log = structlog.get_logger()
+
+
+class GrpcPeers:
+    """Calls other nodes. Implements `cluster.routing.Peers`. Belongs to the event loop."""
+
+    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+        """Takes what identifies this node to the others; None on a Unix socket or the loopback interface."""
+        self._credentials = credentials
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def unary(self, address: str, method: str, principal: Principal, request: bytes) -> bytes:
+        """Has a node carry out a call; see `Peers`."""
+        channel = await self._ready(address)
+        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(_path(method), None, None)
+        try:
+            return await call(request, metadata=_metadata(principal))
+        except grpc.aio.AioRpcError as error:
+            raise _outcome(error) from None
+
+    async def stream(self, address: str, method: str, principal: Principal, request: bytes) -> AsyncGenerator[bytes]:
+        """Has a node carry out a stream; see `Peers`."""
+        channel = await self._ready(address)
+        call: Any = channel.unary_stream(_path(method), None, None)(request, metadata=_metadata(principal))
+        del request
+        try:
+            if any(key == OPEN for key, _ in await call.initial_metadata()):
+                yield STREAM_OPEN
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise _outcome(error) from None
+        finally:
+            call.cancel()
+
+    async def aclose(self) -> None:
+        """Ends all calls and connections."""
+        channels = list(self._channels.values())
+        self._channels.clear()
+        for channel in channels:
+            await channel.close(None)
+
+    async def _ready(self, address: str) -> grpc.aio.Channel:
+        """Returns a connection to a node. Raises NotReached."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = (
+                grpc.aio.insecure_channel(address, OPTIONS)
+                if self._credentials is None
+                else grpc.aio.secure_channel(address, self._credentials, OPTIONS)
+            )
+        if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+            return channel
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await channel.channel_ready()
+        except TimeoutError:
+            if self._channels.get(address) is channel:  # a node at another address may have come in its place
+                del self._channels[address]
+                await channel.close(None)
+            raise NotReached from None
+        return channel
+
+
+def _path(method: str) -> str:
+    service, _, name = method.rpartition(".")
+    return f"/{service}/{name}"
+
+
+def _metadata(principal: Principal) -> tuple[tuple[str, bytes], ...]:
+    return ((PRINCIPAL, msgspec.json.encode(principal)),)
+
+
+def _outcome(error: grpc.aio.AioRpcError) -> Exception:
+    """Returns what a failed call means: what the owner answered has details, and what gRPC itself says has none."""
+    trailing: Any = error.trailing_metadata()
+    if NOT_OWNER in trailing:
+        return NotOwner()
+    status = rpc_status.from_call(error)  # type: ignore[arg-type]  # has what of a call is needed
+    return Lost() if status is None else CallFailed(status)
+
+
+class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """The listener for calls of other nodes."""
+
+    def __init__(
+        self, services: Sequence[Service], is_mine: Callable[[int], bool], credentials: grpc.ServerCredentials | None
+    ) -> None:
+        """Args:
+        services: What carries out calls here.
+        is_mine: Returns whether this node owns a shard.
+        credentials: Of this listener, which demand those of its callers; None on a Unix socket or the loopback.
+        """
+        self._methods: Mapping[str, UnaryMethod | StreamingMethod] = {
+            _path(method.name): method for service in services for method in service.methods().values()
+        }
+        self._is_mine = is_mine
+        self._credentials = credentials
+        self._server = grpc.aio.server(options=OPTIONS)
+        self._server.add_generic_rpc_handlers((self,))
+
+    async def start(self, listen: str) -> str:
+        """Starts to listen, and returns the address with the actual port. Raises OSError: the address is taken."""
+        try:
+            port = (
+                self._server.add_insecure_port(listen)
+                if self._credentials is None
+                else self._server.add_secure_port(listen, self._credentials)
+            )
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {listen}") from error
+        await self._server.start()
+        return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuses new calls, and cancels those that are open after some time."""
+        await self._server.stop(grace_seconds)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """Returns what handles a method."""
+        method = self._methods.get(handler_call_details.method)
+        if isinstance(method, UnaryMethod):
+            return grpc.unary_unary_rpc_method_handler(self._unary(method))
+        if isinstance(method, StreamingMethod):
+            return grpc.unary_stream_rpc_method_handler(self._stream(method))
+        return None
+
+    def _unary(self, method: UnaryMethod) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def handle(data: bytes, context: Any) -> bytes:
+            with _ending(method.name, context) as answered:
+                answered.append(to_bytes(await method.run(_principal(context), self._request(method, data))))
+            return b"".join(answered)
+
+        return handle
+
+    def _stream(self, method: StreamingMethod) -> Callable[[bytes, Any], Awaitable[None]]:
+        async def handle(data: bytes, context: Any) -> None:
+            with _ending(method.name, context):
+                answers = method.run(_principal(context), self._request(method, data))
+                del data
+                async with contextlib.aclosing(answers):
+                    async for answer in answers:
+                        if answer is STREAM_OPEN:
+                            await context.send_initial_metadata(((OPEN, "1"),))
+                        else:
+                            await context.write(to_bytes(answer))
+
+        return handle
+
+    def _request(self, method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
+        """Returns the request. Raises NotOwner: the session is not of this node."""
+        request = method.parse(data)
+        key = key_of(request, PLACES[method.name])
+        if key and not self._is_mine(shard_of(key)):
+            raise NotOwner
+        return request
+
+
+def _principal(context: Any) -> Principal:
+    """Returns for whom a call acts; what it begins is work of that tenant."""
+    data = next(value for key, value in context.invocation_metadata() if key == PRINCIPAL)
+    principal = msgspec.json.decode(data, type=Principal)
+    own(f"peer {principal.tenant} {principal.subject}")
+    return principal
+
+
+def to_bytes(answer: Answer) -> bytes:
+    """Returns the bytes of an answer."""
+    if isinstance(answer, Unmade):
+        return answer.make()
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+
+@contextlib.contextmanager
+def _ending(method: str, context: Any) -> Iterator[list[bytes]]:
+    """Yields a list for the answer, and gives the call its status when the body raises: its caller's node logs it."""
+    try:
+        yield []
+    except NotOwner:
+        context.set_code(grpc.StatusCode.UNAVAILABLE)
+        context.set_trailing_metadata(((NOT_OWNER, "1"),))
+    except CallFailed as failed:
+        _end_with(context, failed.status)
+    except DomainError as error:
+        _end_with(context, status_of(error))
+    except Exception as error:
+        request_id = new_id("rpc")
+        log.error("rpc_failed", method=method, request_id=request_id, exc_info=error)
+        _end_with(context, internal_status(request_id))
+
+
+def _end_with(context: Any, failed: status_pb2.Status) -> None:
+    status = rpc_status.to_status(failed)
+    context.set_code(status.code)
+    context.set_details(status.details)
+    context.set_trailing_metadata(status.trailing_metadata)

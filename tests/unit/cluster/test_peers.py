@@ -1,0 +1,210 @@
+"""Calls between two nodes, over real connections."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from opencode.event import event_pb2
+from opencode.message import message_pb2
+from turnwire.api.gate import CallFailed
+from turnwire.api.registry import Service
+from turnwire.api.services.opening import STREAM_OPEN
+from turnwire.api.wire.status import status_of
+from turnwire.cluster.peers import GrpcPeers, PeerServer
+from turnwire.cluster.routing import Lost, NotOwner, NotReached
+from turnwire.core.watches.unmade import Unmade
+from turnwire.domain.errors import MessageNotFound
+from turnwire.domain.principal import Principal, Role
+
+ANNA = Principal(tenant="acme", subject="anna", role=Role.WRITER)
+GET, WATCH = "opencode.message.MessageService.GetMessage", "opencode.event.EventService.WatchEvents"
+REQUEST = message_pb2.GetMessageRequest(session_id="ses_1", message_id="msg_1").SerializeToString()
+WATCHING = event_pb2.WatchEventsRequest(session_id="ses_1").SerializeToString()
+
+
+class Owner:
+    """Carries out calls as it is told."""
+
+    def __init__(self) -> None:
+        self.answer: Any = b"answer"
+        self.stream: list[Any] = []
+        self.principals: list[Principal] = []
+        self.began, self.cancelled, self.blocks = asyncio.Event(), asyncio.Event(), False
+
+    def __getattr__(self, name: str) -> Callable[[Principal, Any], Any]:
+        return self._stream if name in ("WatchEvents", "StreamMessage", "SubscribeGlobalEvents") else self._one
+
+    async def _block(self) -> None:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+    async def _one(self, principal: Principal, _request: Any) -> Any:
+        self.principals.append(principal)
+        if self.blocks:
+            await self._block()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def _stream(self, principal: Principal, _request: Any) -> AsyncGenerator[Any]:
+        self.principals.append(principal)
+        for one in self.stream:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+        if self.blocks:
+            await self._block()
+
+
+class Pair:
+    """A node and its caller."""
+
+    def __init__(self, folder: Path) -> None:
+        self.owner, self.mine = Owner(), True
+        services = (
+            Service(message_pb2.DESCRIPTOR.services_by_name["MessageService"], self.owner),
+            Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], self.owner),
+        )
+        self.server = PeerServer(services, lambda _: self.mine, None)
+        self.peers = GrpcPeers()
+        self.address = f"unix:{folder}/peer"
+
+    async def get(self) -> bytes:
+        """Calls GetMessage."""
+        return await self.peers.unary(self.address, GET, ANNA, REQUEST)
+
+    def watch(self) -> AsyncGenerator[bytes]:
+        """Calls WatchEvents."""
+        return self.peers.stream(self.address, WATCH, ANNA, WATCHING)
+
+
+@pytest_asyncio.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    """Yields a node that listens, and what calls it."""
+    made = Pair(tmp_path)
+    await made.server.start(made.address)
+    yield made
+    await made.peers.aclose()
+    await made.server.stop(0)
+
+
+async def test_the_owner_carries_a_call_out_for_its_principal(pair: Pair) -> None:
+    """Nobody asks for credentials a second time."""
+    assert await pair.get() == b"answer"
+    assert pair.owner.principals == [ANNA]
+
+
+@pytest.mark.parametrize("answer", [message_pb2.GetMessageResponse(), Unmade(0, lambda: b"")])
+async def test_answers_in_any_form_arrive_as_bytes(pair: Pair, answer: Any) -> None:
+    """Also those that are made late."""
+    pair.owner.answer = answer
+    assert await pair.get() == b""
+
+
+async def test_an_error_arrives_whole(pair: Pair) -> None:
+    """With all its details."""
+    pair.owner.answer = MessageNotFound("msg_1")
+    with pytest.raises(CallFailed) as failed:
+        await pair.get()
+    assert failed.value.status == status_of(MessageNotFound("msg_1"))
+
+
+async def test_a_bug_is_told_by_its_number_alone(pair: Pair) -> None:
+    """The log of the owner has more."""
+    pair.owner.answer = KeyError("secret")
+    with pytest.raises(CallFailed) as failed:
+        await pair.get()
+    assert "secret" not in str(failed.value.status)
+
+
+async def test_who_does_not_own_a_session_says_so_and_carries_nothing_out(pair: Pair) -> None:
+    """Nor does it send the call on."""
+    pair.mine = False
+    with pytest.raises(NotOwner):
+        await pair.get()
+    with pytest.raises(NotOwner):
+        await anext(pair.watch())
+    assert not pair.owner.principals
+
+
+async def test_a_node_that_is_not_there_is_not_reached(pair: Pair, tmp_path: Path) -> None:
+    """That is known to have done nothing."""
+    with pytest.raises(NotReached):
+        await pair.peers.unary(f"unix:{tmp_path}/nobody", GET, ANNA, REQUEST)
+
+
+async def test_a_node_that_goes_in_mid_call_leaves_its_outcome_unknown(pair: Pair) -> None:
+    """It may have stored what it was asked for."""
+    pair.owner.blocks = True
+    calling = asyncio.create_task(pair.get())
+    await pair.owner.began.wait()
+    await pair.server.stop(0)
+    with pytest.raises(Lost):
+        await calling
+
+
+async def test_who_leaves_cancels_the_call_at_its_owner(pair: Pair) -> None:
+    """As if the caller were connected there."""
+    pair.owner.blocks = True
+    calling = asyncio.create_task(pair.get())
+    await pair.owner.began.wait()
+    calling.cancel()
+    await pair.owner.cancelled.wait()
+
+
+async def test_a_stream_opens_before_it_has_anything_to_say(pair: Pair) -> None:
+    """So that its caller knows from when on it misses nothing."""
+    pair.owner.stream, pair.owner.blocks = [STREAM_OPEN], True
+    answers = pair.watch()
+    assert await anext(answers) is STREAM_OPEN
+    await answers.aclose()
+    await pair.owner.cancelled.wait()
+
+
+async def test_the_answers_of_a_stream_arrive_in_their_order(pair: Pair) -> None:
+    """After its opening."""
+    pair.owner.stream = [STREAM_OPEN, b"one", event_pb2.WatchEventsResponse(), b"two"]
+    answers = [one async for one in pair.watch()]
+    assert answers[0] is STREAM_OPEN
+    assert answers[1:] == [b"one", b"", b"two"]
+
+
+async def test_a_stream_fails_as_at_its_owner(pair: Pair) -> None:
+    """After what came before the error."""
+    pair.owner.stream = [b"one", MessageNotFound("msg_1")]
+    answers = pair.watch()
+    assert await anext(answers) == b"one"
+    with pytest.raises(CallFailed) as failed:
+        await anext(answers)
+    assert failed.value.status == status_of(MessageNotFound("msg_1"))
+
+
+async def test_a_stream_of_a_node_that_goes_is_lost(pair: Pair) -> None:
+    """Its caller goes on with its token."""
+    pair.owner.stream, pair.owner.blocks = [b"one"], True
+    answers = pair.watch()
+    assert await anext(answers) == b"one"
+    await pair.server.stop(0)
+    with pytest.raises(Lost):
+        await anext(answers)
+
+
+async def test_a_node_that_comes_back_is_reached_again(pair: Pair) -> None:
+    """At the same address."""
+    assert await pair.get() == b"answer"
+    await pair.server.stop(0)
+    with pytest.raises((NotReached, Lost)):
+        await pair.get()
+    pair.server = PeerServer(
+        (Service(message_pb2.DESCRIPTOR.services_by_name["MessageService"], pair.owner),), lambda _: True, None
+    )
+    await pair.server.start(pair.address)
+    assert await pair.get() == b"answer"

@@ -106,25 +106,40 @@ plots: $(VENV)/dev ## Draws kept figures into docs/plots: make plots FIGURES=fig
 
 ##  Check
 
-.PHONY: test test-adapters test-fault verify lint typecheck proto-lint proto-breaking check-generate check-requirements check-vectors
-test: imports $(VENV)/dev ## Checks the import rules and runs all tests, or some: make test ARGS="-k abort -x"
+.PHONY: test test-slow test-all test-adapters test-fault verify lint typecheck proto-lint proto-breaking check-generate \
+	check-requirements check-vectors
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
+# Two runs side by side, so that none imports the tests of the other: that is a quarter of the work. Each has half of the
+# processors.
+QUICK = $(BIN)/python -m pytest -q -m "not slow" -n $(shell "$(PYTHON)" -c \
+	"import os; n = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count(); print(n // 2 if n > 3 else 0)")
+test: $(VENV)/dev ## Runs the tests of each rule but the slow ones, or those that you name: make test ARGS="-k abort -x"
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal
+	@$(MAKE) --no-print-directory --jobs 2 test-inside test-outside
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+
+.PHONY: test-inside test-outside
+test-inside: $(VENV)/dev
+	@$(QUICK) tests/unit tests/contract
+
+test-outside: $(VENV)/dev
+	@$(QUICK) tests/e2e tests/fault tests/fuzz clients/python/tests
+
+TURNWIRE_EXAMPLES ?= 100
+test-slow: $(VENV)/dev ## Runs the slow tests, and each property with many examples: make test-slow TURNWIRE_EXAMPLES=1000
+	@TURNWIRE_EXAMPLES=$(TURNWIRE_EXAMPLES) $(PYTEST) -m "slow or hypothesis" $(ARGS)
+
+test-all: test test-slow ## Runs all tests.
 
 test-adapters: $(VENV)/adapters ## Runs the tests of the adapters, or some: make test-adapters ARGS="-k cut -x"
 	@$(BIN)/python -m pytest -q adapters/tests $(ARGS)
 
 TURNWIRE_FAULT_SEED ?= 1
-test-fault: imports $(VENV)/dev ## Lets disks, files and processes fail, for minutes: make test-fault TURNWIRE_FAULT_SEED=7
+test-fault: $(VENV)/dev ## Lets disks, files and processes fail, for minutes: make test-fault TURNWIRE_FAULT_SEED=7
 	@echo "TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED)"
-ifeq ($(strip $(ARGS)),)
-	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(BIN)/python -m pytest -q -n auto --dist worksteal tests/fault
-else
-	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(BIN)/python -m pytest $(ARGS)
-endif
+	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(PYTEST) $(or $(ARGS),tests/fault)
 
 # The fuzzer is no dependency, and builds of it are for Linux on x86-64 alone.
 $(VENV)/atheris: $(VENV)/dev .ci/atheris.txt
@@ -141,7 +156,7 @@ fuzz: $(VENV)/atheris ## Feeds what parses foreign bytes, each target SECONDS lo
 attacks: $(VENV)/dev ## Attacks servers beside a neighbour, for two minutes, and judges memory, failed calls and refusals (Linux).
 	@$(BIN)/python -m bench.attacks $(ARGS)
 
-verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test ## Runs every check.
+verify: lint typecheck proto-lint proto-breaking check-generate check-requirements test-all ## Runs every check.
 
 lint: imports $(VENV)/adapters ## Checks style, formatting and import rules.
 	@cd adapters && ../$(BIN)/lint-imports

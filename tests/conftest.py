@@ -11,12 +11,15 @@ from hypothesis import settings
 from tests.support.postgres import PostgresServer, binaries
 from turnwire.telemetry import memory_monitor
 
-settings.register_profile("any_machine", deadline=None)
-settings.load_profile("any_machine")
+EXAMPLES = int(os.environ.get("TURNWIRE_EXAMPLES", "15"))
+"""How many examples each property is tried with, the same ones each time: few in `make test`, many in `.ci/run`."""
+
+settings.register_profile("turnwire", deadline=None, derandomize=True, max_examples=EXAMPLES)
+settings.load_profile("turnwire")
 # A time for each example fails on a machine that is busy; that of a whole test is pytest-timeout's.
 
-FAULT_SEED = os.environ.get("TURNWIRE_FAULT_SEED", "")
-"""Set by `make test-fault`: tests marked `fault_long` are run, and draw their cases by it."""
+FAULT_SEED = os.environ.get("TURNWIRE_FAULT_SEED", "1")
+"""Tests of faults draw their cases by it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,14 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, lambda *_: None)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the long faults to `make test-fault`."""
-    if FAULT_SEED:
-        return
-    long = [item for item in items if item.get_closest_marker("fault_long")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+@pytest.hookimpl(tryfirst=True)  # before the marks choose
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Makes all cases of a `matrix` slow but its first one: they are the same rule for other APIs, formats or seeds."""
+    begun: set[str] = set()
+    for item in items:
+        if item.get_closest_marker("matrix") is not None:
+            test = item.nodeid.partition("[")[0]
+            if test in begun:
+                item.add_marker("slow")
+            begun.add(test)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -50,7 +55,7 @@ def memory_of_a_server() -> Iterator[None]:
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """A generator of its own for each test, which the seed of the faults and the test's name begin."""
-    seed = f"{FAULT_SEED or 1}:{request.node.name}"
+    seed = f"{FAULT_SEED}:{request.node.name}"
     print(f"drawn by {seed}")  # shown when the test fails
     return random.Random(seed)
 

@@ -24,7 +24,10 @@ from turnwire_client import Client
 
 EXAMPLES = Path(__file__).parents[2] / "examples/agents"
 PACKAGES = os.environ.get("TURNWIRE_TEST_AGENTS", "")
-pytestmark = pytest.mark.skipif(not PACKAGES, reason="runs where TURNWIRE_TEST_AGENTS has the agent libraries")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PACKAGES, reason="runs where TURNWIRE_TEST_AGENTS has the agent libraries"),
+]
 if PACKAGES:
     sys.path += [PACKAGES, str(EXAMPLES)]
 

@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.servers.authority import Authority
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 CONSOLE = ROOT / "console"
 BUILT = ROOT / "server/turnwire/console"

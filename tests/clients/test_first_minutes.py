@@ -32,6 +32,8 @@ from tests.support.servers.running import connect
 from tests.support.servers.serving import serving
 from turnwire.config import load_config
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 README = (ROOT / "README.md").read_text()

@@ -33,7 +33,7 @@ def _skipped() -> str:
     return "" if shutil.which("go") else "not installed: go"
 
 
-pytestmark = [pytest.mark.skipif(bool(_skipped()), reason=_skipped()), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_skipped()), reason=_skipped()), pytest.mark.timeout(900)]
 
 
 class Mortal:

@@ -23,6 +23,8 @@ from opencode.message.content_pb2 import PART_STATUS_STREAMING, Part, SessionMes
 from tests.support.servers.authority import Authority
 from tests.support.servers.serving import serving
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "clients/swift"
 VECTORS = sorted((ROOT / "clients/vectors").glob("*.json"))

@@ -52,7 +52,7 @@ def _skipped() -> str:
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
-pytestmark = [pytest.mark.skipif(bool(_skipped()), reason=_skipped()), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_skipped()), reason=_skipped()), pytest.mark.timeout(900)]
 
 
 def go(*arguments: str, **environ: str) -> str:

@@ -29,7 +29,7 @@ def _skipped() -> str:
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
-pytestmark = [pytest.mark.skipif(bool(_skipped()), reason=_skipped()), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_skipped()), reason=_skipped()), pytest.mark.timeout(900)]
 
 
 def run(*command: str, folder: Path = CLIENT, **environ: str) -> str:

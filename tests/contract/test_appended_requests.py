@@ -122,27 +122,3 @@ def test_no_order_of_appended_messages_makes_a_request_that_is_refused(
     request: ProviderRequest = assemble(stored(requests), turn, system).request
     prepared = BUILDERS[dialect](request, "p")
     assert violations(dialect, body_of(prepared), request) == []
-
-
-def test_the_conversations_hold_what_they_are_to_hold() -> None:
-    """Folded results and open calls: otherwise the test above would show nothing about them."""
-    call = pb.AppendedToolCall(name="look", call_id="c1")
-    answer = pb.AppendMessageRequest(
-        session_id="ses_1",
-        type=content.MESSAGE_TYPE_ASSISTANT,
-        parts=[
-            pb.MessagePart(tool_call=call),
-            pb.MessagePart(tool_call=pb.AppendedToolCall(name="look", call_id="c2")),
-        ],
-    )
-    result = pb.AppendMessageRequest(
-        session_id="ses_1",
-        type=content.MESSAGE_TYPE_TOOL_RESULT,
-        parts=[pb.MessagePart(tool_result=content.ToolResultContent(call_id="c1", output="it"))],
-    )
-    history = stored([answer, result])
-    assert [call.status.settled for _, call in history[0].tool_calls()] == [True, False]
-    assert history[1].answers_message_id == history[0].message_id
-    body = body_of(BUILDERS["chat"](assemble(history, make_turn(model=ModelRef("p", "m")), "").request, "p"))
-    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]
-    assert len(body["messages"][1]["tool_calls"]) == 1

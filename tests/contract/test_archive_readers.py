@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.foreign_archives import (
@@ -106,9 +106,9 @@ def test_reading_twice_gives_the_same(name: str) -> None:
     assert records(name, content) == records(name, content)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_odd_archives_are_refused_or_read(name: str, data: st.DataObject) -> None:
     """Whatever has another type or is missing: there is a clear error, or records that keep every promise."""
     value = data.draw(mutations([EXAMPLES[name]]))
@@ -120,7 +120,6 @@ def test_odd_archives_are_refused_or_read(name: str, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_cut_or_damaged_archives_are_refused_or_read(name: str, data: st.DataObject) -> None:
     """At any byte."""
     content = as_json([EXAMPLES[name]])
@@ -136,7 +135,6 @@ def test_cut_or_damaged_archives_are_refused_or_read(name: str, data: st.DataObj
 
 @pytest.mark.parametrize("name", ZIPPED)
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
 def test_damaged_zips_are_refused_or_read(name: str, data: st.DataObject) -> None:
     """At any bytes."""
     content = bytearray(zipped(conversations_dot_json=as_json([EXAMPLES[name]]), **{"file-Abc1_dot_png": PNG}))
@@ -202,6 +200,7 @@ class Endless(io.RawIOBase):
         return self._at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_memory_does_not_grow_with_the_archive(name: str) -> None:
     """Three times as many conversations take no more, once the buffers are full."""

@@ -146,6 +146,7 @@ class Author:
         return changed, (TOLD,) if changed in rewinds else ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_conversation_in_memory_is_what_is_stored(opened: OpenedStore, seed: int) -> None:
     """After any commits, whether they succeed or not, with readers before, between and behind them."""

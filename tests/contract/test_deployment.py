@@ -51,6 +51,7 @@ def test_messages_cannot_attach_the_state() -> None:
     assert re.findall(r"^WORKDIR (.*)$", (ROOT / "Containerfile").read_text(), re.MULTILINE) == ["/"]
 
 
+@pytest.mark.slow
 def test_the_server_runs_as_the_unit_starts_it(tmp_path: Path) -> None:
     """With the unit's options, in memory that is never both written and executed, and it reports to systemd."""
     if ctypes.CDLL(None).prctl(PR_SET_MDWE + 1, 0, 0, 0, 0) < 0:

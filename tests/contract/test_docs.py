@@ -14,12 +14,9 @@ import pytest
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from msgspec import Struct
 
-from docs.reference.configuration import documentation
-from docs.reference.defaults import with_defaults
 from docs.reference.documents import documents
-from docs.reference.field_numbers import PLANNED, fixed_messages, messages, modules
+from docs.reference.field_numbers import fixed_messages, messages, modules
 from opencode.event.session_event_pb2 import SessionEvent
 from tests.support.servers.mcp import own_port
 from tests.support.servers.serving import serving
@@ -78,6 +75,7 @@ def test_nothing_recommends_a_name_that_nobody_owns(folder: str) -> None:
     assert [(path, found) for path, text in texts.items() for found in NAMES_OF_REGISTRIES.findall(text)] == []
 
 
+@pytest.mark.slow
 def test_the_readme_of_the_python_client_begins_with_what_works(tmp_path: Path) -> None:
     """In the checkout. What the network would bring is there: the build's packages, and those that the client needs."""
     first = blocks((ROOT / "clients/python/README.md").read_text(), "sh")[0]
@@ -100,28 +98,18 @@ def method(name: str) -> MethodDescriptor:
     raise KeyError(service_name)
 
 
-@pytest.mark.parametrize("command", CALLS)
-def test_calls_exist_and_take_their_json(command: str) -> None:
+def test_calls_exist_and_take_their_json() -> None:
     """Every such line names a method, and its JSON is a request of that method."""
-    name = re.search(r"[ /]([\w.]+Service/\w+)", command)
-    assert name
-    request = GetMessageClass(method(name[1]).input_type)()
-    if data := re.search(r"-d '(\{.*\})' ", command):
-        values = json.loads(re.sub(r"'\$[A-Z]+'", "an_id", data[1]))
-        if mask := values.get("update_mask"):  # an object for grpcurl, text in the JSON form
-            values["update_mask"] = ",".join(mask["paths"])
-        json_format.ParseDict(values, request)
-        assert request.ByteSize()
-
-
-def test_documents_show_the_calls_that_matter() -> None:
-    """The walk covers what a newcomer does first."""
-    shown = {re.search(r"/(\w+)", call.split("Service", 1)[1])[1] for call in CALLS}  # type: ignore[index]
-    assert shown >= {
-        "CreateSession", "SendMessage", "StreamMessage", "WatchEvents", "AbortSession", "ListSessions", "GetSession",
-        "ListMessages", "GetMessages", "SubscribeGlobalEvents", "SubmitToolResult", "DownloadFile", "ListTools",
-        "ListPermissions", "RespondToPermission", "GetProviders", "ExplainContext",
-    }  # fmt: skip
+    for command in CALLS:
+        name = re.search(r"[ /]([\w.]+Service/\w+)", command)
+        assert name
+        request = GetMessageClass(method(name[1]).input_type)()
+        if data := re.search(r"-d '(\{.*\})' ", command):
+            values = json.loads(re.sub(r"'\$[A-Z]+'", "an_id", data[1]))
+            if mask := values.get("update_mask"):  # an object for grpcurl, text in the JSON form
+                values["update_mask"] = ",".join(mask["paths"])
+            json_format.ParseDict(values, request)
+            assert request.ByteSize()
 
 
 @pytest.mark.skipif(shutil.which("grpcurl") is None, reason="grpcurl is not installed")
@@ -135,6 +123,7 @@ def test_commands_work_as_printed(document: str, tmp_path: Path) -> None:
             run_all([line.replace(WEB_ADDRESS, web) for line in commands(TEXTS[document])], address)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_first_commands_need_curl_alone(tmp_path: Path) -> None:
     """Against a server that has only what `make serve` gives it; the answer that the README promises comes."""
@@ -150,12 +139,12 @@ def test_the_first_commands_need_curl_alone(tmp_path: Path) -> None:
         assert finished(abort, environ).returncode == 0
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_configurations_are_read(document: Path, tmp_path: Path) -> None:
+def test_configurations_are_read(tmp_path: Path) -> None:
     """The examples of a document are one configuration together, which the server takes."""
-    file = tmp_path / "turnwire.toml"
-    file.write_text("\n".join(blocks(document.read_text(), "toml")))
-    load_config(file, {})
+    for document in DOCUMENTS:
+        file = tmp_path / "turnwire.toml"
+        file.write_text("\n".join(blocks(document.read_text(), "toml")))
+        load_config(file, {})
 
 
 def test_every_page_is_in_the_list_of_the_readme() -> None:
@@ -223,12 +212,26 @@ def until_seen(script: str, environ: dict[str, str], word: str) -> None:
         process.wait(timeout=200)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_lead_somewhere() -> None:
     """Every relative link of a document names a file."""
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
-    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    missing = [
+        (document, link)
+        for document in DOCUMENTS
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text())
+        if "://" not in link and not (document.parent / link).exists()
+    ]
     assert missing == []
+
+
+def test_the_tests_that_a_promise_names_are_there() -> None:
+    """Each `folder/file.py::test_name` of a document is below tests/: a promise without its test is none."""
+    gone = []
+    for document in DOCUMENTS:
+        for file, name in sorted(set(re.findall(r"`(?:tests/)?([\w/]+\.py)::(test_\w+)`", document.read_text()))):
+            path = ROOT / "tests" / file
+            if not path.is_file() or f"def {name}(" not in path.read_text():
+                gone.append(f"{document.relative_to(ROOT)}: {file}::{name}")
+    assert gone == []
 
 
 def test_the_index_names_every_decision() -> None:
@@ -268,16 +271,6 @@ def test_next_free_numbers_are_free() -> None:
         assert name not in fixed or min(following) >= 16, name
 
 
-@pytest.mark.parametrize("name", PLANNED)
-def test_planned_numbers_are_not_taken(name: str) -> None:
-    """No field has or had one, the page names them, and in fixed messages they are among our own."""
-    [message] = [message for message in messages() if message.full_name == name]
-    assert not _taken_numbers(message) & PLANNED[name].keys()
-    assert name not in fixed_messages() or min(PLANNED[name]) >= 16
-    words = ", ".join(f"{number} {field}" for number, field in PLANNED[name].items())
-    assert f" | {words} |\n" in (ROOT / "docs/field-numbers.md").read_text()
-
-
 def _numbers_in(cell: str) -> list[int]:
     return [int(number) for number in re.findall(r"\b\d+\b", cell)]
 
@@ -288,39 +281,6 @@ def _taken_numbers(message: Descriptor) -> set[int]:
     message.CopyToProto(proto)
     counted = {number for gap in proto.reserved_range for number in range(gap.start, gap.end)}
     return {field.number for field in proto.field} | counted
-
-
-@pytest.mark.parametrize(
-    ("written", "filled_in"),
-    [
-        ("| one file | 3 (`files.max_bytes`) |", "| one file | 20 MiB (`files.max_bytes`) |"),
-        ("1 second for a step (`limits.client_tool_timeout_seconds`)", "10 minutes for a step (`limits.client_tool_"),
-        ("its newest 9 (`storage.retained_events_per_session`)", "its newest 10,000 (`storage.retained_"),
-        ("2 hours in all (`limits.leased_tool_timeout_seconds`)", "24 hours in all (`limits.leased_tool_"),
-        ("60 seconds (`mcp.NAME.timeout_seconds`), 5 of 7", "60 seconds (`mcp.NAME.timeout_seconds`), 5 of 7"),
-    ],
-)
-def test_defaults_are_filled_in(written: str, filled_in: str) -> None:
-    """A value before a key in brackets is the key's default, in words; everything else stays."""
-    assert with_defaults(written).startswith(filled_in)
-
-
-def test_a_key_without_words_is_noticed() -> None:
-    """The docstring of a field is the reference of its key: without one there is no page."""
-
-    class Section(Struct):
-        told: int = 1
-        """Something."""
-        unpublished: int = 2
-
-    with pytest.raises(ValueError, match="Section has fields without docstrings: unpublished"):
-        documentation(Section)
-
-
-def test_a_key_that_is_not_there_is_noticed() -> None:
-    """A document cannot name a setting that is gone."""
-    with pytest.raises(KeyError):
-        with_defaults("5 (`limits.max_cakes`)")
 
 
 def test_the_fold_table_names_every_event_and_its_fields() -> None:

@@ -1,6 +1,7 @@
 """The words by which programs tell errors apart: the same in the contract's enum, in the server and in the document."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +27,13 @@ def error_kinds(base: type[errors.DomainError] = errors.DomainError) -> Iterator
         yield from error_kinds(kind)
 
 
+@functools.cache
 def failures_in_code() -> set[str]:
     """Returns the words of the failures that the server makes without an error."""
     found = set()
     for module in SERVER.rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text())):
+        text = module.read_text()
+        for node in ast.walk(ast.parse(text)) if "Failure(" in text else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Failure":
                 [reason, *_] = node.args
                 assert isinstance(reason, ast.Constant), f"{module}: a failure's reason is a word, or use Failure.of"

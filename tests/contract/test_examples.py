@@ -66,6 +66,7 @@ def test_readme_shows_the_python_example() -> None:
     assert stripped(block) in stripped((ROOT / "examples/python/client.py").read_text())
 
 
+@pytest.mark.slow
 def test_python_example_prints_the_answer(served: str) -> None:
     """It prints every character once, and says why a turn failed."""
     example = [sys.executable, str(ROOT / "examples/python/client.py")]
@@ -80,6 +81,7 @@ def test_python_example_prints_the_answer(served: str) -> None:
     assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
 
 
+@pytest.mark.slow
 def test_python_client_tool_answers_the_model(served: str) -> None:
     """The question of the call is asked once, and the model gets what was typed; it says why a turn failed."""
     example = [sys.executable, str(ROOT / "examples/python/client_tool.py")]
@@ -90,6 +92,7 @@ def test_python_client_tool_answers_the_model(served: str) -> None:
     assert failed.stderr.startswith("PROVIDER_UNAVAILABLE: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["client.py", "client_tool.py"])
 def test_python_examples_say_that_no_server_answers(name: str) -> None:
     """In one line that names the address."""

@@ -85,32 +85,35 @@ def _is_fixed(method: MethodDescriptor) -> bool:
     return service in FIXED_SERVICES and method.name in FIXED.FindServiceByName(service).methods_by_name
 
 
-@pytest.mark.parametrize("name", FIXED_MESSAGES)
-def test_fixed_messages_keep_every_field(name: str) -> None:
+def test_fixed_messages_keep_every_field() -> None:
     """A fixed message has its fixed fields with number, name, type, presence and oneof."""
-    fixed = _shapes(FIXED.FindMessageTypeByName(name))
-    ours = _shapes(OURS.FindMessageTypeByName(name))
-    assert {number: shape for number, shape in ours.items() if number in fixed} == fixed
+    for name in FIXED_MESSAGES:
+        fixed = _shapes(FIXED.FindMessageTypeByName(name))
+        ours = _shapes(OURS.FindMessageTypeByName(name))
+        assert {number: shape for number, shape in ours.items() if number in fixed} == fixed
 
 
-@pytest.mark.parametrize("name", FIXED_MESSAGES)
-def test_our_fields_in_fixed_messages_start_at_16(name: str) -> None:
+def test_our_fields_in_fixed_messages_start_at_16() -> None:
     """The fixed contract may still use its low numbers without meeting ours."""
-    fixed = FIXED.FindMessageTypeByName(name).fields_by_number
-    ours = OURS.FindMessageTypeByName(name).fields_by_number
-    assert [number for number in ours if number not in fixed and number < FIRST_NUMBER_OF_OURS] == []
+    for name in FIXED_MESSAGES:
+        fixed = FIXED.FindMessageTypeByName(name).fields_by_number
+        ours = OURS.FindMessageTypeByName(name).fields_by_number
+        assert [number for number in ours if number not in fixed and number < FIRST_NUMBER_OF_OURS] == []
 
 
-@pytest.mark.parametrize("name", FIXED_SERVICES)
-def test_fixed_methods_keep_paths_streaming_and_fields(name: str) -> None:
+def test_fixed_methods_keep_paths_streaming_and_fields() -> None:
     """A fixed method exists, streams the same way, and its request and answer hold every fixed field."""
-    ours = OURS.FindServiceByName(name)
-    for fixed in FIXED.FindServiceByName(name).methods:
-        method = ours.methods_by_name[fixed.name]
-        assert (method.client_streaming, method.server_streaming) == (fixed.client_streaming, fixed.server_streaming)
-        for mine, theirs in ((method.input_type, fixed.input_type), (method.output_type, fixed.output_type)):
-            shapes = _shapes(theirs)
-            assert {number: shape for number, shape in _shapes(mine).items() if number in shapes} == shapes
+    for name in FIXED_SERVICES:
+        ours = OURS.FindServiceByName(name)
+        for fixed in FIXED.FindServiceByName(name).methods:
+            method = ours.methods_by_name[fixed.name]
+            assert (method.client_streaming, method.server_streaming) == (
+                fixed.client_streaming,
+                fixed.server_streaming,
+            )
+            for mine, theirs in ((method.input_type, fixed.input_type), (method.output_type, fixed.output_type)):
+                shapes = _shapes(theirs)
+                assert {number: shape for number, shape in _shapes(mine).items() if number in shapes} == shapes
 
 
 def test_our_methods_have_requests_and_responses_of_their_own() -> None:

@@ -77,6 +77,7 @@ async def ask_once(kind: str, base_url: str, **settings: float) -> tuple[str, do
     return "".join(item.text for item in items if isinstance(item, TextDelta)), error
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", [200, 400, 500])
 async def test_a_body_that_is_no_stream_is_read_at_its_beginning(kind: str, status: int) -> None:
@@ -112,6 +113,7 @@ async def test_a_packed_stream_is_read(kind: str) -> None:
         assert server.requests[0].headers["Accept-Encoding"] == "gzip"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_packed_stream_counts_as_what_it_unpacks_to(kind: str) -> None:
     """A stream of 64 MiB in 64 KiB is over the limit."""
@@ -141,6 +143,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_an_answer_that_never_ends(kind: str, flood: str) -> None:
@@ -152,6 +155,7 @@ async def test_an_answer_that_never_ends(kind: str, flood: str) -> None:
     assert error is not None and error.metadata["limit"] == "limits.max_answer_received_bytes"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("begun", [True, False])
 async def test_an_answer_has_its_time(kind: str, begun: bool) -> None:
@@ -192,6 +196,7 @@ async def test_a_connection_that_is_silent_serves_the_next_call() -> None:
                 await server.left.wait()
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_read_is_given_up() -> None:
     """A request that cannot be sent is silence too."""
     wall = asyncio.Event()
@@ -305,6 +310,7 @@ async def test_a_stall_is_told_as_a_cut(kind: str) -> None:
     assert error is not None and "fell silent" in error.message
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_to_another_host_is_not_followed(kind: str, status: int) -> None:
@@ -405,6 +411,7 @@ ODD = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 async def test_values_of_other_types(kind: str, value: object) -> None:

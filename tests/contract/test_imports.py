@@ -106,12 +106,13 @@ async def test_the_progress_of_an_import_only_grows(tmp_path: Path, monkeypatch:
             assert any(len(archive) // 2 < done < len(archive) for done in told)
 
 
+@pytest.mark.slow
 async def test_any_history_comes_through(tmp_path: Path) -> None:
     """Byte for byte, whatever stands in it."""
     names = map(str, itertools.count())
     drawn = list[tuple[Message, ...]]()
 
-    @settings(max_examples=40, database=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(database=None, suppress_health_check=[HealthCheck.too_slow])
     @given(histories(Conversation("anthropic", "claude", "claude-opus-4-8")))
     def draw(history: tuple[Message, ...]) -> None:
         drawn.append(history)
@@ -521,6 +522,7 @@ PARTS = golden_records("golden", HISTORY[:7])
 """A session that takes several commits when they are small."""
 
 
+@pytest.mark.slow
 async def test_an_import_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each of its commits: what is there is whole, the doctor has nothing to say, and the same request again
     brings everything, with no trace of the first attempt.
@@ -578,6 +580,7 @@ def spoken(name: str, words: str) -> ArchivedMessage:
     return ArchivedMessage(make_message(real_id("msg", name), part, session_id=SESSION))
 
 
+@pytest.mark.slow
 async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit of an import holds 100 messages or a megabyte, and waits for its turn like every other one."""
     messages = [spoken(str(n), "x" * 100) for n in range(1500)]
@@ -600,6 +603,7 @@ async def test_others_never_wait_for_more_than_a_part(tmp_path: Path, monkeypatc
         assert sum(count for count, _ in sizes) == 1506
 
 
+@pytest.mark.slow
 async def test_no_part_of_a_session_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the bytes of its records are spread: commits and memory stay small."""
     parts = list[tuple[int, int]]()

@@ -70,6 +70,7 @@ def told(outcome: Outcome) -> list[tuple[ImportOutcome, int, int]]:
     return [(one.outcome, one.added_messages, one.missing_messages) for one in outcome.sessions]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_small", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 5, 10, COUNT - 1])
 @pytest.mark.parametrize("principal", [MINE, OTHERS])
@@ -121,6 +122,7 @@ async def test_what_came_since_is_added(
             assert 0 < account.stored_bytes - other.store.of("mine").account(NOW).stored_bytes < 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ARCHIVES))
 async def test_every_format_goes_on(tmp_path: Path, name: str) -> None:
     """The same archive again is unchanged, and one whose sessions have more messages adds these."""
@@ -297,6 +299,7 @@ async def test_files_without_bytes_are_as_they_were(tmp_path: Path) -> None:
         assert told(await here.bring(lines(bare, include_files=False), OTHERS)) == [(UNCHANGED, 0, 0)]
 
 
+@pytest.mark.slow
 async def test_branches_go_on(tmp_path: Path) -> None:
     """What is off the path may follow a message that was there before."""
     names = [real_id("msg", f"said {number}") for number in range(6)]
@@ -333,6 +336,7 @@ async def test_what_there_is_no_room_for_is_left_out(tmp_path: Path) -> None:
     assert_sound(here.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["messages", "turns", "calls"])
 async def test_ids_of_what_came_since_may_be_taken(tmp_path: Path, kind: str) -> None:
     """Then it is left out and told; the session stays as it is, and the other tenant's too."""
@@ -369,6 +373,7 @@ async def test_a_turn_that_ran_in_the_source_has_its_end(tmp_path: Path) -> None
     assert_sound(here.path)
 
 
+@pytest.mark.slow
 async def test_what_is_added_is_killed_and_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each of its commits the session is as it was or as it is to be, and the same request brings the rest."""
     small_parts(monkeypatch)
@@ -398,6 +403,7 @@ async def test_what_is_added_is_killed_and_comes_again(tmp_path: Path, monkeypat
     assert commits > 8
 
 
+@pytest.mark.slow
 async def test_others_do_not_wait_for_what_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes in parts, which nobody sees; then all of it is there."""
     messages = [

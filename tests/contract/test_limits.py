@@ -18,6 +18,7 @@ from turnwire.domain.money import PicoUsd
 CODE = Path(turnwire.__file__).parent
 
 
+@pytest.mark.slow
 def test_every_number_of_the_configuration_is_in_a_group() -> None:
     """A key needs a comment above it in `Limits`, or a group, and a word on what happens at it: limit_groups.py."""
     assert untold_keys() == []
@@ -39,6 +40,7 @@ def test_no_group_names_a_limit_that_is_gone() -> None:
     assert {*groups_by_comments().values()} <= {*CONSTANTS}
 
 
+@pytest.mark.slow
 def test_a_limit_has_one_row() -> None:
     """With its name, value, outcome and meaning; no cell is empty."""
     rows = re.findall(r"^\| (?!limit |reason |---)(.*) \|$", limits(), re.MULTILINE)

@@ -204,6 +204,7 @@ async def test_closing_ends_the_request(kind: str, server: ProviderServer, provi
     await server.requests[0].disconnected.wait()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("answered", [True, False])
 async def test_cancelling_ends_the_request(
@@ -317,6 +318,7 @@ async def test_flood_leaves_the_loop_to_others(
     assert max(read_in.values()) <= 2 * (CHUNK_BYTES // len(delta) + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_as_many_calls_at_once_as_configured(kind: str, server: ProviderServer) -> None:
     """One provider can be asked by all turns that may run: the transport's own limit of 100 does not count."""

@@ -38,6 +38,7 @@ async def providers(server: ProviderServer) -> AsyncIterator[ConfiguredProviders
     await configured.aclose()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("recording", recording_params())
 async def test_recording_is_read_as_expected(
     recording: Recording, server: ProviderServer, providers: ConfiguredProviders

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[2] / "server/turnwire"
 
 MAX_FUNCTION_LINES = 50
@@ -15,6 +17,7 @@ def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or 0) - function.lineno + 1 - documented
 
 
+@pytest.mark.slow
 def test_functions_are_short() -> None:
     """Otherwise there is a second concept, which has a name of its own. A module is a concept, whatever its length."""
     found = []

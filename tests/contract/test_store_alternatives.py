@@ -114,6 +114,7 @@ async def test_calls_off_the_path_are_known(opened: OpenedStore) -> None:
     assert found.parts == before.parts
 
 
+@pytest.mark.slow
 async def test_a_path_costs_what_changes(tmp_path: Path) -> None:
     """No text is written again, and the messages that stay are not touched, however many there are."""
     async with opened_store(tmp_path) as opened:

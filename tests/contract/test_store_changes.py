@@ -186,6 +186,7 @@ async def test_lists_of_turns_have_no_settings(opened: OpenedStore) -> None:
     assert listed.turns == await opened.store.unfinished_turns() == (turn.header(),)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("fields", "sizes"),
     [

@@ -58,6 +58,7 @@ def _count(opened: OpenedStore) -> int:
         return int(db.execute("SELECT count(*) FROM drafts").fetchone()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Text, ToolUse])
 async def test_a_save_costs_what_is_new(opened: OpenedStore, kind: type[Text] | type[ToolUse]) -> None:
     """The second fifty write as many bytes as the first; of a text and of a call."""

@@ -94,6 +94,7 @@ async def _listed(opened: OpenedStore, wanted: SessionFilter, size: int | None) 
             return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "step_bytes"), [(3, 2**20), (2000, 2**20), (2000, 600)])
 async def test_lists_have_what_passes_in_order(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, step: int, step_bytes: int
@@ -128,6 +129,7 @@ async def test_lists_have_what_passes_in_order(
                     assert await _listed(opened, one, None) == expected
 
 
+@pytest.mark.slow
 async def test_a_page_looks_at_a_bounded_number_of_sessions(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

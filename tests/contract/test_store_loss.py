@@ -68,6 +68,7 @@ async def test_loss_is_told_once_and_ends_all_storing(losing: Losing, tmp_path: 
     assert len(losing.published) == 1
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_told_ends_all_storing(losing: Losing) -> None:
     """Watchers may have missed it. Its callers read no error that says that nothing is stored; others are refused."""
 

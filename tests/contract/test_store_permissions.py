@@ -86,6 +86,7 @@ async def test_a_token_belongs_to_its_listing(opened: OpenedStore) -> None:
             await opened.store.of(tenant).open_permissions(session_id, Page(size=1, token=token))
 
 
+@pytest.mark.slow
 async def test_a_large_page_is_divided(opened: OpenedStore) -> None:
     """By the bytes of its requests, before it is larger than an answer may be."""
     for number in range(70):

@@ -133,6 +133,7 @@ async def test_the_messages_that_call_have_a_bound_of_bytes(
     assert {part.provider_state for message in found for part in message.parts} == {"x" * 1_000}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 100])
 async def test_pages_cover_the_conversation_once(opened: OpenedStore, size: int, newest_first: bool) -> None:
@@ -193,6 +194,7 @@ async def test_a_list_without_pages_has_the_newest_that_fit(opened: OpenedStore)
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newest_first", [False, True])
 async def test_pages_end_before_they_are_too_large_for_clients(opened: OpenedStore, newest_first: bool) -> None:
     """A client takes 4 MiB unless told; what one message alone is larger by still comes. Nothing is left out."""
@@ -290,6 +292,7 @@ def _encoded(text: bytes) -> str:
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "token",
     [

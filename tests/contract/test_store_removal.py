@@ -148,6 +148,7 @@ async def test_what_it_leaves_goes_in_steps(tmp_path: Path, monkeypatch: pytest.
     assert steps > MESSAGES // 5 + 4
 
 
+@pytest.mark.slow
 async def test_it_goes_by_itself_and_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start removes what the one before has left, and what was imported in part."""
     with monkeypatch.context() as paused:
@@ -170,6 +171,7 @@ async def test_it_goes_by_itself_and_after_a_restart(tmp_path: Path, monkeypatch
     assert problems(tmp_path / "turnwire.db") == []
 
 
+@pytest.mark.slow
 async def test_who_waits_does_not_wait_for_what_is_removed_later(tmp_path: Path) -> None:
     """Else an import would never begin beside a tenant that deletes sessions all the time."""
     async with opened_store(tmp_path) as opened:

@@ -131,6 +131,7 @@ async def test_hidden_messages_go_with_their_session(opened: OpenedStore) -> Non
         assert db.execute("SELECT count(*) FROM tool_calls").fetchone() == (0,)
 
 
+@pytest.mark.slow
 async def test_hiding_costs_little_whatever_messages_hold(tmp_path: Path) -> None:
     """Neither hiding nor showing writes the text of messages again, which holds up every other session."""
     async with opened_store(tmp_path) as opened:

@@ -142,6 +142,7 @@ async def test_a_message_is_found_as_soon_as_it_is_stored(opened: OpenedStore) -
     assert [(piece.text, piece.is_match) for piece in hit.snippet] == [("The summer ", False), ("trip", True)]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("content", "is_found"),
     [
@@ -260,6 +261,7 @@ def index_is_empty(opened: OpenedStore) -> bool:
         return all(db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,) for table in tables)
 
 
+@pytest.mark.slow
 async def test_removed_words_leave_the_index(opened: OpenedStore) -> None:
     """In the commit that removes their message or their session."""
     await opened.store.commit(creating("ses_2"))
@@ -287,6 +289,7 @@ async def test_a_search_by_rank_prefers_more_and_rarer_words(opened: OpenedStore
     assert found.index("rare") < found.index("common_19") < found.index("common_0")
 
 
+@pytest.mark.slow
 async def test_the_order_by_rank_is_that_of_ones_own_messages(opened: OpenedStore) -> None:
     """What another tenant stores changes nothing of it."""
     for number in range(30):
@@ -325,6 +328,7 @@ async def test_filters_leave_out_other_messages(opened: OpenedStore) -> None:
         await ids(opened, "sail", session_ids=("ses_1", "ses_3"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(SearchOrder))
 async def test_pages_stay_in_order_while_messages_come_and_go(opened: OpenedStore, order: SearchOrder) -> None:
     """No hit twice, none that was there is missing."""
@@ -415,6 +419,7 @@ async def test_tenants_find_their_own(opened: OpenedStore) -> None:
         await ids(opened, "secret", session_ids=("ses_b",))
 
 
+@pytest.mark.slow
 async def test_a_search_reads_nothing_of_another_tenant(opened: OpenedStore) -> None:
     """A word that another tenant has as well takes the steps of one's own word, one that it has alone those of none."""
     theirs = make_session("ses_b", tenant="b")
@@ -482,6 +487,7 @@ async def test_a_removed_text_that_cannot_be_read_lets_the_index_be_made_anew(op
     assert_sound(opened.path)
 
 
+@pytest.mark.slow
 async def test_an_index_of_other_words_is_made_anew(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -506,6 +512,7 @@ async def test_an_index_of_other_words_is_made_anew(
     assert_sound(tmp_path / "turnwire.db")
 
 
+@pytest.mark.slow
 async def test_a_costly_search_is_ended(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the next one is answered."""
     for number in range(300):

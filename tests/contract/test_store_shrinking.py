@@ -29,6 +29,7 @@ async def filled(folder: Path) -> Path:
     return opened.path
 
 
+@pytest.mark.slow
 async def test_free_pages_go_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some stay for what comes next. What is stored stays as it is."""
     monkeypatch.setattr(shrinking, "SPARE_PAGES", 4)
@@ -46,6 +47,7 @@ async def test_free_pages_go_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.slow
 async def test_compacting_needs_the_file_for_itself(tmp_path: Path) -> None:
     """It answers how large the file was and is, and what is stored stays as it is."""
     path = await filled(tmp_path)

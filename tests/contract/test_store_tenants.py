@@ -191,6 +191,7 @@ async def test_a_replay_has_no_message_of_another_session(opened: OpenedStore) -
     assert b"secret of b" in b"".join((await opened.store.of("b").log_events(0, None)).frames)
 
 
+@pytest.mark.slow
 async def test_any_history_gives_each_tenant_its_own_log(tmp_path: Path) -> None:
     """Whatever three tenants do in turn, each reads its own events in order, and no others."""
     chance = random.Random(7)

@@ -85,6 +85,7 @@ async def test_what_was_created_is_found(opened: OpenedStore) -> None:
             await opened.store.uploads.upload(tenant, upload_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 5, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 2 * BLOCK_BYTES, len(WORDS)])
 async def test_pieces_of_any_size_make_the_same_bytes(opened: OpenedStore, size: int) -> None:
     """And the same rows: however they came, all blocks but the last are full."""
@@ -187,6 +188,7 @@ async def test_the_number_of_uploads_is_exact(opened: OpenedStore) -> None:
     await opened.store.uploads.create(_new("upl_new"), limits(3), None)
 
 
+@pytest.mark.slow
 async def test_space_is_not_taken_faster_than_it_is_freed(opened: OpenedStore) -> None:
     """While more of a tenant's bytes than allowed are being removed, it begins no upload; others do."""
     await _created(opened)
@@ -209,6 +211,7 @@ async def test_space_is_not_taken_faster_than_it_is_freed(opened: OpenedStore) -
     await opened.store.uploads.create(_new("upl_2"), limits(9, 0), None)
 
 
+@pytest.mark.slow
 async def test_what_is_removed_counts_no_more_at_once(opened: OpenedStore) -> None:
     """Its rows go a little later, in steps; others stay."""
     await _created(opened, tenant="other")

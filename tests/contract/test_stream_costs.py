@@ -65,6 +65,7 @@ def seconds(work: Callable[[], object]) -> float:
     return min(each())
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", STREAMS)
 def test_sixteen_times_as_much_costs_no_more_than_forty_times(name: str) -> None:
     """It would be 256 times if each event looked at those before it."""

@@ -92,6 +92,7 @@ async def nothing_is_seen(here: Moving) -> None:
         assert {hit.session_id for hit in hits} <= {session.session_id for session in sessions}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(ARCHIVES))
 async def test_ids_that_are_taken_in_advance_cost_nobody_a_row(tmp_path: Path, name: str, kind: str) -> None:
@@ -149,6 +150,7 @@ async def test_imports_at_once_with_equal_ids_are_both_whole(tmp_path: Path) -> 
     assert_sound(here.path)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("part", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["sessions", "messages", "turns"])
 async def test_ids_that_are_taken_at_the_last_moment_cost_nobody_a_row(
@@ -193,6 +195,7 @@ async def test_ids_that_are_taken_at_the_last_moment_cost_nobody_a_row(
     assert_sound(here.path)
 
 
+@pytest.mark.slow
 async def test_all_derived_ids_may_be_taken(tmp_path: Path) -> None:
     """Then a session gets one that was never seen before."""
     for number in range(6):

@@ -52,23 +52,7 @@ def test_everything_that_the_tour_names_exists() -> None:
     assert missing(TOUR) == []
 
 
-def test_a_wrong_name_is_noticed() -> None:
-    """In a file that exists, and a file that does not."""
-    text = "`ports/commit.py`: `Work`, `Play`, `Work.__sub__`. `core/nothing.py`: `Something`."
-    assert missing(text) == ["ports/commit.py: Play", "ports/commit.py: Work.__sub__", "core/nothing.py"]
-
-
 def test_the_way_of_a_message_has_few_files() -> None:
     """Those of the numbered steps: whoever follows a message reads them all."""
     steps = TOUR[: TOUR.index("`StreamMessage` is both at once")]
     assert len(set(re.findall(r"`([\w/]+\.py)`", steps))) <= MAX_FILES
-
-
-def test_the_tour_passes_the_packages_of_the_server() -> None:
-    """Whoever reads it to the end has been in all packages on the way of a message."""
-    packages = {word.rpartition("/")[0] for word in re.findall(r"`([\w/]+\.py)`", TOUR)}
-    assert packages >= {
-        "api/grpc", "api", "api/services", "api/wire", "core/use_cases", "core/intake", "core/turns", "core/context",
-        "core/answer", "core", "core/tools", "core/watches", "ports", "storage/sqlite/writing", "feed",
-        "providers", "providers/answer",
-    }  # fmt: skip

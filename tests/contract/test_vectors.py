@@ -86,6 +86,7 @@ def _deltas(vector: Vector) -> list:  # type: ignore[type-arg]
     return [event.part_delta for batch in vector.batches for event in batch.events if event.HasField("part_delta")]
 
 
+@pytest.mark.slow
 def test_the_large_stream_is_as_described() -> None:
     """What clients/vectors/README.md says of its size, and what a fold makes of its first and last part."""
     readme = (ROOT / "clients/vectors/README.md").read_text()

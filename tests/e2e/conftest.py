@@ -1,4 +1,4 @@
-"""A server and a client for each test, and one of both for modules whose tests look at their own sessions only."""
+"""One server for the tests of a module, which look at their own sessions; and one for a test that looks at all."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,9 +24,11 @@ async def own_client(server: Server) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def client(own_client: Client) -> Client:
-    """The client of most tests. A module may choose `shared_client` for it."""
-    return own_client
+def client(request: pytest.FixtureRequest) -> Client:
+    """The client of most tests: of the server of the module, or of an own one where the test is marked `own_server`."""
+    is_own = request.node.get_closest_marker("own_server") is not None or "server" in request.fixturenames
+    found: Client = request.getfixturevalue("own_client" if is_own else "shared_client")
+    return found
 
 
 @pytest.fixture(scope="module")

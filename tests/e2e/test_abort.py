@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import grpc
 import pytest
 
 from opencode.message.content_pb2 import (
@@ -24,7 +23,6 @@ from tests.support.clients.conversation import (
     kinds,
     messages_of,
     new_session,
-    refused,
     session_of,
     talk,
     tool,
@@ -95,12 +93,6 @@ async def test_concurrent_aborts_agree(client: Client) -> None:
 async def test_abort_of_an_idle_session_does_nothing(client: Client) -> None:
     """The answer is empty."""
     assert await abort(client, await new_session(client)) == AbortSessionResponse()
-
-
-async def test_abort_of_an_unknown_session_is_not_found(client: Client) -> None:
-    """NOT_FOUND, SESSION_NOT_FOUND."""
-    refusal = await refused(abort(client, "ses_none"))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
 
 
 async def test_expected_turn_guards_the_next_one(client: Client) -> None:
@@ -176,6 +168,7 @@ async def test_abort_while_waiting_for_a_slot(tmp_path: Path) -> None:
         assert words_of(await answer_to(client, third)) == "free again"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 30])
 async def test_abort_at_any_moment_leaves_one_end(client: Client, turns: int) -> None:
     """However early an abort comes, the turn has one end and the fold equals the store."""
@@ -192,6 +185,7 @@ async def test_abort_at_any_moment_leaves_one_end(client: Client, turns: int) ->
     assert words_of(await answer_to(client, again)) == "again"
 
 
+@pytest.mark.slow
 async def test_reading_while_an_abort_is_written_changes_nothing(client: Client) -> None:
     """However many reads fall into the commit that ends the turn, the answer stays INTERRUPTED."""
 
@@ -210,6 +204,7 @@ async def test_reading_while_an_abort_is_written_changes_nothing(client: Client)
     assert statuses == [MESSAGE_STATUS_INTERRUPTED] * 20
 
 
+@pytest.mark.slow
 async def test_reading_during_an_abort_has_all_that_was_watched(client: Client) -> None:
     """A read that falls into the end of a turn still has the text that a watcher held before."""
 

@@ -43,6 +43,7 @@ def configuration(api: str, provider: ProviderServer) -> str:
     """
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_an_agent_has_prompt_model_tools_and_fallbacks_of_its_own(api: str, tmp_path: Path) -> None:
     """Chosen for a message or kept on the session; the message's own model and prompt win."""
@@ -74,6 +75,7 @@ async def test_an_agent_has_prompt_model_tools_and_fallbacks_of_its_own(api: str
     assert [violation for body in bodies for violation in CHECKS[api](body)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 async def test_system_messages_reach_the_model_and_host_messages_do_not(api: str, tmp_path: Path) -> None:
     """In the middle of a conversation; the server's own notes of failed and aborted turns are for people alone."""

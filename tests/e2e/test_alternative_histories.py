@@ -169,12 +169,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clie
         yield connected
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(history=histories)
 async def test_the_path_is_one_line_of_the_tree(server: Client, history: list[tuple[str, int]]) -> None:
     """After each step list, numbers and alternatives are those of the tree; a fold of all events is the list."""

@@ -3,7 +3,6 @@
 from typing import Any
 
 import grpc
-import pytest
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_ALTERNATIVE_SELECTED, EVENT_KIND_TURN_ENDED
 from opencode.message.content_pb2 import (
@@ -57,12 +56,6 @@ from tests.support.clients.conversation import (
 )
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
 
 
 async def regenerate(client: Client, session_id: str, message_id: str, words: str = "", **fields: Any) -> Any:

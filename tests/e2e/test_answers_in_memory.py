@@ -20,6 +20,7 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["/words 50", "/words 50\n/cut 10", "/tool nothing {}\n/step\nDone."])
 async def test_an_answer_goes_with_its_turn(client: Client, no_collector: None, words: str) -> None:
     """Without a collection of garbage, which is rare: answers may have megabytes."""

@@ -69,18 +69,11 @@ from tests.support.clients.conversation import (
 )
 from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Call, Say, answer
 from tests.support.oracles.fold import SessionFold, comparable
-from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import connect_as, server_of_tenants
 
 SAID = ModelRun(provider_id="theirs", model_requested="m", model_served="m-1", response_id="r_1")
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
 
 
 async def start(client: Client, session_id: str, message_id: str, **fields: Any) -> Any:
@@ -256,6 +249,7 @@ async def test_of_results_at_once_one_is_the_calls(client: Client) -> None:
     await folded(client, session_id)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("way", ["inline", "submitted", "appended", "stray"])
 async def test_a_turn_goes_on_behind_results(client: Client, way: str) -> None:
     """However they came; nothing moves, and the answer follows them."""
@@ -414,27 +408,7 @@ async def test_appended_answers_are_found_reverted_forked_and_moved(tmp_path: Pa
         assert await call_states(alice, session_id) == [("success", "one"), ("pending", "")]
 
 
-async def test_appended_answers_outlive_a_kill(tmp_path: Path) -> None:
-    """With their open calls; and a turn that went on behind results goes on again."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        session_id, _, [call_id] = await open_call(client)
-        other, _, _ = await open_call(client)
-        at = (await client.messages.AppendMessage(results_of(other, ("c1", "one")))).message_id
-        await append_answer(client, other, called("c2", "/tool look {}"))
-        at = (await messages_of(client, other))[-1].message_id
-        settings = TurnSettings(tools=[tool("look")], system="/tool look {}")
-        started = await start(client, other, at, settings=settings)
-        before = await messages_of(client, session_id)
-        await server.kill()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        assert await messages_of(client, session_id) == before
-        await submit(client, session_id, call_id, "a cat")
-        assert await call_states(client, session_id) == [("success", "a cat")]
-        async with watching(client, other, after_sequence=0) as watch:
-            await watch.until_turn_ended(started.turn.turn_id)
-        await folded(client, other)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 async def test_a_turn_of_the_server_goes_on_from_the_callers_answers(tmp_path: Path, api: str) -> None:
     """Every request keeps the rules of its API, and has the results."""

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from opencode.message.content_pb2 import MESSAGE_TYPE_TOOL_RESULT, ToolResultContent
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, MessagePart
 from tests.support.clients.conversation import (
@@ -19,12 +17,6 @@ from tests.support.clients.conversation import (
 from tests.support.clients.tool_calls import LOOK, pending_calls
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client, connect, running_server
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
 
 
 def append_result(session_id: str, call_id: str, output: str, **fields: str) -> AppendMessageRequest:

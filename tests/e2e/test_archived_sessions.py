@@ -1,7 +1,6 @@
 """Archived sessions: put away, listed apart, and brought back by a message."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import grpc
 import pytest
@@ -39,14 +38,7 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
-from tests.support.servers.process import server_process
-from tests.support.servers.running import Client, connect
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
+from tests.support.servers.running import Client
 
 
 async def _session(client: Client, session_id: str) -> SessionInfo:
@@ -175,17 +167,6 @@ async def test_a_message_acts_on_the_turn_that_was_seen(client: Client, policy: 
     assert late.reason == "TURN_NOT_RUNNING"
     wrong = ask("now", session_id, busy_policy=BUSY_POLICY_QUEUE, expected_turn_id=running.turn_id)
     assert (await refused(client.messages.SendMessage(wrong))).fields == ["expected_turn_id"]
-
-
-async def test_archived_sessions_are_kept_over_a_kill(tmp_path: Path) -> None:
-    """A session whose archiving was confirmed is archived after kill -9."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        session_id = await new_session(client)
-        await client.sessions.ArchiveSession(ArchiveSessionRequest(session_id=session_id))
-        await server.kill()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        listed = await client.sessions.ListSessions(ListSessionsRequest(archived=True))
-        assert [session.id for session in listed.sessions] == [session_id]
 
 
 @pytest.mark.parametrize("format_name", ["turnwire", "opencode"])

@@ -147,6 +147,7 @@ def test_progress_ends_with_the_whole(tmp_path: Path) -> None:
     assert seen[-1][0] == seen[-1][1] > 0
 
 
+@pytest.mark.slow
 def test_writes_do_not_begin_the_copy_anew(tmp_path: Path) -> None:
     """Another connection writes between all steps; the copy is that of the moment when it began."""
     path = make_database(tmp_path / "a.db")

@@ -48,6 +48,7 @@ output_usd_per_million = "1"
             yield client, provider
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("options", "limits", "steps"),
     [

@@ -26,6 +26,7 @@ from tests.support.servers.mcp import own_port
 from tests.support.servers.serving import serving
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CADDY is None, reason="Caddy is not installed; TURNWIRE_TEST_CADDY can name it"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
 ]

@@ -69,6 +69,7 @@ def finished_calls(events: list[SessionEvent]) -> list[ToolCallState]:
     return [part.tool_use for part in parts if part.HasField("tool_use")]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", PROVIDERS)
 async def test_the_end_of_a_call_tells_whether_it_is_refused(api: str, tmp_path: Path) -> None:
     """`part_finished` holds the error of a refused call and is its last event; a valid call waits once it is ready."""

@@ -21,6 +21,8 @@ from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.app import Server
 
+pytestmark = pytest.mark.slow
+
 TURNWIRE = [sys.executable, "-m", "turnwire", "chat", "--target"]
 OWN_TERMINAL = [
     sys.executable,

@@ -50,6 +50,7 @@ def serving(
         process.stderr.close()
 
 
+@pytest.mark.slow
 def test_demo_shows_a_conversation(tmp_path: Path) -> None:
     """It streams an answer, reads it back, says how to go on and leaves nothing behind."""
     program = Path(sys.executable).with_name("turnwire")
@@ -64,6 +65,7 @@ def test_demo_shows_a_conversation(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
     """Exit code 0; two lines say why it stops and what it leaves."""
@@ -77,6 +79,7 @@ def test_serve_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
         assert " turns_ended=0 turns_left=0 messages_left=0" in lines[1]
 
 
+@pytest.mark.slow
 def test_serve_stops_while_an_answer_streams(tmp_path: Path) -> None:
     """A running turn does not hold the stop, however long calls may go on."""
     (tmp_path / "turnwire.toml").write_text("[server]\nshutdown_grace_seconds = 3600\n")
@@ -90,6 +93,7 @@ def test_serve_stops_while_an_answer_streams(tmp_path: Path) -> None:
             assert process.wait(200) == 0
 
 
+@pytest.mark.slow
 def test_health_follows_the_server(tmp_path: Path) -> None:
     """Exit code 0 while it serves, 1 with one line when it does not."""
     with serving(tmp_path) as (process, address):
@@ -103,6 +107,7 @@ def test_health_follows_the_server(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_health_waits_no_longer_than_told(tmp_path: Path) -> None:
     """A server that takes the connection and never answers is not healthy."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -112,6 +117,7 @@ def test_health_waits_no_longer_than_told(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"turnwire: {address} does not serve: DEADLINE_EXCEEDED")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("abstract", [False, True])
 def test_serve_notifies_the_service_manager(tmp_path: Path, abstract: bool) -> None:
     """Once when requests are answered, once when the stop begins; at a path or an abstract address."""
@@ -127,6 +133,7 @@ def test_serve_notifies_the_service_manager(tmp_path: Path, abstract: bool) -> N
             assert process.wait(200) == 0
 
 
+@pytest.mark.slow
 def test_serve_needs_no_service_manager_that_listens(tmp_path: Path) -> None:
     """A socket that is gone stops nothing."""
     with serving(tmp_path, environ={"NOTIFY_SOCKET": str(tmp_path / "gone")}) as (process, _):
@@ -134,6 +141,7 @@ def test_serve_needs_no_service_manager_that_listens(tmp_path: Path) -> None:
         assert process.wait(200) == 0
 
 
+@pytest.mark.slow
 def test_chat_goes_on_with_a_session(tmp_path: Path) -> None:
     """From an argument and from a pipe; the exit code tells whether the answer came."""
     with serving(tmp_path) as (_, address):
@@ -145,6 +153,7 @@ def test_chat_goes_on_with_a_session(tmp_path: Path) -> None:
         assert (unknown.returncode, unknown.stderr.startswith("turnwire: NOT_FOUND: ")) == (1, True)
 
 
+@pytest.mark.slow
 def test_chat_without_a_server_names_the_command_that_starts_one(tmp_path: Path) -> None:
     """One line, exit code 1."""
     done = run("chat", "--target", f"unix:{tmp_path}/none.sock", "hello", cwd=tmp_path)
@@ -152,6 +161,7 @@ def test_chat_without_a_server_names_the_command_that_starts_one(tmp_path: Path)
     assert done.stderr.startswith("turnwire: no server answers: start one with `turnwire serve`")
 
 
+@pytest.mark.slow
 def test_a_socket_without_its_folder_is_named(tmp_path: Path) -> None:
     """The address is neither in use nor of another machine."""
     done = run("serve", "--listen", "unix:none/t.sock", cwd=tmp_path)
@@ -159,6 +169,7 @@ def test_a_socket_without_its_folder_is_named(tmp_path: Path) -> None:
     assert "unix:none/t.sock: the folder none does not exist" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_connection_that_tls_refuses_says_what_to_change(tmp_path: Path) -> None:
     """One line, without the words of a library around it."""
     authority = Authority("Turnwire test")
@@ -182,6 +193,7 @@ def test_a_connection_that_tls_refuses_says_what_to_change(tmp_path: Path) -> No
             assert advice in done.stderr
 
 
+@pytest.mark.slow
 def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
     """What came stays; the turn ends as aborted."""
     with serving(tmp_path) as (_, address):
@@ -200,6 +212,7 @@ def test_interrupting_chat_ends_the_answer(tmp_path: Path) -> None:
             assert chat.stderr and (chat.stdout.read(), chat.stderr.read()) == ("\n", "[aborted]\n")
 
 
+@pytest.mark.slow
 def test_a_taken_port_and_a_held_database_are_told_in_one_line(tmp_path: Path) -> None:
     """Exit code 1, no traceback."""
     with serving(tmp_path) as (_, address):
@@ -211,6 +224,7 @@ def test_a_taken_port_and_a_held_database_are_told_in_one_line(tmp_path: Path) -
     assert "set another with --listen, TURNWIRE_LISTEN or server.listen" in taken.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -224,14 +238,7 @@ def test_a_wrong_configuration_is_told_in_one_line(tmp_path: Path, arguments: li
     assert (done.returncode, done.stderr) == (2, line)
 
 
-def test_a_file_that_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
-    """And it is left as it was."""
-    (tmp_path / "t.db").write_bytes(b"not a database " * 1000)
-    done = run("serve", "--listen", "127.0.0.1:0", "--db", "t.db", cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert (tmp_path / "t.db").read_bytes() == b"not a database " * 1000
-
-
+@pytest.mark.slow
 def test_an_address_that_others_can_reach_needs_tls_and_authentication(tmp_path: Path) -> None:
     """The server does not start; the one line names the keys, and nothing was made."""
     done = run("serve", "--listen", "0.0.0.0:0", cwd=tmp_path)
@@ -240,6 +247,7 @@ def test_an_address_that_others_can_reach_needs_tls_and_authentication(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_insecure_server_says_so(tmp_path: Path) -> None:
     """At each start, with what is missing."""
     (tmp_path / "turnwire.toml").write_text('[server]\ninsecure = true\n[log]\nlevel = "warning"\n')

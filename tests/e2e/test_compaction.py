@@ -120,6 +120,7 @@ def summaries(messages: list[SessionMessage]) -> list[SessionMessage]:
     return [message for message in messages if message.HasField("compaction")]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_older_messages_are_summarised(api: str, tmp_path: Path) -> None:
     """The model gets the summary in their place; people see both, and are told in order."""
@@ -161,6 +162,7 @@ async def test_older_messages_are_summarised(api: str, tmp_path: Path) -> None:
         assert SUMMARY in w.answered()[-1]
 
 
+@pytest.mark.slow
 async def test_a_summarised_message_that_is_answered_late_is_sent(tmp_path: Path) -> None:
     """Also the last one that the summary covers, whose old place is gone: a new summary covers the others."""
     async with world(tmp_path) as w:
@@ -186,6 +188,7 @@ async def test_a_summarised_message_that_is_answered_late_is_sent(tmp_path: Path
         assert all(f"long-{number} " in w.summarised()[1] for number in range(4) if f"long-{number} " not in words)
 
 
+@pytest.mark.slow
 async def test_a_summary_counts_on_its_path(tmp_path: Path) -> None:
     """An earlier question that is answered again is sent in its own words; chosen again, the summary counts again."""
     async with world(tmp_path) as w:
@@ -210,6 +213,7 @@ async def test_a_summary_counts_on_its_path(tmp_path: Path) -> None:
         assert latest.sent_context.break_reason == CONTEXT_BREAK_UNSPECIFIED
 
 
+@pytest.mark.slow
 async def test_the_start_is_told_while_the_summary_is_written(tmp_path: Path) -> None:
     """A user interface can say what takes so long."""
     go_on = asyncio.Event()
@@ -234,18 +238,7 @@ async def test_the_start_is_told_while_the_summary_is_written(tmp_path: Path) ->
             await watch.until_turn_ended(accepted.turn_id)
 
 
-async def test_system_messages_are_not_summarised(tmp_path: Path) -> None:
-    """They stay word by word."""
-    async with world(tmp_path) as w:
-        session_id = await new_session(w.client)
-        note = AppendMessageRequest(session_id=session_id, parts=[text("Always rhyme.")], type=MESSAGE_TYPE_SYSTEM)
-        await w.client.messages.AppendMessage(note)
-        await w.fill(session_id)
-        await talk(w.client, LONG, session_id, model=MODEL)
-        assert "Always rhyme." not in w.summarised()[0]
-        assert "Always rhyme." in w.answered()[-1]
-
-
+@pytest.mark.slow
 async def test_a_session_can_do_without(tmp_path: Path) -> None:
     """Then the model gets all there is, and the provider says when that is too much."""
     async with world(tmp_path) as w:
@@ -262,6 +255,7 @@ async def test_a_session_can_do_without(tmp_path: Path) -> None:
         assert summaries(await messages_of(w.client, session_id)) == []
 
 
+@pytest.mark.slow
 async def test_a_provider_that_finds_it_too_long_gets_less(tmp_path: Path) -> None:
     """Before any content the step is made once more, shorter; the turn ends in order."""
     async with world(tmp_path) as w:
@@ -274,6 +268,7 @@ async def test_a_provider_that_finds_it_too_long_gets_less(tmp_path: Path) -> No
         assert ["long-0 " in sent for sent in w.answered()[-2:]] == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 async def test_a_turn_that_calls_tools_is_compacted_between_its_steps(api: str, tmp_path: Path) -> None:
     """Its question stays word by word; every request is one that the API takes, and the turn comes to its end."""
@@ -319,6 +314,7 @@ async def pending(watch: Any, count: int) -> Any:
     return (await watch.until(is_it)).tool_call_updated.state
 
 
+@pytest.mark.slow
 async def test_an_abort_while_the_summary_is_written_stores_nothing_of_it(tmp_path: Path) -> None:
     """The provider sees the connection go; the conversation is as before and goes on."""
     never = asyncio.Event()
@@ -350,20 +346,7 @@ async def test_an_abort_while_the_summary_is_written_stores_nothing_of_it(tmp_pa
         assert SUMMARY in w.answered()[-1]
 
 
-async def test_a_summary_that_fails_lets_the_turn_go_on(tmp_path: Path) -> None:
-    """With all that there is."""
-
-    def broken(request: RecordedRequest) -> ScriptedReply:
-        return error(500, "down") if asks_for_a_summary(request) else reply(request)
-
-    async with world(tmp_path, reply_to=broken) as w:
-        session_id = await w.fill()
-        accepted = await talk(w.client, LONG, session_id, model=MODEL)
-        assert (await turn_ended(w.client, accepted)).turn_ended.turn.finish_reason == FINISH_REASON_STOP
-        assert "long-0 " in w.answered()[-1]
-        assert summaries(await messages_of(w.client, session_id)) == []
-
-
+@pytest.mark.slow
 async def test_the_summary_counts_after_a_restart(tmp_path: Path) -> None:
     """It is decided by what is stored alone."""
     async with world(tmp_path) as w:
@@ -378,6 +361,7 @@ async def test_the_summary_counts_after_a_restart(tmp_path: Path) -> None:
         assert "long-0 " not in after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 async def test_a_turn_that_messages_have_joined(tmp_path: Path, api: str) -> None:
     """It is cut between its steps as any other; what its users said stays word for word behind the summary."""

@@ -95,6 +95,7 @@ async def test_unknown_services_are_unknown(tmp_path: Path) -> None:
         call.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["event.EventService/WatchEvents", "event.EventService/SubscribeGlobalEvents"])
 async def test_long_requests_of_watches_are_refused(tmp_path: Path, method: str) -> None:
     """Fields that nobody knows would be kept as long as the watch too."""

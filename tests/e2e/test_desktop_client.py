@@ -120,6 +120,7 @@ async def test_aborts_of_an_idle_session_change_nothing(desktop: Desktop, tmp_pa
     assert list((await desktop.calls.GetMessages(session_id)).messages) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["approve", "once", "always", "reject"])
 async def test_a_permission_answered_after_an_abort_allows_nothing(desktop: Desktop, tmp_path: Path, word: str) -> None:
     """It is refused, the call keeps the end that it had, and the session asks again next time."""

@@ -144,6 +144,7 @@ def test_text_names_findings_and_what_to_do(tmp_path: Path) -> None:
     assert "The database as it was: " in fixed.stdout
 
 
+@pytest.mark.slow
 async def test_search_index_is_made_anew_by_the_next_start(tmp_path: Path) -> None:
     """A search finds the messages again, though the words of all were lost."""
     path = tmp_path / "turnwire.db"
@@ -162,6 +163,7 @@ async def test_search_index_is_made_anew_by_the_next_start(tmp_path: Path) -> No
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_database_of_a_server_is_not_repaired(tmp_path: Path) -> None:
     """It is examined, also while the server uses it; --fix ends with exit code 2 and says why."""
     path = tmp_path / "turnwire.db"

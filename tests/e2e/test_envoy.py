@@ -38,6 +38,7 @@ from tests.support.servers.mcp import own_port
 from tests.support.servers.serving import serving
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(ENVOY is None, reason="Envoy is not installed; TURNWIRE_TEST_ENVOY can name it"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
 ]

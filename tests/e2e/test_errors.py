@@ -205,12 +205,6 @@ BAD: list[tuple[str, Calls, str, list[str]]] = [
 ]
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 @pytest.mark.parametrize(("call", "reason", "fields"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 async def test_bad_input_is_refused(client: Client, call: Calls, reason: str, fields: list[str]) -> None:
     """INVALID_ARGUMENT with ErrorInfo and every wrong field; sessions, messages and events are as before."""
@@ -312,6 +306,7 @@ async def test_missing_key_is_told_before_anything_is_stored(tmp_path: Path) -> 
         assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
 
 
+@pytest.mark.slow
 async def test_logs_hold_no_content(tmp_path: Path) -> None:
     """At debug level no prompt, answer, key, file content, tool output or metadata is in any line."""
     secrets = ["Wombat-prompt", "Wombat-key", "V29tYmF0", "Wombat-file", "Wombat-meta", "Wombat-system", "Wombat-tool"]

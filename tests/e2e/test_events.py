@@ -89,6 +89,7 @@ async def watch_in_pieces(client: Client, session_id: str, until_turn: str, seed
     return fold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_broken_watches_end_with_the_stored_text(client: Client, seed: int) -> None:
     """Twelve sessions stream at once; each of their watchers, disconnecting at random, folds to ListMessages."""
@@ -187,6 +188,7 @@ async def test_kinds_filter_durable_events(client: Client, live: bool) -> None:
     assert kinds([e for e in watch.events if e.sequence]) == ["message_added", "message_added", "turn_ended"]
 
 
+@pytest.mark.slow
 async def test_watch_of_all_sessions_has_every_event_once(client: Client) -> None:
     """Over many sessions, resumed half way again and again: each session folds to its stored messages."""
     accepted = [await client.messages.SendMessage(ask(SCRIPTS[n % len(SCRIPTS)])) for n in range(8)]
@@ -354,6 +356,7 @@ async def test_too_many_watchers_are_refused(tmp_path: Path) -> None:
                     assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_all", [False, True])
 async def test_watcher_behind_the_ring_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_all: bool
@@ -375,6 +378,7 @@ async def test_watcher_behind_the_ring_loses_nothing(
         assert fold.waited == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ring_bytes", [8192, memory.SESSION_RING_BYTES])
 async def test_slow_watcher_gets_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ring_bytes: int) -> None:
     """A watcher that reads one batch and then sleeps through megabytes slows nobody and misses no event."""
@@ -397,6 +401,7 @@ async def append(client: Client, session_id: str, count: int) -> None:
     await asyncio.gather(*(client.messages.AppendMessage(request) for _ in range(count)))
 
 
+@pytest.mark.slow
 async def test_dropped_position_resets(tmp_path: Path) -> None:
     """A position that is no longer kept brings resync with the oldest one, a snapshot, then live events."""
     toml = "[storage]\nretained_events_per_session = 10"
@@ -419,6 +424,7 @@ async def test_dropped_position_resets(tmp_path: Path) -> None:
         assert watch.events[0].sequence == earliest + 1
 
 
+@pytest.mark.slow
 async def test_a_pruned_session_is_the_only_one_to_be_read_anew(tmp_path: Path) -> None:
     """Who watches all sessions gets resync of that session, and every event of the others."""
     toml = "[storage]\nretained_events_per_session = 10"
@@ -447,6 +453,7 @@ async def test_a_pruned_session_is_the_only_one_to_be_read_anew(tmp_path: Path) 
             assert (refusal.reason, refusal.metadata) == ("EVENTS_COMPACTED", {"resyncReason": "PRUNED"})
 
 
+@pytest.mark.slow
 async def test_dropped_position_fails_when_asked_to(tmp_path: Path) -> None:
     """fail_if_compacted answers OUT_OF_RANGE with the oldest and the newest."""
     toml = "[storage]\nretained_events_per_session = 10"
@@ -459,6 +466,7 @@ async def test_dropped_position_fails_when_asked_to(tmp_path: Path) -> None:
         assert int(refusal.metadata["earliestSequence"]) > 5
 
 
+@pytest.mark.slow
 async def test_stream_of_a_compacted_turn_is_refused(tmp_path: Path) -> None:
     """StreamMessage, repeated when its events are no longer kept, answers accepted, then EVENTS_COMPACTED."""
     toml = "[storage]\nretained_events_per_session = 10"
@@ -472,6 +480,7 @@ async def test_stream_of_a_compacted_turn_is_refused(tmp_path: Path) -> None:
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.OUT_OF_RANGE, "EVENTS_COMPACTED")
 
 
+@pytest.mark.slow
 async def test_watch_that_joins_at_the_end_of_a_turn_shows_it_ended(client: Client) -> None:
     """However close to the end it joins, the last that it tells is an idle session and an ended message."""
 

@@ -40,6 +40,7 @@ def reply(request: RecordedRequest) -> ScriptedReply:
     return answer(API_OF_PATH[request.path], Say("Yes."))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_the_explained_request_is_the_one_that_is_sent(api: str, tmp_path: Path) -> None:
     """Word by word, for a message with a file, tools, options and a system prompt; nothing is sent or stored."""
@@ -99,6 +100,7 @@ async def test_what_cannot_be_explained_is_refused(client: Client) -> None:
     assert (await refused(client.messages.ExplainContext(strange))).fields == ["settings.tools[0].input_schema_json"]
 
 
+@pytest.mark.slow
 async def test_pictures_are_for_models_that_can_see_them(tmp_path: Path) -> None:
     """By the configuration, in what is explained and in what is sent alike; a repair says so."""
     async with ProviderServer() as provider:

@@ -109,6 +109,7 @@ async def test_equal_sessions_give_equal_bytes(client: Client) -> None:
         assert (gone.code, gone.reason) == (grpc.StatusCode.OUT_OF_RANGE, "EXPORT_CHANGED")
 
 
+@pytest.mark.own_server
 async def test_all_sessions_come_in_the_order_of_their_creation(client: Client) -> None:
     """Whatever was changed last; those that are asked for come in the order of the request."""
     made = [await new_session(client, title=str(number)) for number in range(3)]
@@ -119,6 +120,7 @@ async def test_all_sessions_come_in_the_order_of_their_creation(client: Client) 
     assert sessions_in(await export(client)) == [made[0], made[2]]
 
 
+@pytest.mark.own_server
 async def test_an_empty_tenant_has_an_archive(client: Client) -> None:
     """With no session."""
     lines = [json.loads(line) for line in (await export(client)).splitlines()]
@@ -173,6 +175,7 @@ async def test_wrong_requests_are_refused(
     assert (found.code.name, found.reason, found.fields) == (code, reason, named)
 
 
+@pytest.mark.slow
 async def test_slow_readers_hold_their_places_and_nothing_else(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A third export of a tenant is refused while two are read slowly, messages are stored meanwhile, and a reader that
     goes away leaves its place.
@@ -226,6 +229,7 @@ async def test_command_writes_a_file_at_once(tmp_path: Path) -> None:
         assert (await run("--json")).exit_code == 2
 
 
+@pytest.mark.slow
 async def test_command_replaces_files_alone(tmp_path: Path) -> None:
     """Behind a link the file that it names; a device stays and is written to, and nothing is left of what failed."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -252,6 +256,7 @@ async def test_command_replaces_files_alone(tmp_path: Path) -> None:
         assert {path.name for path in folder.iterdir()} == {"link", "pipe"}
 
 
+@pytest.mark.slow
 async def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     """Bytes that are no UTF-8 too."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -262,6 +267,7 @@ async def test_a_file_may_have_any_name(tmp_path: Path) -> None:
             assert done.exit_code == 0, done.output
 
 
+@pytest.mark.slow
 async def test_archives_keep_alternatives(client: Client, tmp_path: Path) -> None:
     """A server that imports one numbers and selects them as the first did; exported again, they are the same bytes."""
     session_id = (await talk(client, "one")).session_id

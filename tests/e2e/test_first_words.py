@@ -48,7 +48,6 @@ from tests.support.clients.conversation import (
     watching,
 )
 from tests.support.models.scripts import API_OF_PATH, Say, answer
-from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 from tests.support.servers.tenants import connect_as, server_of_tenants
@@ -57,12 +56,6 @@ from turnwire.domain.archive.records import ArchivedSession
 
 UNSEEN = "\u200b\u2060"
 """Words that nobody sees."""
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
 
 
 async def told(client: Client, session_id: str) -> list[SessionEvent]:
@@ -172,6 +165,7 @@ async def test_a_title_that_was_set_counts_more(client: Client) -> None:
     assert await titles(client, session_id) == []
 
 
+@pytest.mark.slow
 async def test_a_change_that_comes_between_keeps_the_words(client: Client) -> None:
     """Whatever the order of a message and changes of other settings that are made at once."""
     for _ in range(10):
@@ -250,6 +244,7 @@ async def test_what_happens_to_the_message_leaves_the_title(client: Client) -> N
     assert await titles(client, session_id) == ["First words"]
 
 
+@pytest.mark.slow
 async def test_a_copy_has_the_title(client: Client) -> None:
     """As it is shown, and from its first event on; also a copy of many messages, and one with a title of its own."""
     session_id = await new_session(client)
@@ -310,6 +305,7 @@ async def _remove(client: Client, session_id: str, message_id: str) -> None:
     await client.turns.RemoveQueuedMessage(RemoveQueuedMessageRequest(session_id=session_id, message_id=message_id))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [_edit, _remove])
 async def test_a_message_that_waits_gives_the_title(tmp_path: Path, change: QueueChange) -> None:
     """As soon as it is stored, for good, also when it is another one before its turn, or none at all."""
@@ -347,19 +343,3 @@ async def test_a_message_that_is_answered_later_is_told_without_a_title(client: 
         await watch.until_turn_ended(started.turn.turn_id)
     assert kinds(await told(client, session_id)).count("message_added") == 4
     assert await titles(client, session_id) == ["First words"]
-
-
-async def test_a_kill_loses_neither_title_nor_event(tmp_path: Path) -> None:
-    """What was told before is told after it, and the title that was confirmed is there."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        accepted = await client.messages.SendMessage(ask("First words\n/sleep 600"))
-        session_id = accepted.session_id
-        before = [event.SerializeToString() for event in await told(client, session_id)]
-        empty = await new_session(client)
-        await server.kill()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        after = [event.SerializeToString() for event in await told(client, session_id)]
-        assert after[:2] == before[:2]
-        assert await titles(client, session_id) == ["First words /sleep 600"]
-        await append(client, empty, "After the kill")
-        assert await titles(client, empty) == ["After the kill"]

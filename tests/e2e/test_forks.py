@@ -65,12 +65,6 @@ from tests.support.servers.tenants import connect_as, server_of_tenants
 MODEL = model("m", "mine")
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 async def fork(client: Client, session_id: str, through: str = "", **fields: Any) -> ForkSessionResponse:
     """Copies a session."""
     request = ForkSessionRequest(session_id=session_id, through_message_id=through, **fields)
@@ -112,6 +106,7 @@ async def explained(client: Client, session_id: str) -> str:
     return (await client.messages.ExplainContext(request)).request_json
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_a_model_reads_a_copy_as_it_reads_the_original(api: str, tmp_path: Path) -> None:
     """Word by word, also in a copy of a copy: signatures, calls with odd ids, files. Only ids of the server differ."""
@@ -329,6 +324,7 @@ async def test_copies_count_for_quotas(tmp_path: Path) -> None:
         assert (await refused(fork(acme, session_id))).metadata["quota"] == "sessions"
 
 
+@pytest.mark.slow
 async def test_a_long_copy_is_stored_in_parts(client: Client) -> None:
     """It is there at once, as a whole and in order, with its files; the original may go then."""
     session_id = await long_session(client, 450)

@@ -73,6 +73,7 @@ async def test_text_is_accumulated(client: Client) -> None:
     assert texts[-1] == words_of(answer)
 
 
+@pytest.mark.slow
 async def test_updates_of_a_part_are_few(client: Client) -> None:
     """At most 20 a second for each part, besides the last one, however fast the model is."""
     session_id = await new_session(client)
@@ -123,6 +124,7 @@ async def test_aborted_answer_finishes_as_error(client: Client) -> None:
         await stream.until_finish("error")
 
 
+@pytest.mark.own_server
 async def test_directory_of_the_session_stands_beside(client: Client, tmp_path: Path) -> None:
     """It follows a change of the directory."""
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
@@ -136,6 +138,7 @@ async def test_directory_of_the_session_stands_beside(client: Client, tmp_path: 
         assert (await stream.until_finish("stop")).directory == two
 
 
+@pytest.mark.slow
 async def test_filter_by_session(client: Client) -> None:
     """Only events of the sessions that were named."""
     one, other, third = [await new_session(client) for _ in range(3)]
@@ -191,6 +194,7 @@ async def test_subscription_starts_with_what_streams(client: Client) -> None:
     await client.messages.AbortSession(AbortSessionRequest(session_id=accepted.session_id))
 
 
+@pytest.mark.slow
 async def test_subscription_behind_the_ring_ends_with_the_whole_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +215,7 @@ async def test_subscription_behind_the_ring_ends_with_the_whole_text(
                 assert "".join(last.values()) == words_of(answer)
 
 
+@pytest.mark.slow
 async def test_subscription_far_behind_is_told_every_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight models at full speed overrun the ring again and again, also while the log is read; no end is missed."""
     monkeypatch.setattr(memory, "TENANT_RING_BYTES", 400)

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import grpc
+import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, DISPOSITION_STARTED, AppendMessageRequest
@@ -21,6 +22,8 @@ from tests.support.clients.conversation import (
     watching,
 )
 from tests.support.servers.running import Client, connect, running_server
+
+pytestmark = pytest.mark.own_server
 
 
 async def test_repeated_request_gets_the_first_answer(client: Client) -> None:
@@ -107,6 +110,7 @@ async def test_append_is_idempotent_too(client: Client) -> None:
     assert len(await messages_of(client, session_id)) == 1
 
 
+@pytest.mark.slow
 async def test_retry_right_after_a_lost_call(client: Client) -> None:
     """A call that is cancelled at any moment and repeated at once is carried out exactly once."""
 

@@ -88,23 +88,7 @@ async def test_a_session_moves_to_another_tenant(tmp_path: Path) -> None:
         assert (again.code, again.reason) == (grpc.StatusCode.NOT_FOUND, "UPLOAD_NOT_FOUND")
 
 
-async def test_a_wrong_archive_names_line_and_place(client: Client) -> None:
-    """And nothing of it is stored; the upload stays."""
-    archive = lines(golden_records()).replace(b'"kind":"turn"', b'"kind":"spin"', 1)
-    upload_id = await upload(client, archive)
-    call = client.transfer.ImportSessions(ImportSessionsRequest(upload_id=upload_id))
-
-    async def read() -> None:
-        async for _ in call:
-            pass
-
-    wrong = await refused(read())
-    assert (wrong.code, wrong.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "ARCHIVE_INVALID")
-    assert (wrong.metadata["line"], wrong.metadata["place"]) == ("3", "kind")
-    assert list((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == []
-    await client.uploads.GetUpload(GetUploadRequest(upload_id=upload_id))
-
-
+@pytest.mark.slow
 async def test_a_caller_who_goes_away_is_not_missed(client: Client) -> None:
     """The import goes on; the same name joins it or gets its outcome."""
     archive = lines([one for number in range(30) for one in golden_records(str(number))])
@@ -120,6 +104,7 @@ async def test_a_caller_who_goes_away_is_not_missed(client: Client) -> None:
     assert (await refused(client.transfer.ImportSessions(other).read())).reason == "REQUEST_ID_REUSED"
 
 
+@pytest.mark.slow
 async def test_one_import_of_a_tenant_runs_at_a_time(client: Client) -> None:
     """Another one is refused until its end."""
     archive = lines([one for number in range(40) for one in golden_records(str(number))])
@@ -134,6 +119,7 @@ async def test_one_import_of_a_tenant_runs_at_a_time(client: Client) -> None:
     assert all(one.existed for answer in answers for one in answer.sessions)
 
 
+@pytest.mark.slow
 async def test_a_killed_server_goes_on(tmp_path: Path) -> None:
     """The same request brings what is missing; nothing is there twice."""
     archive = lines([one for number in range(100) for one in golden_records(str(number))])
@@ -169,6 +155,7 @@ def of(answers: list[ImportSessionsResponse]) -> tuple[int, int, int, int]:
     return (one.outcome, *counts)
 
 
+@pytest.mark.slow
 async def test_an_import_goes_on_until_the_session_does(client: Client) -> None:
     """What the source has since is added, watchers read it, searches and models know of it; then it differs."""
     first = await bring(client, chat(3), format="openai")
@@ -199,6 +186,7 @@ async def test_an_import_goes_on_until_the_session_does(client: Client) -> None:
     assert await messages_of(client, session_id) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.2, 0.4])
 async def test_what_a_killed_import_adds_is_there_whole_or_not_at_all(tmp_path: Path, delay: float) -> None:
     """The same request brings the rest; then nothing is missing, and nothing is there twice."""
@@ -222,6 +210,7 @@ async def test_what_a_killed_import_adds_is_there_whole_or_not_at_all(tmp_path: 
     assert_sound(tmp_path / "turnwire.db")
 
 
+@pytest.mark.slow
 async def test_command_says_what_became_of_each_session(tmp_path: Path) -> None:
     """Added, unchanged or differing; --verify compares alone, and exits with 1 where the server lacks something."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -260,6 +249,7 @@ async def test_command_says_what_became_of_each_session(tmp_path: Path) -> None:
         assert (code, json.loads(shown)["incomplete_session_count"]) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:
     """From a file or standard input; a dry run stores nothing; facts for people and programs."""
     async with server_process(tmp_path) as server, connect(server.address) as client:

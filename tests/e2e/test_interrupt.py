@@ -44,16 +44,9 @@ from tests.support.clients.conversation import (
 )
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.mcp import mcp_client, stdio
-from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect, running_server
 
 PARTIAL = "/rate 100\n/words 60000"
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
 
 
 def interrupt(client: Client, words: str, session_id: str, **fields: Any) -> Any:
@@ -149,6 +142,7 @@ async def test_a_turn_that_waits_for_a_client_tool_ends(client: Client) -> None:
     assert [part.tool_use.status for part in call.parts if part.HasField("tool_use")] == ["error"]
 
 
+@pytest.mark.slow
 async def test_an_open_permission_request_is_closed(tmp_path: Path) -> None:
     """As cancelled; nobody can answer it any more."""
     async with mcp_client(tmp_path, stdio(tmp_path) + '[permissions]\n"test.*" = "ask"') as client:
@@ -224,6 +218,7 @@ async def test_limits_count_what_interrupts(tmp_path: Path) -> None:
         assert (await session_of(client, running.session_id)).active_turn_id == running.turn_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["abort", "keep", "delete"])
 async def test_it_may_race_with_other_ends(client: Client, ending: str) -> None:
     """Whoever comes first: each turn ends once, and nothing hangs."""
@@ -243,19 +238,3 @@ async def test_it_may_race_with_other_ends(client: Client, ending: str) -> None:
             await turn_ended(client, running)
             await turn_ended(client, sent)
             await check_fold(client, session_id)
-
-
-async def test_it_holds_over_a_kill(tmp_path: Path) -> None:
-    """Killed as soon as the message was accepted: the turn does not go on, the message is answered before others."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        running = await client.messages.SendMessage(ask("/tool look {}\n/step\nSeen.", tools=[tool("look")]))
-        async with watching(client, running.session_id, after_sequence=running.sequence) as watch:
-            await watch.until(lambda e: e.tool_call_updated.state.HasField("started_at"))
-        waiting = await client.messages.SendMessage(ask("later", running.session_id))
-        now = await interrupt(client, "now", running.session_id)
-        await server.kill()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        await turn_ended(client, waiting)
-        await check_interrupted(client, running, now)
-        answered = [m for m in await messages_of(client, running.session_id) if m.answers_message_id]
-        assert [words_of(m) for m in answered[-2:]] == ["now", "later"]

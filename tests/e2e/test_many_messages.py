@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import AppendMessageRequest, ListMessagesRequest
 from tests.support.clients.conversation import new_session, text, words_of
@@ -20,6 +22,7 @@ async def _all_words(client: Client, session_id: str) -> list[str]:
             return words
 
 
+@pytest.mark.slow
 async def test_ten_thousand_messages_are_added_in_order(client: Client) -> None:
     """By 32 callers at once: the list has the order in which they were stored, and so that of each caller."""
     session_id = await new_session(client)

@@ -47,6 +47,7 @@ async def refuse(question: NewQuestion) -> QuestionReply:
     raise QuestionRefused(question.prompt)
 
 
+@pytest.mark.matrix
 async def test_a_picture_is_a_file_and_a_line(servers: McpServers) -> None:
     """Byte for byte as the server made it."""
     outcome = await servers.call("test.picture", "{}", print, refuse)
@@ -56,6 +57,7 @@ async def test_a_picture_is_a_file_and_a_line(servers: McpServers) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_very_long_text_comes_whole(servers: McpServers) -> None:
     """It is for the core to say how much of it a model gets."""
     outcome = await servers.call("test.story", '{"lines": 100000}', print, refuse)

@@ -34,12 +34,6 @@ from tests.support.servers.running import Client, connect, running_server
 APPENDABLE = ["USER", "SYSTEM", "HOST", "TOOL_RESULT"]
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 async def test_message_to_idle_session_starts(client: Client) -> None:
     """It is STARTED at queue position 0, and its turn answers it."""
     session_id = await new_session(client)
@@ -116,6 +110,7 @@ async def test_pages_join_to_the_whole(client: Client, newest_first: bool) -> No
     assert found == (expected[::-1] if newest_first else expected)
 
 
+@pytest.mark.slow
 async def test_read_shows_all_that_a_watcher_holds(client: Client) -> None:
     """GetMessages, asked while text streams, has at least the text that was watched before."""
     accepted = await client.messages.SendMessage(ask("/rate 400\n/words 300"))
@@ -249,6 +244,7 @@ async def test_stream_refuses_as_send_does(client: Client) -> None:
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["message.parts[0].text.text"])
 
 
+@pytest.mark.slow
 async def test_thousand_messages_at_once(client: Client) -> None:
     """1,000 concurrent sends in 50 sessions: 1,000 ids, each session in the order of acceptance, all answered."""
     sessions = [await new_session(client) for _ in range(50)]

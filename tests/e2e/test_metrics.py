@@ -101,6 +101,7 @@ async def test_an_outage_of_a_provider_is_seen(tmp_path: Path) -> None:
     assert "secret" not in str(lines)
 
 
+@pytest.mark.slow
 async def test_every_call_and_what_runs_is_seen(tmp_path: Path) -> None:
     """While it runs and when it has ended, failed ones by their code."""
     async with running_server(tmp_path, METRICS) as server, connect(server.address) as client:
@@ -159,6 +160,7 @@ async def test_a_server_has_no_metrics_unless_asked(tmp_path: Path) -> None:
         assert server.metrics_address == ""
 
 
+@pytest.mark.slow
 async def test_a_server_whose_loop_is_held_says_where(tmp_path: Path) -> None:
     """Everybody else waits meanwhile; the line comes while it is held."""
     with capture_logs() as lines:

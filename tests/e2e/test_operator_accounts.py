@@ -63,6 +63,7 @@ async def test_usage_by_day_and_model(address: str) -> None:
     assert line.split()[4:7] == [str(tokens["inputTokens"]), str(tokens["outputTokens"]), f"{cost:.6f}"]
 
 
+@pytest.mark.slow
 async def test_usage_by_other_dimensions_and_in_a_range(address: str) -> None:
     """One row for everything where nothing is grouped by, and none where there is no usage."""
     assert len((await run(address, "usage", "--by", "")).stdout.splitlines()) == 2
@@ -90,6 +91,7 @@ def test_wrong_options_of_usage(arguments: list[str], problem: str) -> None:
     assert (done.exit_code, problem in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 async def test_a_range_that_the_server_refuses_is_told_in_one_line(address: str) -> None:
     """With its own words."""
     done = await run(address, "usage", "--from", "2020-01-01", "--to", "2019-01-01")
@@ -97,6 +99,7 @@ async def test_a_range_that_the_server_refuses_is_told_in_one_line(address: str)
     assert "end_time" in done.stderr
 
 
+@pytest.mark.slow
 async def test_quotas_say_what_is_left(address: str) -> None:
     """Money in dollars; a quota without a limit says so."""
     found = {row["name"]: row for row in await rows(address, "quotas")}
@@ -114,6 +117,7 @@ async def test_quotas_say_what_is_left(address: str) -> None:
     assert len(lines) == len(found)
 
 
+@pytest.mark.slow
 async def test_another_tenant_is_for_admins(address: str) -> None:
     """A server that does not ask who calls lets everybody name one."""
     assert await rows(address, "usage", "--tenant", "acme") == []

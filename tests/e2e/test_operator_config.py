@@ -89,10 +89,3 @@ def test_configuration_in_effect() -> None:
     assert found["values"] == tomllib.loads(done.stdout)
     assert found["sources"]["providers.openai"] == "OPENAI_API_KEY"
     assert found["values"]["providers"]["own"]["name"] == "***"
-
-
-def test_wrong_configuration_is_not_shown() -> None:
-    """Exit code 2 and one line."""
-    done = config("show", text=f'[log]\nlevel = "{SECRET}"\n')
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("turnwire: turnwire.toml: log.level: ")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients.conversation import talk
-from tests.support.servers.process import server_process
 from tests.support.servers.running import connect, running_server
 from turnwire.app import create_server
 from turnwire.config import load_config
@@ -38,19 +37,7 @@ async def test_files_of_the_database_are_private(tmp_path: Path) -> None:
         assert set(modes(tmp_path, "turnwire.db*").values()) == {0o600}
 
 
-async def test_database_that_others_may_read_keeps_its_mode_and_is_named(tmp_path: Path) -> None:
-    """In one line at the start; the operator may want a group to read it."""
-    async with server_process(tmp_path) as server:
-        await server.terminate()
-        assert not any("database_open_to_others" in line for line in server.stderr)
-    (tmp_path / "turnwire.db").chmod(0o640)
-    async with server_process(tmp_path) as server:
-        await server.terminate()
-        [line] = [line for line in server.stderr if "database_open_to_others" in line]
-        assert f"0640 {tmp_path}/turnwire.db" in line
-    assert modes(tmp_path, "turnwire.db") == {"turnwire.db": 0o640}
-
-
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("settings", "mode", "group"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -15,15 +14,12 @@ from opencode.tool.tool_pb2 import (
     ListPermissionsRequest,
     PermissionRequest,
     PermissionResponse,
-    SubmitToolResultRequest,
 )
 from tests.support.clients.conversation import (
     answer_to,
     ask,
-    kinds,
     new_session,
     refused,
-    session_of,
     talk,
     tool,
     turn_ended,
@@ -146,13 +142,6 @@ async def open_ids(client: Client, session_id: str = "") -> list[str]:
     return [request.id for request in listed.permissions]
 
 
-async def test_rules_say_who_is_asked(client: Client) -> None:
-    """The last rule that matches counts, the agent's after the server's."""
-    for words, fields in (('/tool test.count {"to": 2}', {}), (ADD, {"agent": "free"})):
-        accepted = await talk(client, words, **fields)
-        assert [call.status for call in await calls_of(client, accepted)] == ["success"]
-
-
 async def test_call_that_cannot_run_asks_nobody(client: Client) -> None:
     """Wrong arguments go back to the model at once."""
     accepted = await talk(client, '/tool test.add {"a": "two"}')
@@ -193,18 +182,7 @@ async def test_new_watchers_see_open_requests(client: Client) -> None:
     call.cancel()
 
 
-async def test_client_tool_waits_for_permission(client: Client) -> None:
-    """Its result is refused before the answer and taken after it."""
-    accepted, (request,) = await asked(client, "/tool look {}", tools=[tool("look")])
-    result = SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=request.tool_call_id, output="a cat")
-    refusal = await refused(client.tools.SubmitToolResult(result))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TOOL_CALL_NOT_READY")
-    await client.permissions.RespondToPermission(response(request, "once"))
-    await client.tools.SubmitToolResult(result)
-    await turn_ended(client, accepted)
-    assert "a cat" in words_of(await answer_to(client, accepted))
-
-
+@pytest.mark.slow
 async def test_a_large_page_is_divided(client: Client) -> None:
     """What clients take in one answer is not exceeded, however large the arguments of wild calls are."""
     arguments = '{"text": "' + "\U0001f600" * 16_000 + '"}'
@@ -222,27 +200,6 @@ async def test_a_large_page_is_divided(client: Client) -> None:
     assert listed == opened
 
 
-async def test_requests_survive_a_restart(tmp_path: Path) -> None:
-    """After it the same request is open, its answer counts, and the call runs once."""
-    toml = stdio(tmp_path) + RULES
-    async with mcp_client(tmp_path, toml) as client:
-        accepted, (request,) = await asked(client, f"{ADD}\n/step\nDone.")
-    async with mcp_client(tmp_path, toml) as client:
-        assert (await session_of(client, accepted.session_id)).active_turn_id == accepted.turn_id
-        assert list((await client.permissions.ListPermissions(ListPermissionsRequest())).permissions) == [request]
-        stream = client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
-        assert (await stream.read()).permission_created.permission == request
-        stream.cancel()
-        async with watching(client, accepted.session_id, after_sequence=0) as watch:
-            await watch.until_kind("caught_up")
-            assert kinds(watch.events).count("permission_snapshot") == 1
-            await client.permissions.RespondToPermission(response(request, "once"))
-            ended = await watch.until_turn_ended(accepted.turn_id)
-        assert (ended.turn_ended.turn.finish_reason, ended.turn_ended.turn.steps) == (FINISH_REASON_STOP, 2)
-        assert [call.output for call in await calls_of(client, accepted)] == ["the sum is 5"]
-        assert words_of(await answer_to(client, accepted)) == "Done."
-
-
 @pytest.mark.parametrize(
     "fields", [{"session_id": ""}, {"permission_id": ""}, {"response": "yes"}, {"reason": "x" * 5000}]
 )
@@ -251,22 +208,3 @@ async def test_bad_answers_name_the_field(client: Client, fields: dict[str, str]
     good = {"session_id": "ses_1", "permission_id": "per_1", "response": "once"}
     refusal = await refused(client.permissions.RespondToPermission(PermissionResponse(**(good | fields))))
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, list(fields))
-
-
-async def test_a_person_is_asked_about_few_calls_at_once(client: Client) -> None:
-    """The model reads why the further ones of its answer were not run; everybody is told so, and the turn goes on."""
-    accepted, requests = await asked(client, "\n".join(["/tool look {}"] * 130), 100, tools=[tool("look")])
-    assert len(requests) == 100
-    calls = await calls_of(client, accepted)
-    assert [(call.status, bool(call.permission_id)) for call in calls] == [("pending", True)] * 100 + [
-        ("error", False)
-    ] * 30
-    assert calls[-1].error == "the call was not run: 100 calls of the answer wait to be allowed"
-    first, *_ = requests
-    await client.permissions.RespondToPermission(response(first, "always"))
-    for call in calls[:100]:
-        await client.tools.SubmitToolResult(
-            SubmitToolResultRequest(session_id=accepted.session_id, tool_call_id=call.id, output="seen")
-        )
-    ended = await turn_ended(client, accepted)
-    assert ended.turn_ended.turn.finish_reason == FINISH_REASON_STOP

@@ -56,6 +56,7 @@ async def answer(client: Client, session_id: str) -> DisplayMessage:
     return listed.messages[1] if len(listed.messages) > 1 else DisplayMessage()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [(), (TEXT,)], ids=["before the first content", "in the middle"])
 async def test_abort_ends_the_http_request(said: tuple[bytes, ...], provider: ProviderServer, client: Client) -> None:
     """The provider sees the connection go when the turn is aborted, and is not asked again."""

@@ -85,6 +85,7 @@ async def output_of(client: Client, accepted: SendMessageResponse) -> str:
     return call.output or call.error
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_form_is_asked_and_its_content_goes_to_the_tool(client: Client, form: str) -> None:
     """The question has who asks, what, and the schema; the turn waits for it, and goes on with the answer."""
@@ -111,6 +112,7 @@ async def test_a_form_is_asked_and_its_content_goes_to_the_tool(client: Client, 
     assert not (await client.questions.ListQuestions(ListQuestionsRequest())).questions
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("action", "word"), [(QUESTION_ACTION_DECLINE, "decline"), (QUESTION_ACTION_CANCEL, "cancel")])
 async def test_the_tool_learns_that_nobody_filled_it_in(
@@ -223,6 +225,7 @@ async def test_a_watch_that_joins_later_gets_open_questions(client: Client, sess
     assert snapshots == [question]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", ["ask", "web", "oldweb"])
 async def test_questions_of_calls_at_once_go_to_their_own_calls(client: Client, form: str) -> None:
     """Eight calls in one step and one in another session ask over one connection; each gets its own answer."""
@@ -253,6 +256,7 @@ async def test_a_question_that_no_call_can_be_said_to_ask_is_refused(client: Cli
     assert await output_of(client, accepted) == "the door is red, 2 times"
 
 
+@pytest.mark.slow
 async def test_other_calls_go_on_while_one_asks(client: Client) -> None:
     """Of the same server, in the same step and in other sessions."""
     accepted, (question,) = await asked(client, PAINT.format("oldweb") + '\n/tool oldweb.add {"a": 1, "b": 2}')
@@ -304,6 +308,7 @@ async def test_a_call_whose_link_is_declined_fails(client: Client) -> None:
     assert "elicitation required" in await output_of(client, accepted)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
@@ -320,6 +325,7 @@ async def test_what_cannot_be_asked_is_refused(client: Client, kind: str, why: s
     assert why in await output_of(client, accepted)
 
 
+@pytest.mark.slow
 async def test_a_tool_that_asks_for_ever_is_stopped(client: Client) -> None:
     """After twenty questions its call fails."""
     accepted = await client.messages.SendMessage(ask("/tool ask.wild {}"))
@@ -332,6 +338,7 @@ async def test_a_tool_that_asks_for_ever_is_stopped(client: Client) -> None:
     assert "has asked 20 questions" in await output_of(client, accepted)
 
 
+@pytest.mark.slow
 async def test_a_flood_of_questions_is_cut(client: Client) -> None:
     """Of a thousand questions at once eight are open; they end with the turn."""
     accepted, questions = await asked(client, "/tool old.flood {}", 8)
@@ -341,20 +348,7 @@ async def test_a_flood_of_questions_is_cut(client: Client) -> None:
     assert not (await client.questions.ListQuestions(ListQuestionsRequest())).questions
 
 
-async def test_a_question_expires(tmp_path: Path) -> None:
-    """The tool hears cancel, watchers hear EXPIRED, and an answer is too late."""
-    toml = "[limits]\nquestion_timeout_seconds = 0.3\n" + asker() + asker("old", 'protocol = "handshake"')
-    async with mcp_client(tmp_path, toml) as client:
-        for form in ("ask", "old"):
-            accepted, (question,) = await asked(client, PAINT.format(form))
-            assert await output_of(client, accepted) == "not painted: cancel"
-            async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
-                told = await watch.until_kind("question_answered")
-            assert told.question_answered.action == QUESTION_ACTION_EXPIRED
-            late = await refused(client.questions.AnswerQuestion(answer(question, QUESTION_ACTION_ACCEPT, RED)))
-            assert late.reason == "QUESTION_ALREADY_ANSWERED"
-
-
+@pytest.mark.slow
 async def test_calls_one_at_a_time_can_all_ask(tmp_path: Path) -> None:
     """With that setting a program of 2025-11-25 asks for each of its calls, one after the other."""
     async with mcp_client(tmp_path, asker("old", 'protocol = "handshake"', "one_call_at_a_time = true")) as client:
@@ -370,6 +364,7 @@ async def test_calls_one_at_a_time_can_all_ask(tmp_path: Path) -> None:
         assert [call.output for call in await calls_of(client, accepted)] == ["the door is red, 2 times"] * 3
 
 
+@pytest.mark.slow
 async def test_a_server_that_may_not_ask_is_told(tmp_path: Path) -> None:
     """Without questions in its settings it does not see the capability, and its tool fails at once."""
     async with mcp_client(tmp_path, asker("ask", "questions = false")) as client:

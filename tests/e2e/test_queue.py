@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import grpc
+import pytest
 
 from opencode.event.session_event_pb2 import EVENT_KIND_SESSION_STATUS_CHANGED
 from opencode.message import content_pb2, message_pb2
@@ -129,6 +130,7 @@ async def test_queue_is_bounded(tmp_path: Path) -> None:
         assert len([m for m in await messages_of(client, first.session_id) if not m.answers_message_id]) == 3
 
 
+@pytest.mark.slow
 async def test_sessions_do_not_wait_for_each_other(client: Client) -> None:
     """A turn that never ends holds up its own session only."""
     await client.messages.SendMessage(ask(FOREVER))

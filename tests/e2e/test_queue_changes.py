@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opencode.message.content_pb2 import FINISH_REASON_ABORTED, MESSAGE_TYPE_USER, SessionMessage
+from opencode.message.content_pb2 import FINISH_REASON_ABORTED, MESSAGE_TYPE_USER
 from opencode.message.message_pb2 import (
     AbortSessionRequest,
     AppendMessageRequest,
@@ -42,14 +42,7 @@ from tests.support.clients.conversation import (
     words_of,
 )
 from tests.support.oracles.fold import SessionFold, comparable
-from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect, running_server
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
 
 
 class Queued:
@@ -265,6 +258,7 @@ async def test_a_change_without_sense_names_its_field(queued: Queued) -> None:
     assert (await queued.listed()).revision == 3
 
 
+@pytest.mark.slow
 async def test_changes_at_once_follow_each_other(queued: Queued) -> None:
     """However they fall together with each other, with new messages and with turns that begin."""
     await queued.send(*(f"m{n}" for n in range(12)))
@@ -282,22 +276,6 @@ async def test_changes_at_once_follow_each_other(queued: Queued) -> None:
     listed = await messages_of(queued.client, queued.session_id)
     asked = [words_of(m) for m in listed if m.type == MESSAGE_TYPE_USER]
     assert [words_of(m) for m in listed if m.answers_message_id][1:] == asked[1:]
-
-
-async def test_order_and_words_outlive_the_process(tmp_path: Path) -> None:
-    """Killed at once after the changes were confirmed."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        one = Queued(client, await client.messages.SendMessage(ask(FOREVER)), SessionFold(""))
-        await one.send("a", "b", "c", "d")
-        await asyncio.gather(one.move("d", "a"), one.edit("b", "beta"), one.remove("c"))
-        before: list[SessionMessage] = list((await one.listed()).messages)
-        await server.kill()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        one.client = client
-        await one.abort()
-        await turn_ended(client, one.waiting["b"])
-        answered = [m for m in await messages_of(client, one.session_id) if m.answers_message_id]
-        assert [words_of(m) for m in answered[-3:]] == [words_of(m) for m in before] == ["d", "a", "beta"]
 
 
 async def test_an_edit_counts_for_the_quota(tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ def used_bytes(database: Path) -> int:
         return int((pages - free) * size)
 
 
+@pytest.mark.slow
 async def test_stored_bytes_bound_the_file(tmp_path: Path) -> None:
     """What is sent ends at the quota, and the file is then less than three times as long."""
     async with tenants(tmp_path, "max_stored_bytes = 2000000") as (acme, _):
@@ -235,6 +236,7 @@ async def test_stored_bytes_bound_the_file(tmp_path: Path) -> None:
         assert used_bytes(tmp_path / "turnwire.db") < 3 * 2_000_000
 
 
+@pytest.mark.slow
 async def test_messages_that_are_taken_back_leave_little(tmp_path: Path) -> None:
     """A waiting message that is dropped counts no longer: the log refers to it, and does not repeat it."""
     async with tenants(tmp_path, "max_stored_bytes = 2000000") as (acme, _):
@@ -268,6 +270,7 @@ output_usd_per_million = "{usd}"
             yield clients
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("quotas", "name", "limit", "used"),
     [
@@ -316,6 +319,7 @@ async def test_a_waiting_turn_ends_when_the_tenant_has_no_tokens_left(tmp_path: 
     assert "Yes." in [words_of(message) for message in told]
 
 
+@pytest.mark.slow
 async def test_a_new_day_brings_new_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At midnight UTC; what was used stays in the usage, and in the month."""
     present = datetime(2026, 3, 30, 23, 59, 59, tzinfo=UTC)
@@ -334,6 +338,7 @@ async def test_a_new_day_brings_new_tokens(tmp_path: Path, monkeypatch: pytest.M
         await talk(acme, "hi", model=MODEL)
 
 
+@pytest.mark.slow
 async def test_what_is_off_the_path_is_stored(tmp_path: Path) -> None:
     """It counts as stored bytes; a new answer is refused when nothing more may be stored, or wait."""
     async with tenants(tmp_path, "max_stored_bytes = 60000\nmax_waiting_messages = 1") as (acme, _):

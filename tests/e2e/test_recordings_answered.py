@@ -60,6 +60,7 @@ async def client(provider: ProviderServer, tmp_path_factory: pytest.TempPathFact
         yield connected
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("recording", calling_recordings())
 async def test_answered_calls_go_back(recording: Recording, provider: ProviderServer, client: Client) -> None:
     """Whole calls wait for the client; they, their results and sealed reasoning are in the next request."""
@@ -94,6 +95,7 @@ async def test_answered_calls_go_back(recording: Recording, provider: ProviderSe
         assert [seal for seal in seals(recording) if seal not in text] == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("all_of_it", [False, True], ids=["begun", "whole"])
 @pytest.mark.parametrize("recording", calling_recordings())
 async def test_calls_of_cut_answers_never_run(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 import grpc
+import pytest
 
 from opencode.usage.usage_pb2 import ListQuotasRequest
 from tests.support.clients.conversation import answer_to, ask, model, new_session, refused, talk, turn_ended, words_of
@@ -121,6 +122,7 @@ async def writer_of(pipe: Path) -> TextIO:
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_a_signal_before_the_server_listens_does_not_end_it(tmp_path: Path) -> None:
     """It comes while the server reads its configuration, which is a pipe here so that it waits."""
     file = tmp_path / "pipe.toml"
@@ -144,6 +146,7 @@ async def test_a_signal_before_the_server_listens_does_not_end_it(tmp_path: Path
         await server.wait()
 
 
+@pytest.mark.slow
 async def test_running_turns_keep_their_provider(tmp_path: Path) -> None:
     """It answers a turn that runs while the configuration loses it; the next message learns that it is gone."""
     may_answer = asyncio.Event()
@@ -167,6 +170,7 @@ async def test_running_turns_keep_their_provider(tmp_path: Path) -> None:
             await answer_to(client, await talk(client, "and again", model=model("m", "mine")))
 
 
+@pytest.mark.slow
 async def test_a_queued_turn_says_that_its_provider_is_gone(tmp_path: Path) -> None:
     """It was accepted with one that the configuration has lost when it begins."""
     may_answer = asyncio.Event()

@@ -62,6 +62,7 @@ async def test_everything_of_a_message_counts(client: Client, fields: dict[str, 
     await client.messages.SendMessage(ask("y", model=model("echo"), **fields))
 
 
+@pytest.mark.slow
 async def test_the_tools_of_a_request_have_a_limit(client: Client) -> None:
     """In every request that brings some; the field is named."""
     answered = await talk(client, "hello")
@@ -92,6 +93,7 @@ async def test_a_schema_that_no_check_of_ends_fails_no_turn(client: Client) -> N
         assert (await watch.until_kind("tool_call_updated")).tool_call_updated.state.status == "pending"
 
 
+@pytest.mark.slow
 async def test_what_waits_keeps_its_tools_over_a_restart(tmp_path: Path) -> None:
     """They are on disk; the turn has all of them when it begins."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
@@ -113,6 +115,7 @@ async def test_what_waits_keeps_its_tools_over_a_restart(tmp_path: Path) -> None
         assert (list(settings.tools), settings.system) == (tools, "be brief")
 
 
+@pytest.mark.slow
 async def test_a_storm_of_one_name_counts_once(tmp_path: Path) -> None:
     """From 64 connections at one moment: one message, and every caller gets its id."""
     async with running_server(tmp_path) as server, contextlib.AsyncExitStack() as stack:

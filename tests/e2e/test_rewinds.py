@@ -52,12 +52,6 @@ from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.running import Client, connect, running_server
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 async def clear(client: Client, session_id: str, **fields: Any) -> Any:
     """Hides everything."""
     return await client.sessions.ClearSession(ClearSessionRequest(session_id=session_id, **fields))
@@ -309,12 +303,7 @@ async def histories(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[C
         yield connected
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(history=steps)
 async def test_whatever_happens_the_fold_is_the_list(histories: Client, history: list[tuple[str, int]]) -> None:
     """Live and replayed, after every sequence of copies, rewinds and turns; each message names the one before it."""

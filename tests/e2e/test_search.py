@@ -34,12 +34,6 @@ from turnwire.domain.searching.queries import MAX_QUERY_CHARACTERS, MAX_QUERY_WO
 from turnwire.storage.sql.searching import Searches
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 async def search(client: Client, query: str, **fields: Any) -> SearchMessagesResponse:
     """Searches."""
     return await client.search.SearchMessages(SearchMessagesRequest(query=query, **fields))
@@ -130,21 +124,6 @@ async def test_wrong_requests_name_their_fields(client: Client, fields: dict[str
     """All of them at once where the form is wrong."""
     refusal = await refused(client.search.SearchMessages(SearchMessagesRequest(**fields)))
     assert (refusal.code, list(refusal.fields)) == (grpc.StatusCode.INVALID_ARGUMENT, names)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        *('"', '" OR', "* gull", "a OR OR gull", "((gull", "NEAR(gull)", "gull:", "^gull", "{a}: gull", "'; DROP"),
-        *("\0gull", "-", "NOT"),
-    ],
-)
-async def test_every_text_is_a_query_or_has_nothing_to_look_for(client: Client, query: str) -> None:
-    """No character of a text is syntax of the database."""
-    try:
-        await search(client, query)
-    except grpc.aio.AioRpcError as error:
-        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_session_that_is_unknown_is_an_error(client: Client) -> None:

@@ -33,6 +33,7 @@ def reply(request: RecordedRequest) -> ScriptedReply:
     return answer(API_OF_PATH[request.path], Think("hm"), Say("Yes."))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_the_model_learns_who_speaks(api: str, tmp_path: Path) -> None:
     """From the second sender on, all messages have names; the prefix changes once, and a repair tells each name."""

@@ -51,6 +51,8 @@ from tests.support.servers.running import Client, connect, running_server
 from turnwire.domain.conversation.sessions import Session
 from turnwire.storage.sql.tenant_reads import TenantReads
 
+pytestmark = pytest.mark.own_server
+
 
 async def update(
     client: Client, session_id: str, expected_revision: int | None = None, **settings: object
@@ -155,6 +157,7 @@ async def test_stale_revision_is_refused(client: Client) -> None:
     assert (await session_of(client, session_id)).title == "first"
 
 
+@pytest.mark.slow
 async def test_one_of_concurrent_updates_wins(client: Client) -> None:
     """Ten updates that expect the same revision: one is carried out, nine are refused."""
     session_id = await new_session(client)
@@ -215,6 +218,7 @@ async def test_deletion_while_a_turn_runs(client: Client) -> None:
     assert told[-1] == "session_deleted"
 
 
+@pytest.mark.slow
 async def test_deletion_races_with_sending(client: Client) -> None:
     """Sends and deletions at once: each send is accepted or NOT_FOUND, and the session is gone."""
     for _ in range(10):
@@ -413,6 +417,7 @@ async def test_directory_outside_the_roots_is_refused(client: Client, tmp_path: 
     assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == 1
 
 
+@pytest.mark.slow
 async def test_session_whose_directory_is_no_longer_allowed_works_on(tmp_path: Path) -> None:
     """Its messages are answered and its settings change; only its relative paths are refused, until it moves."""
     one, two = tmp_path / "one", tmp_path / "two"

@@ -34,7 +34,6 @@ from tests.support.clients.conversation import (
     model_name,
     new_session,
     refused,
-    session_of,
     talk,
     text,
     tool,
@@ -43,15 +42,8 @@ from tests.support.clients.conversation import (
 )
 from tests.support.models.scripts import Call, Say, answer
 from tests.support.oracles.fold import SessionFold, comparable
-from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
-
-
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
 
 
 async def append(client: Client, session_id: str, words: str, kind: int = MESSAGE_TYPE_USER, *more: Any) -> str:
@@ -194,6 +186,7 @@ async def test_a_busy_session_lets_the_message_wait(client: Client) -> None:
     await folded(client, session_id)
 
 
+@pytest.mark.slow
 async def test_a_message_before_a_streaming_answer_may_wait(tmp_path: Path) -> None:
     """The answer goes on in its place, and closes up when it is finished."""
     go_on = asyncio.Event()
@@ -255,21 +248,3 @@ async def test_many_appends_beside_a_start(client: Client) -> None:
     await ended(client, session_id, started)
     assert len(await messages_of(client, session_id)) == 10
     await folded(client, session_id)
-
-
-async def test_a_started_turn_goes_on_after_a_kill(tmp_path: Path) -> None:
-    """A message that waited is answered by the next server."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        session_id = await new_session(client)
-        message_id = await append(client, session_id, "stored")
-        await client.messages.SendMessage(ask("/sleep 600", session_id))
-        queued = await start(client, session_id, message_id)
-        await server.kill()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        abort = AbortSessionRequest(session_id=session_id, keep_queue=True)
-        await client.messages.AbortSession(abort)
-        async with watching(client, session_id, after_sequence=0) as watch:
-            await watch.until_turn_ended(queued.turn.turn_id)
-        assert [words_of(m) for m in await messages_of(client, session_id)][-2:] == ["stored", "stored"]
-        assert (await session_of(client, session_id)).queued_messages == 0
-        await folded(client, session_id)

@@ -56,7 +56,6 @@ from tests.support.clients.conversation import (
 )
 from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Call, Say, Think, answer
 from tests.support.oracles.fold import SessionFold, comparable
-from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 
@@ -196,6 +195,7 @@ async def test_events_of_a_message_that_joins(caller: Caller) -> None:
     assert not told[at + 2].queue_changed.entries
 
 
+@pytest.mark.slow
 async def test_several_join_in_order_and_others_wait_on(caller: Caller) -> None:
     """Those that only wait are behind them, and are answered when the turn has ended."""
     await caller.begin()
@@ -212,6 +212,7 @@ async def test_several_join_in_order_and_others_wait_on(caller: Caller) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_a_turn_that_ends_first_leaves_it_to_its_own(caller: Caller) -> None:
     """As the next one, before those that wait, with its own settings."""
     await caller.begin()
@@ -226,6 +227,7 @@ async def test_a_turn_that_ends_first_leaves_it_to_its_own(caller: Caller) -> No
     assert words == ["look around", "Step 1.", "hint", "hint", "later", "Fine."]
 
 
+@pytest.mark.matrix
 async def test_limits_of_the_turn_come_first(caller: Caller) -> None:
     """A turn at its last step ends; the message is answered by its own turn."""
     await caller.begin(options=GenerationOptions(max_steps=1))
@@ -235,6 +237,7 @@ async def test_limits_of_the_turn_come_first(caller: Caller) -> None:
     assert (await caller.turn(sent)).finish_reason == FINISH_REASON_STOP
 
 
+@pytest.mark.slow
 async def test_a_used_up_budget_comes_first(caller: Caller) -> None:
     """The turn ends as it would have; the message has the budget of its own turn."""
     await caller.begin(options=GenerationOptions(max_turn_tokens=1))
@@ -244,6 +247,7 @@ async def test_a_used_up_budget_comes_first(caller: Caller) -> None:
     assert (await caller.turn(sent)).finish_reason == FINISH_REASON_STOP
 
 
+@pytest.mark.slow
 async def test_a_stream_follows_the_message_into_the_turn(caller: Caller) -> None:
     """From the message over the end of its own turn to the end of the one that it joined."""
     await caller.begin()
@@ -262,6 +266,7 @@ async def test_a_stream_follows_the_message_into_the_turn(caller: Caller) -> Non
     assert "Fine." in said and "Step 1." not in said
 
 
+@pytest.mark.slow
 async def test_it_can_be_changed_until_it_joins(caller: Caller) -> None:
     """Edited, taken back, or told to wait; and one that waits can join."""
     await caller.begin()
@@ -288,6 +293,7 @@ async def test_it_can_be_changed_until_it_joins(caller: Caller) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_an_interruption_comes_before_a_hint(caller: Caller) -> None:
     """What was to join the turn that was ended is answered after what ended it."""
     await caller.begin()
@@ -299,6 +305,7 @@ async def test_an_interruption_comes_before_a_hint(caller: Caller) -> None:
     assert [words_of(m) for m in await caller.listed()] == ["look around", "Step 1.", "now", "Fine.", "hint", "Fine."]
 
 
+@pytest.mark.slow
 async def test_it_is_answered_once_its_turn_is(caller: Caller) -> None:
     """StartTurn refuses it, until the answer behind it was taken back; a copy names the copied turn."""
     await caller.begin()
@@ -319,6 +326,7 @@ async def test_it_is_answered_once_its_turn_is(caller: Caller) -> None:
     assert started.turn.turn_id not in ("", sent.turn_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["abort", "interrupt", "result"])
 async def test_it_may_race_with_the_end_of_the_turn(tmp_path: Path, ending: str) -> None:
     """Whoever comes first: each message is in the conversation once, each turn ends once, and nothing hangs."""
@@ -346,26 +354,3 @@ async def test_it_may_race_with_the_end_of_the_turn(tmp_path: Path, ending: str)
                 await asyncio.sleep(0)
             words = [words_of(m) for m in await caller.listed()]
             assert (words.count("hint"), words.count("more")) == (1, 1)
-
-
-async def test_it_holds_over_a_kill(tmp_path: Path) -> None:
-    """Killed as soon as the message was accepted, and as soon as it has joined: the model reads it once."""
-    async with model_of("anthropic", 3) as provider:
-        toml = configuration("anthropic", provider)
-        async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            caller = Caller(client, provider)
-            await caller.begin()
-            sent = await caller.steer("hint")
-            await server.kill()
-        async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            caller.client = client
-            await caller.see(1)
-            await caller.turn(sent)
-            await server.kill()
-        async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            caller.client = client
-            await caller.see(2)
-            assert (await caller.turn(caller.running)).finish_reason == FINISH_REASON_STOP
-            words = [words_of(m) for m in await caller.listed()]
-            assert words == ["look around", "Step 1.", "hint", "Step 2.", "Fine."]
-            assert caller.request(-1).count("hint") == 1

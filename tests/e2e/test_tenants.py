@@ -172,6 +172,7 @@ async def _compare_answers(neighbours: Neighbours, name: str, role: Role) -> Non
             assert not [secret for secret in foreign.secrets() if secret in answer]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("role", [Role.WRITER, Role.ADMIN])
 @pytest.mark.parametrize("name", METHODS)
 async def test_what_another_tenant_has_is_unknown(neighbours: Neighbours, name: str, role: Role) -> None:
@@ -295,6 +296,7 @@ READS = [
 ]
 
 
+@pytest.mark.slow
 async def test_what_another_tenant_does_changes_no_answer(neighbours: Neighbours) -> None:
     """Of all methods that only read: no list, no total, no number, no token."""
     async with neighbours.newcomer(Role.ADMIN) as bob:
@@ -366,6 +368,7 @@ async def test_an_admin_acts_for_a_tenant(neighbours: Neighbours) -> None:
         assert list((await admin.permissions.ListPermissions(ListPermissionsRequest())).permissions) == []
 
 
+@pytest.mark.slow
 async def test_turns_of_tenants_continue_after_a_restart(tmp_path: Path) -> None:
     """Each with the files, the settings and the requests of its own tenant; watches resume with their tokens."""
     mine: dict[str, Belongings] = {}

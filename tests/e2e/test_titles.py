@@ -13,17 +13,14 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.session.session_pb2 import DeleteSessionRequest, ForkSessionRequest
 from opencode.usage.usage_pb2 import USAGE_DIMENSION_MODEL, QueryUsageRequest
 from tests.support.clients.conversation import (
-    ask,
     change_of,
     model,
     new_session,
     session_of,
     talk,
-    turn_ended,
     watching,
 )
 from tests.support.models.scripts import API_OF_PATH, APIS, CHECKS, Say, Tokens, answer, error
-from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.core.use_cases.titles import INSTRUCTION
@@ -91,6 +88,7 @@ async def world(
         yield World(client, provider)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_a_session_gets_a_title_after_its_first_answer(tmp_path: Path, api: str) -> None:
     """The cheap model of the provider makes it of question and answer; one event tells it, and it is asked for once."""
@@ -118,6 +116,7 @@ async def test_what_a_title_costs_is_counted(tmp_path: Path) -> None:
         assert {row.model_id: (row.steps, row.usage.input_tokens) for row in rows} == {"m": (1, 100), "cheap": (1, 100)}
 
 
+@pytest.mark.slow
 async def test_a_title_of_a_person_stays(tmp_path: Path) -> None:
     """Whether it was there before, or came while the model was asked; a copy with a title has its own."""
     release = asyncio.Event()
@@ -143,6 +142,7 @@ async def test_a_title_of_a_person_stays(tmp_path: Path) -> None:
         assert (await session_of(here.client, accepted.session_id)).title == "Mine too"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("reply", "more"),
     [
@@ -171,6 +171,7 @@ async def test_a_model_that_fails_leaves_no_title(
         assert len(here.calls()) == 1
 
 
+@pytest.mark.slow
 async def test_a_deleted_session_ends_the_call(tmp_path: Path) -> None:
     """The request to the model ends, what it may have cost is counted, and the queue was never held up."""
 
@@ -189,6 +190,7 @@ async def test_a_deleted_session_ends_the_call(tmp_path: Path) -> None:
         assert {row.model_id: row.estimated_steps for row in rows} == {"m": 0, "cheap": 1}
 
 
+@pytest.mark.slow
 async def test_titles_are_off_unless_they_are_wanted(tmp_path: Path) -> None:
     """No second request is made; and models of the offline provider write none unless the configuration names one."""
     async with ProviderServer(titling("No")) as provider:
@@ -203,30 +205,3 @@ async def test_titles_are_off_unless_they_are_wanted(tmp_path: Path) -> None:
         accepted = await talk(client, "Hello")
         await talk(client, "Hello", accepted.session_id)
         assert (await session_of(client, accepted.session_id)).settings.title == ""
-
-
-async def test_a_kill_leaves_a_title_or_none(tmp_path: Path) -> None:
-    """A server that is killed while the model is asked has no title; its next answer gets one, told once."""
-    blocked = True
-
-    def reply(request: RecordedRequest) -> ScriptedReply:
-        if asks_for_a_title(request) and blocked:
-            return ScriptedReply((asyncio.Event(),))
-        return titling("After the kill")(request)
-
-    async with ProviderServer(reply) as provider:
-        toml = configuration(provider)
-        async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            accepted = await talk(client, "Hello", model=MODEL)
-            while not any(map(asks_for_a_title, provider.requests)):
-                await asyncio.sleep(0.01)
-            await server.kill()
-        blocked = False
-        async with server_process(tmp_path, toml) as server, connect(server.address) as client:
-            assert (await session_of(client, accepted.session_id)).settings.title == ""
-            later = await client.messages.SendMessage(ask("Again", accepted.session_id, model=MODEL))
-            await turn_ended(client, later)
-            here = World(client, provider)
-            [event] = await here.titled(accepted.session_id)
-            assert event.session_updated.session.title == "After the kill"
-            assert len(here.calls()) == 2

@@ -51,6 +51,7 @@ def blocks_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
     """As an image block of the very next request; clients get the bytes too."""
     async with ProviderServer() as provider:
@@ -81,6 +82,7 @@ async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_long_output_is_cut_for_the_model_and_kept_for_people(client: Client) -> None:
     """The call holds its beginning, with a note; DownloadFile gives all of it, in pieces, to this session alone."""
     whole = "\n".join(f"line {number} of 20000" for number in range(1, 20_001)).encode()

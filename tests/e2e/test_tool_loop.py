@@ -21,6 +21,7 @@ def configuration(api: str, provider: ProviderServer) -> str:
     return f"[providers.mine]\nkind = '{api}'\nbase_url = '{provider.base_url}'\n[permissions]\n'send' = 'ask'\n"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_every_call_of_a_step_gets_its_result(api: str, tmp_path: Path) -> None:
     """Wrong arguments, an unknown tool, a rejected call and one that ran: the model reads all four, in one request."""
@@ -61,6 +62,7 @@ async def statuses(client: Client, session_id: str) -> list[str]:
     return [call.status for message in await displayed(client, session_id) for call in message.tool_calls]
 
 
+@pytest.mark.slow
 async def test_large_tools_outlive_what_is_kept_of_their_turn(tmp_path: Path) -> None:
     """Calls are checked and answered by them, also after a restart, and each request has them."""
     api, about = APIS[0], "what it does " * 10_000
@@ -88,6 +90,7 @@ async def test_large_tools_outlive_what_is_kept_of_their_turn(tmp_path: Path) ->
             assert json.dumps(request.body).count(about) == 2
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_the_same_call_again_and_again_ends_the_turn(api: str, tmp_path: Path) -> None:
     """After three steps with the same call and the same result."""
@@ -102,6 +105,7 @@ async def test_the_same_call_again_and_again_ends_the_turn(api: str, tmp_path: P
         )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("api", APIS)
 async def test_a_truncated_step_runs_nothing(api: str, tmp_path: Path) -> None:
     """Its calls are shown, never run and never sent back; the session takes the next message."""

@@ -31,12 +31,6 @@ from tests.support.clients.tool_calls import LOOK, pending_calls, result
 from tests.support.servers.running import Client, connect, running_server
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 async def test_declared_call_waits_and_is_shown(client: Client) -> None:
     """It is pending in its event and in GetMessages, with the arguments as the model wrote them."""
     accepted, (call,) = await pending_calls(client, LOOK)
@@ -141,6 +135,7 @@ async def test_different_results_at_once_have_one_winner(client: Client) -> None
     assert (await displayed(client, accepted.session_id))[1].tool_calls[0].output == won[0].tool_call.output
 
 
+@pytest.mark.slow
 async def test_turn_goes_on_when_the_submitter_goes_away(client: Client) -> None:
     """A result whose RPC is cancelled at any moment is stored and counts, or can be submitted again."""
 
@@ -313,6 +308,7 @@ async def test_waiting_for_a_tool_leaves_room_for_other_turns(tmp_path: Path) ->
         await turn_ended(client, await client.messages.SendMessage(ask("someone else")))
 
 
+@pytest.mark.slow
 async def test_a_thousand_calls_are_ended_quickly(client: Client) -> None:
     """An abort settles all of them in one write."""
     accepted, _ = await pending_calls(client, "\n".join([LOOK] * 1000), 1000)

@@ -53,6 +53,7 @@ def below(parent: ReceivedSpan, spans: Sequence[ReceivedSpan]) -> list[str]:
     return [span.name for span in spans if span.parent_id == parent.span_id]
 
 
+@pytest.mark.slow
 async def test_one_trace_leads_from_the_caller_to_models_and_tools(traces: Collector, tmp_path: Path) -> None:
     """SendMessage continues the caller's span; below it are the turn, and below that its model calls and tool calls."""
     script = f'{SECRET}\n/tool test.add {{"a": 1, "b": 2}}'
@@ -91,6 +92,7 @@ async def test_one_trace_leads_from_the_caller_to_models_and_tools(traces: Colle
     assert turn.resource["service.name"] == "turnwire"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [False, True])
 async def test_prompts_are_part_of_traces_only_when_switched_on(
     content: bool, traces: Collector, tmp_path: Path
@@ -172,6 +174,7 @@ async def test_the_caller_decides_on_its_own_trace(
     assert names == ({SEND, "invoke_agent", "chat echo"} if found else set())
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["openai_chat", "openai_responses", "anthropic"])
 @pytest.mark.parametrize("sends", [False, True])
 async def test_a_provider_gets_the_trace_only_when_its_settings_say_so(
@@ -195,6 +198,7 @@ async def test_a_provider_gets_the_trace_only_when_its_settings_say_so(
     assert chat.attributes["gen_ai.usage.input_tokens"] == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sends", [False, True])
 async def test_a_tool_gets_the_trace_only_when_its_settings_say_so(
     sends: bool, traces: Collector, tmp_path: Path
@@ -207,6 +211,7 @@ async def test_a_tool_gets_the_trace_only_when_its_settings_say_so(
     assert (f"00-{TRACE}-{span.span_id}-01" if sends else "none") in said
 
 
+@pytest.mark.slow
 async def test_no_sdk_sends_a_trace_of_its_own(traces: Collector, tmp_path: Path) -> None:
     """Not even where a variable makes the SDK of OpenTelemetry the tracer of the whole process."""
     async with ProviderServer() as provider:
@@ -240,6 +245,7 @@ async def test_what_is_not_of_the_contract_has_no_span(traces: Collector, tmp_pa
     )
 
 
+@pytest.mark.slow
 async def test_lines_of_the_log_name_the_trace(traces: Collector, tmp_path: Path) -> None:
     """That of the call, with its span."""
     async with server_process(tmp_path, traces.configuration()) as process:
@@ -254,6 +260,7 @@ async def test_lines_of_the_log_name_the_trace(traces: Collector, tmp_path: Path
     assert len(other["trace_id"]) == 32 and other["trace_id"] != TRACE
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_down_holds_nobody_up(tmp_path: Path) -> None:
     """Calls and turns go on, so does the stop, and the log says it once."""
     section = '[tracing]\nenabled = true\nendpoint = "http://127.0.0.1:9/v1/traces"\n'

@@ -25,12 +25,6 @@ from tests.support.servers.running import Client, connect, running_server
 from turnwire.core.turns import session as session_turns
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 async def turn_of(client: Client, accepted: SendMessageResponse) -> Turn:
     """Returns the turn of a message."""
     request = GetTurnRequest(session_id=accepted.session_id, turn_id=accepted.turn_id)
@@ -160,6 +154,7 @@ async def test_what_is_not_there_is_refused(client: Client) -> None:
         assert (await refused(client.turns.ListTurns(wrong))).fields == [field]
 
 
+@pytest.mark.slow
 async def test_turns_outlive_their_events_and_the_server(tmp_path: Path) -> None:
     """The log forgets, the turn does not; the queue's revision goes on growing."""
     toml = "[storage]\nretained_events_per_session = 1\n"
@@ -179,6 +174,7 @@ async def test_turns_outlive_their_events_and_the_server(tmp_path: Path) -> None
         assert snapshot.queue_revision == 2
 
 
+@pytest.mark.slow
 async def test_a_fault_behind_the_stored_end_of_a_turn_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ async def test_every_method_with_parts_takes_uploads(client: Client, way: Callab
     assert (await refused(way(client, upload))).reason == "UPLOAD_NOT_FOUND"
 
 
+@pytest.mark.slow
 async def test_a_named_message_may_come_again(tmp_path: Path) -> None:
     """With the same answer, also after a restart; another message with the upload is refused, and stores nothing."""
     async with running_server(tmp_path) as server, connect(server.address) as client:
@@ -155,6 +156,7 @@ async def test_a_named_message_may_come_again(tmp_path: Path) -> None:
         assert len((await client.sessions.ListSessions(ListSessionsRequest())).sessions) == before
 
 
+@pytest.mark.own_server
 async def test_one_of_many_messages_gets_the_upload(client: Client) -> None:
     """However many come at once; the others leave nothing behind."""
     upload = await uploaded(client, PICTURE)
@@ -203,6 +205,7 @@ async def test_uploads_obey_the_limits_of_files(tmp_path: Path) -> None:
         await client.messages.SendMessage(naming(two[0]))
 
 
+@pytest.mark.slow
 async def test_bytes_count_once(tmp_path: Path) -> None:
     """An upload that becomes a file needs no more room; equal bytes are stored once; the session gives them back."""
     size = 2 * 2**20

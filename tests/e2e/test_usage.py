@@ -102,6 +102,7 @@ async def test_usage_is_summed_exactly_for_its_tenant_alone(tmp_path: Path) -> N
         assert [row.cost_pico_usd for row in await rows_of(eve)] == [300]
 
 
+@pytest.mark.slow
 async def test_usage_comes_in_pages(tmp_path: Path) -> None:
     """Each row once, in the order of its names; usage that comes meanwhile does not disturb them."""
     async with server_address(tmp_path) as address, connect_as(address, "acme", "ann") as ann:
@@ -116,6 +117,7 @@ async def test_usage_comes_in_pages(tmp_path: Path) -> None:
         assert found == sorted(sessions)
 
 
+@pytest.mark.slow
 async def test_days_are_those_of_the_time_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is not a whole number of hours away, and where a day has 23 hours."""
     present = datetime(2026, 3, 28, 18, 14, tzinfo=UTC)
@@ -138,6 +140,7 @@ async def test_days_are_those_of_the_time_zone(tmp_path: Path, monkeypatch: pyte
         assert await days("Europe/Berlin") == [(datetime(2026, 3, 27, 23), 2), (datetime(2026, 3, 29, 22), 1)]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("fields", "wrong"),
     [
@@ -219,6 +222,7 @@ def talkative(ending: str) -> Callable[[RecordedRequest], ScriptedReply]:
     return reply
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("ending", ["complete", "cut", "aborted"])
 async def test_what_no_provider_reports_is_estimated(ending: str, tmp_path: Path) -> None:
     """Prompt and text count in usage and quotas, at the model's price; the message has no usage."""

@@ -28,12 +28,6 @@ from tests.support.clients.conversation import (
 from tests.support.servers.running import Client, connect, running_server
 
 
-@pytest.fixture
-def client(shared_client: Client) -> Client:
-    """The client that the tests share: they look at their own sessions only."""
-    return shared_client
-
-
 class Stream:
     """One open WatchTurn call."""
 
@@ -152,6 +146,7 @@ async def test_a_message_that_joined_another_turn(client: Client) -> None:
     assert await Stream(client, sent, after_sequence=rest[-1].sequence).all() == []
 
 
+@pytest.mark.slow
 async def test_events_that_are_gone(tmp_path: Path) -> None:
     """The caller is told; from a later place the rest is there."""
     settings = "[storage]\nretained_events_per_session = 20\n"

@@ -107,6 +107,7 @@ def _ask(port: int, context: ssl.SSLContext) -> bytes:
 of_both_loops = pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
 @of_both_loops
 def test_no_connection_is_lost(

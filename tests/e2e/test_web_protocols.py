@@ -218,6 +218,7 @@ async def test_the_last_envelope_is_marked(web: WebClient) -> None:
     assert (stream.answer.status, [one.flags for one in found]) == (200, [END])
 
 
+@pytest.mark.slow
 async def test_a_call_continues_the_trace_of_its_page(tmp_path: Path) -> None:
     """Calls over HTTP have spans as those over gRPC have."""
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -40,7 +40,7 @@ from tests.support.servers.running import Client, connect
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="libraries are preloaded in another way"),
-    pytest.mark.fault_long,
+    pytest.mark.slow,
     pytest.mark.skipif(library() is None, reason="no C compiler, so the clock cannot be moved"),
 ]
 

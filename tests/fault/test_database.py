@@ -127,6 +127,7 @@ async def test_upload_goes_on_after_a_full_disk(tmp_path: Path, opened: list[sql
         assert complete.sha256 == hashlib.sha256(b"1234" + bytes(10**6)).hexdigest()
 
 
+@pytest.mark.slow
 async def test_turn_survives_a_full_disk(tmp_path: Path, opened: list[sqlite_store.SqliteStore]) -> None:
     """A turn whose text finds no room ends once there is room again, and the session is usable."""
     async with running_server(tmp_path) as server, connect(server.address) as client:

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.delivery.machine import Delivery
-from tests.support.delivery.planted import FAULTS, plant
 
 SECONDS = float(os.environ.get("TURNWIRE_MODEL_SECONDS", "0"))
 """How long other and other runs are drawn. A failure then tells its seed and what happened, and is not made shorter."""
@@ -61,9 +60,3 @@ async def test_every_client_holds_what_is_stored(tmp_path: Path) -> None:
         await asyncio.to_thread(_run, seed, LONG_RUNS, LONG_STEPS, (Phase.generate,))
         seed += 1
     print(f"\nseeds {first} to {seed - 1}: {dict(Delivery.counts)}")
-
-
-@pytest.mark.parametrize("name", sorted(FAULTS))
-def test_faults_can_be_planted(tmp_path: Path, name: str) -> None:
-    """The places that `planted` changes are there, so that everybody can see what the model notices."""
-    assert (plant(FAULTS[name], tmp_path) / "turnwire" / FAULTS[name].module).exists()

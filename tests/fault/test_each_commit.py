@@ -12,8 +12,6 @@ import asyncio
 import contextlib
 import copy
 import itertools
-import os
-import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +52,6 @@ SECONDS = 30
 MOMENTARY = {"TOOL_CALL_ALREADY_SETTLED", "TOOL_CALL_NOT_READY", "PERMISSION_ALREADY_ANSWERED", "STORAGE_FULL"}
 MOMENTARY |= {"QUESTION_ALREADY_ANSWERED"}
 """Why an answer to what a turn waits for may be refused: the turn goes on meanwhile, or the commit fails."""
-
-SEED = os.environ.get("TURNWIRE_FAULT_SEED", "")
-
-DRAWN = random.Random(SEED or "1").sample(sorted(COMMANDS), 6)
-"""The commands of which `make test` tries everything; `make test-fault` does that of all."""
-
-PARTS = [pytest.param(name, marks=() if name in DRAWN else pytest.mark.fault_long) for name in COMMANDS]
 
 _names = itertools.count(1)
 
@@ -384,6 +375,7 @@ def test_every_command_is_in_the_table() -> None:
     assert {command.method for command in COMMANDS.values()} == {*METHODS} - without
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.own])
 async def test_a_call_whose_commit_fails_has_changed_nothing(tmp_path: Path, asker: str, name: str) -> None:
     """Its caller gets the error, readers see what they saw before, and the same call has one effect later."""
@@ -392,8 +384,9 @@ async def test_a_call_whose_commit_fails_has_changed_nothing(tmp_path: Path, ask
             assert await fault.fail(number, 1)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("count", [1, 6])
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", COMMANDS)
 async def test_a_commit_that_fails_changes_nothing(tmp_path: Path, asker: str, name: str, count: int) -> None:
     """Each commit of each command until all is at rest, alone and with those that come after it for a while."""
     async with serving(tmp_path, COMMANDS[name], asker) as fault:
@@ -403,7 +396,8 @@ async def test_a_commit_that_fails_changes_nothing(tmp_path: Path, asker: str, n
     print(f"{name}: {number - 1} commits")
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", COMMANDS)
 async def test_a_kill_after_a_commit_loses_nothing(tmp_path: Path, asker: str, name: str) -> None:
     """Each commit of each command until all is at rest, and before the first one."""
     command, first = COMMANDS[name], tmp_path / "first"

@@ -38,7 +38,7 @@ ROUNDS = int(os.environ.get("TURNWIRE_FAULT_ROUNDS", "3"))
 
 JSON_LINES = "[log]\nformat = 'json'\n"
 
-pytestmark = pytest.mark.fault_long
+pytestmark = pytest.mark.slow
 
 
 def note(session_id: str, size: int = 1000) -> AppendMessageRequest:

@@ -28,7 +28,7 @@ ROUNDS = int(os.environ.get("TURNWIRE_FAULT_ROUNDS", "3"))
 
 MESSAGES = 400
 
-pytestmark = [pytest.mark.fault_long, pytest.mark.timeout(300 + 40 * ROUNDS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 40 * ROUNDS)]
 
 
 def heal(disk: Disk) -> None:

@@ -58,6 +58,7 @@ def _count(database: Path, query: str) -> int:
         return int(db.execute(query).fetchone()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: int) -> None:

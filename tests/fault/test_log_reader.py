@@ -15,7 +15,7 @@ from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import own_port
 from tests.support.servers.running import Client, connect
 
-pytestmark = pytest.mark.fault_long
+pytestmark = pytest.mark.slow
 
 TALKS = 150
 """With the lines of each: several times what a pipe holds."""

@@ -67,6 +67,7 @@ def gate(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 async def test_a_server_that_starts_slowly_is_waited_for(gate: Path) -> None:
     """A program that installs itself first takes more than some seconds."""
     script = f"read _ < {gate}; exec {shlex.join([sys.executable, *PROGRAM, 'stdio'])}"

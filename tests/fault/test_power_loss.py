@@ -47,7 +47,7 @@ async def check_cut(disk: Disk, ledger: Ledger, at: int, chance: random.Random, 
     assert problems(target / "turnwire.db") == []
 
 
-@pytest.mark.fault_long
+@pytest.mark.slow
 @pytest.mark.timeout(300 + 15 * ROUNDS)
 async def test_a_power_cut_loses_nothing_that_was_acknowledged(
     recorded_disk: Disk, tmp_path: Path, chance: random.Random
@@ -65,7 +65,7 @@ async def test_a_power_cut_loses_nothing_that_was_acknowledged(
         await check_cut(recorded_disk, ledger, at, chance, tmp_path / f"cut-{number}")
 
 
-@pytest.mark.fault_long
+@pytest.mark.slow
 async def test_a_sync_that_failed_is_not_trusted_after_a_restart(
     recorded_disk: Disk, tmp_path: Path, chance: random.Random
 ) -> None:
@@ -87,7 +87,7 @@ async def test_a_sync_that_failed_is_not_trusted_after_a_restart(
         await check_cut(recorded_disk, ledger, end, chance, tmp_path / f"cut-{number}")
 
 
-@pytest.mark.fault_long
+@pytest.mark.slow
 async def test_a_backup_that_was_reported_survives_a_power_cut(
     recorded_disk: Disk, tmp_path: Path, chance: random.Random
 ) -> None:

@@ -141,6 +141,7 @@ class Rewriters:
         return self._random.choice(listed) if listed else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_conversations_stay_whole(tmp_path: Path, seed: int) -> None:
     """Each message names the one before it, files can be read, sessions go on, and the doctor finds nothing."""

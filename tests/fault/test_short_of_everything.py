@@ -20,9 +20,10 @@ from tests.support.servers.running import connect
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs limits of other processes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seconds",
-    [2.0, pytest.param(35.0, marks=pytest.mark.fault_long)],
+    [2.0, pytest.param(35.0, marks=pytest.mark.slow)],
 )
 async def test_a_server_that_stood_goes_on(tmp_path: Path, seconds: float) -> None:
     """SIGSTOP and SIGCONT in the middle of an answer: nothing is lost, doubled or ended by it."""
@@ -43,7 +44,7 @@ async def test_a_server_that_stood_goes_on(tmp_path: Path, seconds: float) -> No
     assert_sound(tmp_path / "turnwire.db")
 
 
-@pytest.mark.fault_long
+@pytest.mark.slow
 async def test_few_descriptors(tmp_path: Path) -> None:
     """Connections beyond them are not served; those that are there go on, and later ones come in again."""
     with own_port() as port:

@@ -10,7 +10,7 @@ from tests.support.soak.run import soak
 SECONDS = 20.0
 
 
-@pytest.mark.fault_long
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_all_that_churn_takes_is_given_back(tmp_path: Path, chance: random.Random) -> None:
     """Memory, descriptors, threads, tasks, files and the database, within the tolerances of `soak/held.py`."""

@@ -19,6 +19,7 @@ def _lines(server: ServerProcess) -> dict[str, dict[str, Any]]:
     return {line["event"]: line for line in map(json.loads, server.stderr)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("question", "ended", "left"),
     [

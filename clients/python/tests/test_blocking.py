@@ -29,6 +29,7 @@ def blocking(address: str) -> Iterator[BlockingClient]:
         yield client
 
 
+@pytest.mark.slow
 def test_an_answer_comes_in_pieces(blocking: BlockingClient) -> None:
     """And as a whole."""
     answer = blocking.ask("/rate 200\none two three")
@@ -95,6 +96,7 @@ def test_a_coroutine_cannot_wait_for_its_own_client(blocking: BlockingClient) ->
     assert "cannot wait for the client" in blocking.ask("/tool stuck {}").result()
 
 
+@pytest.mark.slow
 def test_several_threads_share_a_client(blocking: BlockingClient) -> None:
     """Each gets its own answers."""
     with ThreadPoolExecutor(8) as threads:
@@ -127,6 +129,7 @@ def test_closing_ends_what_waits(address: str) -> None:
     assert not [one for one in threading.enumerate() if one.name == "turnwire-client"]
 
 
+@pytest.mark.slow
 def test_a_forgotten_client_ends_its_thread(address: str) -> None:
     """When nobody holds it any more."""
     client = BlockingClient.connect(address)
@@ -137,6 +140,7 @@ def test_a_forgotten_client_ends_its_thread(address: str) -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_program_ends_without_closing(address: str) -> None:
     """Neither with a client that is open nor with one that is amid an answer; nothing is printed."""
     code = (
@@ -149,6 +153,7 @@ def test_a_program_ends_without_closing(address: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_it_works_beside_a_running_event_loop(address: str) -> None:
     """As in a notebook, whose cells run in one."""
     code = """

@@ -151,6 +151,7 @@ async def test_a_watch_tells_each_event_once(client: Client) -> None:
     assert len(held.text(held.messages[-1].message_id).split()) == 20
 
 
+@pytest.mark.slow
 async def test_a_watch_goes_on_where_a_conversation_ends(client: Client) -> None:
     """A batch that was left half way comes again, and nothing of it counts twice."""
     accepted = await client.send("/rate 200\n/words 40")
@@ -314,6 +315,7 @@ async def test_a_token_is_asked_for_again_when_it_is_refused(tmp_path: Path) -> 
                 await client.send("Hello")
 
 
+@pytest.mark.slow
 async def test_a_watch_goes_on_over_a_killed_server(tmp_path: Path) -> None:
     """It says once that the connection is lost, and then what happened meanwhile; no text twice, none missing."""
     async with server_process(tmp_path) as first, Client.connect(first.address, retry_seconds=30) as client:
@@ -338,6 +340,7 @@ async def test_a_watch_goes_on_over_a_killed_server(tmp_path: Path) -> None:
                 await second.kill()
 
 
+@pytest.mark.slow
 async def test_a_message_is_sent_while_the_server_is_away(tmp_path: Path) -> None:
     """It is tried again under its name until the server is back, and stored once."""
     async with server_process(tmp_path) as first, Client.connect(first.address, retry_seconds=30) as client:

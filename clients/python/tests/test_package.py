@@ -5,6 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import turnwire
 import turnwire_client
 
@@ -23,6 +25,7 @@ def test_the_client_has_the_license_of_the_project() -> None:
     assert (ROOT / "clients/python/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_client_imports_nothing_of_the_server() -> None:
     """Nor a package that only the server needs."""
     code = "import sys, turnwire_client; print(*sorted({name.partition('.')[0] for name in sys.modules}))"

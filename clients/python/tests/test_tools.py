@@ -188,6 +188,7 @@ async def test_an_aborted_turn_ends_its_tools(client: Client) -> None:
     await following
 
 
+@pytest.mark.slow
 async def test_a_call_is_run_once_over_a_killed_server(tmp_path: Path) -> None:
     """The result of a call goes to the server that comes back."""
     async with server_process(tmp_path) as first, Client.connect(first.address) as client:
@@ -250,6 +251,7 @@ async def test_requests_are_answered_by_hand(client: Client) -> None:
     assert "not today" in held.text(held.messages[-1].message_id)
 
 
+@pytest.mark.slow
 async def test_a_function_answers_questions(tmp_path: Path) -> None:
     """What it returns is what was filled in; None declines."""
     async with running_server(tmp_path, asker(), ENVIRON) as server, connect(server.address) as stubs:

@@ -5,9 +5,11 @@ import json
 import re
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from tests.support.models.odd_answers import Hold, Reply
-from tests.support.models.scripts import API_OF_PATH, Say
+from tests.support.models.scripts import API_OF_PATH, CHECKS, Say
+from tests.support.rules import check_anthropic
 from tests.support.servers.provider import RecordedRequest, ScriptedReply
 
 FINE = Say("Fine.")
@@ -37,6 +39,8 @@ class Answers:
         self._numbers = itertools.count(1)
         self._scripts: dict[str, deque[Reply]] = {}
         self._held: list[Held] = []
+        self.refusals: list[str] = []
+        """Why an API would have refused a request that a model was asked with."""
 
     def mark(self, words: str, script: list[Reply]) -> str:
         """Returns words that make a model answer by the script, one reply for each request."""
@@ -46,11 +50,13 @@ class Answers:
 
     def reply(self, request: RecordedRequest) -> ScriptedReply:
         """Returns the next reply of the script that the request names last."""
+        api = API_OF_PATH[request.path]
+        self.refusals += refusals(api, request.body)
         names = _MARK.findall(json.dumps(request.body))
         script = self._scripts[names[-1]] if names else None
         reply = script.popleft() if script else Reply((FINE,))
         hold = Hold(lambda: self._held.append(Held(hold, request)))
-        return reply.on_the_wire(API_OF_PATH[request.path], hold)
+        return reply.on_the_wire(api, hold)
 
     def held(self) -> list[Held]:
         """Returns the answers that are held back, the oldest first."""
@@ -61,3 +67,11 @@ class Answers:
         """Empties all scripts: every further answer is short and in order."""
         for script in self._scripts.values():
             script.clear()
+
+
+def refusals(api: str, body: dict[str, Any]) -> list[str]:
+    """Returns the rules of its API that a request breaks, whether it goes on with a paused answer or not."""
+    found = CHECKS[api](body)
+    if found and api == "anthropic":
+        found = check_anthropic(body, continues_pause=True)
+    return [f"{api}: {one}" for one in found]

@@ -272,6 +272,7 @@ class Town:
                 await reader.until_equal()
                 self._check_lost(reader.held.ids(), reader.name)
         for session_id in self.ledger.there():
+            await self.world.check_next_requests(session_id)
             messages = await messages_of(self.world.client, session_id)
             self._check_lost({message.message_id for message in messages}, session_id)
             self._check_names([message.request_id for message in messages if message.request_id], session_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -11,18 +12,19 @@ from typing import Any
 
 import grpc
 
+from opencode.message.message_pb2 import ExplainContextRequest
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE
-from opencode.turn.turn_pb2 import TURN_STATUS_WAITING
+from opencode.turn.turn_pb2 import TURN_STATUS_WAITING, TurnSettings
 from opencode.turn.turn_service_pb2 import GetTurnRequest
-from tests.support.clients.conversation import session_of
-from tests.support.delivery.answers import Answers
+from tests.support.clients.conversation import model_name, session_of
+from tests.support.delivery.answers import Answers, refusals
 from tests.support.delivery.readers import PATIENCE_SECONDS
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import ENVIRON, asker, ready
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.provider import ProviderServer
 from tests.support.servers.running import Client, connect
-from tests.support.servers.world_models import configuration
+from tests.support.servers.world_models import MODELS, configuration
 
 PAUSE_SECONDS = 0.005
 """Between two looks at a state that nobody announces."""
@@ -98,7 +100,8 @@ class World:
         await self._channels.aclose()
 
     def look(self) -> None:
-        """Checks what the server wrote: nothing went wrong that it did not expect."""
+        """Checks what the server wrote, and that it asked the models as their APIs have it."""
+        assert not self.answers.refusals, "\n".join(self.answers.refusals)
         if self._server is not None:
             wrong = [line for line in self._server.stderr if "Traceback" in line or '"INTERNAL"' in line]
             assert not wrong, "\n".join(self._server.stderr)
@@ -146,6 +149,15 @@ class World:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 found[session_id] = (await session_of(self.client, session_id)).head_sequence
         return found
+
+    async def check_next_requests(self, session_id: str) -> None:
+        """Checks what each model would be sent now: whatever happened, the session can go on with any of them."""
+        for provider_id, model_id in MODELS:
+            settings = TurnSettings(model=model_name(model_id, provider_id))
+            request = ExplainContextRequest(session_id=session_id, settings=settings)
+            told = await self.client.messages.ExplainContext(request)
+            found = refusals(told.api, json.loads(told.request_json))
+            assert not found, f"what {model_id} would be sent: {found}"
 
     def examine(self) -> None:
         """Checks the database of a server that is not running: the doctor finds nothing."""

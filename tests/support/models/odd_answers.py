@@ -2,13 +2,12 @@
 
 import asyncio
 import dataclasses
-import itertools
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tests.support.models.scripts import HostedCall, HostedResult, Piece, answer, error
+from tests.support.models.scripts import Piece, answer, error
 from tests.support.oracles.histories import HOST_SECRET
 from tests.support.servers.provider import ScriptedReply
 
@@ -98,34 +97,6 @@ class Reply:
         if self.ending == "held":  # before the end marker: nobody waits for long for what is behind it
             chunks.insert(1 + self.after % (len(chunks) - 1), hold)
         return dataclasses.replace(whole, chunks=chunks)
-
-
-def with_own_ids(pieces: tuple[Piece, ...], numbers: "itertools.count[int]", open_call: str) -> tuple[Piece, ...]:
-    """Returns the pieces with ids of hosted calls as a provider makes them: each once.
-
-    Args:
-        pieces: With any ids.
-        numbers: Where the ids come from.
-        open_call: The hosted call of the answer before that has no result; a result is that one's or that of the newest
-            call before it, and left out when there is none.
-    """
-    found: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, HostedCall):
-            open_call = f"srvtoolu_{next(numbers)}"
-            found.append(HostedCall(open_call))
-        elif not isinstance(piece, HostedResult):
-            found.append(piece)
-        elif open_call:
-            found.append(HostedResult(open_call))
-            open_call = ""
-    return tuple(found)
-
-
-def open_hosted_call(pieces: tuple[Piece, ...]) -> str:
-    """Returns the last hosted call, if it has no result; "" otherwise."""
-    hosted = [piece for piece in pieces if isinstance(piece, HostedCall | HostedResult)]
-    return hosted[-1].call_id if hosted and isinstance(hosted[-1], HostedCall) else ""
 
 
 def _failure(api: str) -> bytes:

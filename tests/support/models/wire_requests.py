@@ -28,9 +28,6 @@ BUILDERS: Mapping[str, Callable[[ProviderRequest, str], PreparedRequest]] = {
 """The APIs and dialects; each takes the request and the id of the provider that is asked."""
 
 normal_run = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

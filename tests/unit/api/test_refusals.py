@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from datetime import timedelta
 
+import pytest
 from structlog.testing import capture_logs
 
 from tests.support.fakes.loop import elapse, settled
@@ -86,6 +87,7 @@ async def test_the_more_wait_the_longer_each_does() -> None:
         assert _answered(calls) == len(calls)
 
 
+@pytest.mark.slow
 async def test_a_bounded_number_waits() -> None:
     """Also when callers are gone while they wait: their places are free again."""
     refusals = Refusals(lambda: 0.0)

@@ -25,6 +25,7 @@ def test_help_does_not_wait_for_heavy_imports() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_a_start_does_not_wait_for_what_it_does_not_use() -> None:
     """Neither what draws tables nor, without that listener, what serves pages, nor what only SDKs need."""
     code = (

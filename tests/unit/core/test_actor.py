@@ -177,6 +177,7 @@ async def test_who_waits_for_a_change_sees_the_next_one() -> None:
     await waiting
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(20))
 async def test_replies_and_state_agree_with_what_was_stored(seed: int) -> None:
     """Whatever fails, and whoever leaves: the state is what the commits that succeeded have made, in their order."""

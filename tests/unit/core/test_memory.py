@@ -156,6 +156,7 @@ def test_what_an_answer_has_for_its_provider_counts_too() -> None:
     assert not waiting.hold("one", "trn_1", sealed)
 
 
+@pytest.mark.slow
 async def test_permission_requests_of_all_tenants_together_have_a_bound() -> None:
     """A thousand tenants with a hundred calls each: the first are asked, the models of the others read why not."""
     most = 4 * 2**20
@@ -266,6 +267,7 @@ def _requests() -> list[object]:
     return [one for one in gc.get_objects() if isinstance(one, ProviderRequest | PreparedRequest | RequestDraft)]
 
 
+@pytest.mark.slow
 async def test_a_running_turn_keeps_nothing_of_its_prompt() -> None:
     """Once the provider has read it: neither its place nor the request in any form."""
     before, provider = len(_requests()), _Reading()
@@ -436,6 +438,7 @@ async def test_a_prompt_that_has_grown_is_measured_again(is_read: bool) -> None:
     assert "limits.max_prompts_bytes" in repr(work)
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_has_grown_waits_for_a_larger_place() -> None:
     """It leaves the one that it has, and keeps nothing meanwhile."""
     before, provider, store = len(_requests()), _Reading(), _counting(LONG)

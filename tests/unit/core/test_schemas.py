@@ -175,6 +175,7 @@ CHEAP = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("schema", "value"), COSTLY.values(), ids=COSTLY)
 async def test_costly_checks_are_given_up(schema: object, value: object) -> None:
     """Whatever makes them costly; the tool checks for itself."""
@@ -184,6 +185,7 @@ async def test_costly_checks_are_given_up(schema: object, value: object) -> None
     assert await problem_of_arguments(schema_json, value_json) == ""
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("schema", "value"), (COSTLY | CHEAP).values(), ids=COSTLY | CHEAP)
 async def test_hostile_schemas_cost_little(schema: object, value: object) -> None:
     """In CPU time and memory: a tenth of a second is usual, here or with the schema alone."""

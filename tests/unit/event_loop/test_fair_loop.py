@@ -200,6 +200,7 @@ def test_a_stopped_loop_goes_on(loop: asyncio.AbstractEventLoop) -> None:
     assert called == [*range(50)]
 
 
+@pytest.mark.slow
 def test_a_closed_loop_keeps_and_takes_nothing(loop: asyncio.AbstractEventLoop) -> None:
     """What waited is forgotten, and more is refused."""
 

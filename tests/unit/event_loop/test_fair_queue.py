@@ -174,6 +174,7 @@ def test_new_connections_of_an_address_have_no_more_than_old_ones(callbacks: Cal
     assert old in (49, 50, 51)
 
 
+@pytest.mark.slow
 def test_connections_that_come_and_go_are_forgotten_while_their_address_is_busy(callbacks: Callbacks) -> None:
     """Each has had its part, and so have the others of the address."""
     callbacks.add("ipv4:10.0.0.2:1", 100_000)

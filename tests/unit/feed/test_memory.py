@@ -5,7 +5,7 @@ import sys
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.domain_values import NOW
@@ -104,7 +104,6 @@ async def test_a_cancelled_wait_disturbs_nobody() -> None:
     assert gone.cancelled()
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
 def test_a_cursor_that_keeps_up_sees_everything_once(sizes: list[int], max_bytes: int, read_bytes: int) -> None:
     """Whatever the sizes, what a cursor takes is what was appended, unless it lags, and then it knows."""

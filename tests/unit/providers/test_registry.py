@@ -214,6 +214,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_the_price_list_is_read_beside_the_event_loop() -> None:
     """Reading it takes a quarter of a second; it is there as soon as the provider is."""
     # in a process of its own: in this one it may have been read already

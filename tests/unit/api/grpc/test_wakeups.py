@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from turnwire.api.grpc.wakeups import wakeup_pair
 
 STARTED = """
@@ -39,6 +41,7 @@ def test_one_read_empties_the_pair() -> None:
         assert writer.send(b"1") == 1
 
 
+@pytest.mark.slow
 def test_grpc_reads_with_it() -> None:
     """In a process of its own, because gRPC makes its pair once a process."""
     ended = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True, timeout=60)

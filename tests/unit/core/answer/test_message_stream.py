@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.fakes.core import numbered_ids
@@ -241,7 +241,6 @@ def test_touching_changes_only_the_time() -> None:
 _any_text = st.text(st.characters() | st.sampled_from("\ud83d\ude00\udbff\udfff"), max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([0, 1]), _any_text), max_size=12))
 def test_folding_the_deltas_gives_the_text(deltas: list[tuple[int, str]]) -> None:
     """Deltas follow each other without gap, never hold half a character, and make up what is stored."""
@@ -262,7 +261,6 @@ def test_folding_the_deltas_gives_the_text(deltas: list[tuple[int, str]]) -> Non
         assert part.content == Text(join_surrogates(whole))
 
 
-@settings(max_examples=100, deadline=None)
 @given(_any_text)
 def test_joined_text_can_be_encoded(text: str) -> None:
     """Whatever comes in, no half is left; text without halves stays as it is."""

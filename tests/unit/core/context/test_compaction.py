@@ -181,6 +181,7 @@ def test_a_window_in_which_nothing_fits_is_never_cut(window: int) -> None:
     assert choose_cut(TALK, running, allowance(window, running, SETTINGS), 0, lambda _: 100) is None
 
 
+@pytest.mark.slow
 def test_a_very_long_conversation_is_cut_in_one_walk() -> None:
     """The event loop waits meanwhile, so the work must not grow with the square of the length."""
     talk = [said for number in range(30_000) for said in (_question(str(number)), _step(f"a{number}", str(number)))]

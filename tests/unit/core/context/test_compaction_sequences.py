@@ -50,6 +50,7 @@ class Talk:
         return make_answer(name, call, turn_id=turn_id, finish_reason=FinishReason.TOOL_USE)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(40))
 async def test_what_was_summarised_stays_so(seed: int) -> None:
     """Each summary makes the request shorter; no message comes back; the question is there; what is kept stays."""

@@ -215,6 +215,7 @@ def test_folder_that_becomes_a_link_after_the_check_is_not_followed(swapped: Rea
         swapped.read("sub/deep/a.txt", FIELD)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 def test_folder_that_is_swapped_all_the_time_never_leads_out(tmp_path: Path) -> None:
     """Each reading returns the file inside or is refused, whenever the swap comes."""
@@ -274,6 +275,7 @@ print(files.read(str(root / "a.txt"), "path"))
 """
 
 
+@pytest.mark.slow
 def test_second_mount_of_procfs_is_refused(tmp_path: Path) -> None:
     """The server's environment, with its keys, is a file there too, and no folder's name shows it."""
     (tmp_path / "proc").mkdir()

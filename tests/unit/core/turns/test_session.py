@@ -195,6 +195,7 @@ class AnswersOnce(FakeProvider):
             yield item
 
 
+@pytest.mark.slow
 async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
     """Whichever of them runs at that moment, it ends, and nothing waits any more."""
     for steps in range(60):

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.domain_values import make_session, make_turn
 from tests.support.fakes.loop import settled
@@ -107,6 +109,7 @@ async def test_who_read_before_another_change_was_stored_reads_again() -> None:
     assert (await second, store.sessions_by_id["ses_1"].title) == (False, "a")
 
 
+@pytest.mark.slow
 async def test_a_change_beside_a_message_tells_the_turn_that_runs() -> None:
     """Its event is decided behind the message: the view in it is of that moment."""
     store = Stored()
@@ -126,6 +129,7 @@ async def test_a_change_beside_a_message_tells_the_turn_that_runs() -> None:
     await turns.aclose()
 
 
+@pytest.mark.slow
 async def test_the_event_of_an_archived_session_comes_behind_no_later_one() -> None:
     """The store adds it at the end of its commit, and the caller is told the place before it."""
     store = Stored()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.support.oracles.archives import STORED, golden_records, real_id
 from tests.support.oracles.golden_history import HISTORY
@@ -63,7 +63,6 @@ def test_what_was_written_comes_back() -> None:
     assert written(found) == written(two)
 
 
-@settings(max_examples=30)
 @given(histories(Conversation("anthropic", "claude", "claude-opus-4-8")))
 def test_any_history_comes_back(history: tuple[Any, ...]) -> None:
     """Whatever stands in it."""

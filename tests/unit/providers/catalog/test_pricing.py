@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.money import PICO_USD, Usage
 from turnwire.providers.catalog.pricing import cost_pico_usd, listed_model, vendor_models
@@ -118,6 +120,7 @@ def test_vendor_follows_the_settings() -> None:
         assert providers.cost_pico_usd(ModelRef(unknown, "gpt-4o"), usage) is None
 
 
+@pytest.mark.slow
 def test_importing_the_registry_imports_no_sdk() -> None:
     """Neither SDK is imported before a provider is used."""
     code = (

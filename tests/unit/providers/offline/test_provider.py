@@ -456,6 +456,7 @@ async def test_a_message_of_too_many_lines_is_refused() -> None:
     assert (seen, type(failure)) == ([], errors.ProviderRefusedRequest)
 
 
+@pytest.mark.slow
 async def test_filler_is_made_when_it_is_said() -> None:
     """A small message may ask for gigabytes of it; a client that aborts then has not paid for it."""
     tracemalloc.start()

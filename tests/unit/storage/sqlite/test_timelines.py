@@ -89,6 +89,7 @@ def test_a_full_disk_keeps_no_server_from_starting() -> None:
         Timelines.begin(FullDisk(db, sqlite3.SQLITE_IOERR), 6)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(20))
 def test_a_moment_is_past_if_its_events_are_in_the_file(seed: int) -> None:
     """However often backups are made and restored: compared with the events themselves."""

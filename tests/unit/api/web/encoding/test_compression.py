@@ -18,6 +18,7 @@ async def test_bytes_come_back(size: int) -> None:
     assert await decompress(await compress(data), size) == data
 
 
+@pytest.mark.slow
 async def test_a_bomb_stops_at_the_limit() -> None:
     """A few kilobytes that would become fifty megabytes."""
     with pytest.raises(TooLarge):

@@ -145,17 +145,15 @@ def test_other_errors() -> None:
     assert "secret" not in unknown.message
 
 
-@pytest.mark.parametrize("place", range(1, 40))
-@pytest.mark.parametrize(
-    "change", ["", "\n", " ", "\u200b", "x"], ids=["missing", "line", "space", "invisible", "other"]
-)
-def test_a_changed_key_is_scrubbed(place: int, change: str) -> None:
+def test_a_changed_key_is_scrubbed() -> None:
     """One with a character missing, replaced, or with something in between: no run of six is left of it."""
-    key = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789+/=="
-    keeps = place if change.isspace() or change == "\u200b" else place + 1
-    told = scrub(f'wrong key "{key[:place]}{change}{key[keeps:]}", sorry', (key,))
-    assert "[key]" in told and told.startswith("wrong key ") and told.endswith(", sorry")
-    assert not any(key[start : start + 6] in told for start in range(len(key) - 5))
+    for change in ["", "\n", " ", "\u200b", "x"]:
+        for place in range(1, 40):
+            key = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789+/=="
+            keeps = place if change.isspace() or change == "\u200b" else place + 1
+            told = scrub(f'wrong key "{key[:place]}{change}{key[keeps:]}", sorry', (key,))
+            assert "[key]" in told and told.startswith("wrong key ") and told.endswith(", sorry")
+            assert not any(key[start : start + 6] in told for start in range(len(key) - 5))
 
 
 @pytest.mark.parametrize(("key", "told"), [("Ab3dEf7hIj2k", "[key]"), ("Ab3dEf7hIj2", "Ab3dEfXXXXX")])

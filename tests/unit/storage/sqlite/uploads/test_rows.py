@@ -19,6 +19,7 @@ def db() -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(20))
 def test_any_pieces(db: sqlite3.Connection, seed: int) -> None:
     """Of two uploads in turns."""

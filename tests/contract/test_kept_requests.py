@@ -12,8 +12,7 @@ from tests.support.fakes.domain_values import make_message, make_turn
 from tests.support.fakes.following import Following
 from tests.support.models.wire_requests import BUILDERS, MISTRAL, body_of, mostly_with, normal_run
 from tests.support.oracles.histories import FILES, MODELS, PROVIDERS, histories
-from tests.support.oracles.whole_requests import assemble, correction, prefix_changed, prefix_of
-from turnwire.core.conversation.prefix import sent_context
+from tests.support.oracles.whole_requests import assemble, prefix_changed, prefix_of
 from turnwire.core.token_estimate import estimate_tokens
 from turnwire.domain.conversation.messages import (
     Compaction,
@@ -182,9 +181,6 @@ def test_a_kept_draft_says_what_a_fresh_one_does(data: st.DataObject) -> None:
         assert memory.assembly.prefix() == prefix
         assert memory.assembly.changed() == prefix_changed(fresh.request, prefix)
         assert memory.assembly.tokens(known.request) == estimate_tokens(fresh.request)
-        sent = sent_context(prefix, history, turn.model)
-        assert sent_context(prefix, history, turn.model, memory.assembly.landmarks) == sent
-        assert memory.assembly.landmarks.correction(history, turn.model) == correction(history, turn.model)
 
 
 def test_a_kept_draft_keeps_the_digests_of_answers() -> None:

@@ -134,7 +134,7 @@ def test_a_second_sender_changes_the_prefix_once(dialect: str) -> None:
         state = json.dumps({"api": "anthropic", "model": MODEL.model_id, "signature": "c2ln"})
         parts = (make_part(0, Reasoning("hm"), provider_state=state), make_part(1, Text("so")))
         run = ModelRun(provider_id="p", model_requested=MODEL.model_id)
-        context = sent_context(prefix, history, MODEL, memory.assembly.landmarks)
+        context = sent_context(prefix, history, MODEL)
         return request, make_answer(f"a{len(history)}", *parts, model_run=run, sent_context=context)
 
     _, first = draft((ANNA,))

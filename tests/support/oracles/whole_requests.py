@@ -13,8 +13,7 @@ from turnwire.core.conversation.prefix import (
     system_digest,
     tools_digest,
 )
-from turnwire.core.token_estimate import correction_by
-from turnwire.domain.conversation.messages import Message, ModelRef
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import ToolDefinition, Turn
 from turnwire.ports.provider import ProviderRequest
 
@@ -63,12 +62,3 @@ def prefix_changed(request: ProviderRequest, prefix: Prefix) -> frozenset[str]:
         for message, link in zip(request.messages, prefix.links, strict=False)
         if follows_change(message, prefix, link)
     )
-
-
-def correction(history: Sequence[Message], model: ModelRef) -> float:
-    """Returns the factor for estimates for a model: the last count divided by its estimate.
-
-    Bounded, so that one odd request (an image, a cut stream) does not spoil the next; 1 when there was no request.
-    """
-    factors = (correction_by(message, model) for message in reversed(history))
-    return next((factor for factor in factors if factor is not None), 1.0)

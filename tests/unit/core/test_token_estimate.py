@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fakes.domain_values import make_answer, make_message, make_part
 from tests.support.models.recordings import recordings_folder
-from tests.support.oracles.whole_requests import correction
+from turnwire.core.conversation.landmarks import correction
 from turnwire.core.token_estimate import (
     CALL_TOKENS,
     IMAGE_TOKENS,

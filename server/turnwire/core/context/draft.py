@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from turnwire.core.computing import compute
 from turnwire.core.conversation.assembly import Assembly
+from turnwire.core.conversation.landmarks import correction
 from turnwire.core.conversation.prefix import Prefix, sent_context
 from turnwire.core.environment import Environment
 from turnwire.core.settings import CoreSettings
@@ -104,7 +105,7 @@ def _draft(
     names_senders: bool,
 ) -> RequestDraft:
     assembled = assembly.assemble(history, same, turn, system, toolbox.definitions, names_senders=names_senders)
-    factor = assembly.landmarks.correction(history, turn.model)
+    factor = correction(history, turn.model)
     prefix, tokens = assembly.prefix(), assembly.tokens(assembled.request)
     return RequestDraft(
         history=history,
@@ -116,7 +117,7 @@ def _draft(
         repairs=assembled.repairs,
         prefix=prefix,
         sent=msgspec.structs.replace(
-            sent_context(prefix, history, turn.model, assembly.landmarks),
+            sent_context(prefix, history, turn.model),
             estimated_tokens=apply_correction(tokens, factor),
             uncorrected_tokens=tokens,
         ),

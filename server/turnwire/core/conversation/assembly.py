@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.conversation.landmarks import Landmarks, last_covered
+from turnwire.core.conversation.landmarks import last_covered, standing_summary
 from turnwire.core.conversation.prefix import (
     NO_MESSAGES,
     Prefix,
@@ -85,8 +85,6 @@ class Assembly:
 
     def __init__(self) -> None:
         """Starts with no message."""
-        self.landmarks = Landmarks()
-        """Those of the newest conversation."""
         self._speakers = Speakers()
         self._summary: Message | None = None
         self._covered: dict[str, bool] = {}
@@ -174,15 +172,12 @@ class Assembly:
     def _look(self, history: Sequence[Message], same: int, names_senders: bool) -> int:
         """Finds out what all of the conversation decides. Returns from where messages are to be taken."""
         same = min(same, len(self._before))
-        self.landmarks.cut(same)
         first = same
         if not self._speakers.are_of(same):
             self._speakers, first = Speakers(), 0
         for at in range(first, len(history)):
             self._speakers.add(at, history[at])
-        for at in range(same, len(history)):
-            self.landmarks.add(at, history[at])
-        summary_at = self.landmarks.standing_summary(history)
+        summary_at = standing_summary(history)
         summary = None if summary_at is None else history[summary_at]
         is_naming = names_senders and self._speakers.are_several
         if summary is not self._summary or (summary_at is not None and same <= summary_at):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from turnwire.core.conversation.landmarks import Landmarks
+from turnwire.core.conversation.landmarks import newest_answer, standing_summary
 from turnwire.domain.conversation.messages import (
     File,
     FinishReason,
@@ -68,32 +68,27 @@ def follows_change(message: Message, prefix: Prefix, link: str) -> bool:
     return sent is not None and sent.prefix_hash != _digest([prefix.system_hash, prefix.tools_hash, link])
 
 
-def sent_context(
-    prefix: Prefix, history: Sequence[Message], model: ModelRef, landmarks: Landmarks | None = None
-) -> SentContext:
+def sent_context(prefix: Prefix, history: Sequence[Message], model: ModelRef) -> SentContext:
     """Returns what is recorded about a request, without its size in tokens.
 
     Args:
         prefix: The request's digests.
         history: The messages it was made from, in order.
         model: The model that is asked.
-        landmarks: Those of the history; None looks for them in all of it.
     """
-    if landmarks is None:
-        landmarks = Landmarks.of(history)
     count = len(prefix.links) - 1
     return SentContext(
         system_hash=prefix.system_hash,
         tools_hash=prefix.tools_hash,
         prefix_hash=prefix.hash_of(count),
         message_count=count,
-        break_reason=_break_reason(prefix, history, model, landmarks),
+        break_reason=_break_reason(prefix, history, model),
     )
 
 
-def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef, landmarks: Landmarks) -> str:
+def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef) -> str:
     """Returns why the request does not extend that of the newest earlier step; "" when it does or there is none."""
-    index = landmarks.newest_answer()
+    index = newest_answer(history)
     if index is None:
         return ""
     former, sent = history[index], history[index].sent_context
@@ -109,7 +104,7 @@ def _break_reason(prefix: Prefix, history: Sequence[Message], model: ModelRef, l
     count = sent.message_count
     if count < len(prefix.links) and prefix.hash_of(count) == sent.prefix_hash:
         return ""
-    summary_at = landmarks.standing_summary(history)
+    summary_at = standing_summary(history)
     return CONTEXT_COMPACTED if summary_at is not None and summary_at > index else HISTORY_CHANGED
 
 

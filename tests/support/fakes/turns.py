@@ -41,8 +41,7 @@ def make_accept(name: str, *, max_waiting: int = 100, **settings: Any) -> Accept
 
 def send(turns: Turns, name: str, **settings: Any) -> "Future[Done[Schedule]]":
     """Sends a message of that name to its session."""
-    one = make_accept(name, **settings)
-    return turns.accept(one.turn, one.message, one.when_busy, one.store)
+    return turns.accept(make_accept(name, **settings))
 
 
 class LoneRun(TurnRun):

@@ -22,7 +22,6 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
-    Accepted,
     AcceptMessage,
     Asking,
     Between,
@@ -33,7 +32,6 @@ from turnwire.core.turns.schedule import (
     WhenIdle,
 )
 from turnwire.core.turns.session import Aborted, SessionTurns
-from turnwire.core.turns.wholes import held_bytes
 from turnwire.domain.accounts import QuotaName, check_count
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
 from turnwire.domain.conversation.messages import Message, Part
@@ -94,24 +92,11 @@ class Turns:
         """Lets a function be called whenever the end of a turn is stored; it must not raise. Call before `recover`."""
         self._on_ended = call
 
-    def accept(
-        self,
-        turn: Turn,
-        message: Message,
-        when_busy: BusyPolicy,
-        store: Callable[[Accepted], Work],
-        *,
-        expected_turn_id: str = "",
-        alone: bool = False,
-    ) -> "Future[Done[Schedule]]":
+    def accept(self, command: AcceptMessage, *, alone: bool = False) -> "Future[Done[Schedule]]":
         """Stores a message that is to be answered. Its turn starts at once, or after the turns before it.
 
         Args:
-            turn: The turn.
-            message: The message.
-            when_busy: What to do while another turn runs.
-            store: Returns the work that stores both; a pure function.
-            expected_turn_id: The turn that must run; "" for none.
+            command: The message and its turn.
             alone: See `Actor.ask`; for work that requires a head.
 
         Returns:
@@ -123,18 +108,9 @@ class Turns:
         """
         if self._is_closing:
             raise ShuttingDown
-        self._check_quotas(turn, when_busy)
-        owner = self._owner(turn.tenant, turn.session_id)
-        command = AcceptMessage(
-            turn=turn,
-            message=message,
-            when_busy=when_busy,
-            store=store,
-            max_waiting=self._environment.settings.limits.max_queued_messages,
-            size_bytes=held_bytes(turn, message),
-            expected_turn_id=expected_turn_id,
-        )
-        accepting = owner.accept(command, alone=alone)
+        turn = command.turn
+        self._check_quotas(turn, command.when_busy)
+        accepting = self._owner(turn.tenant, turn.session_id).accept(command, alone=alone)
         note_accepted(turn)
         return accepting
 

@@ -8,7 +8,8 @@ import msgspec
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests, Receipt
 from turnwire.core.turns.registry import Turns
-from turnwire.core.turns.schedule import Accepted
+from turnwire.core.turns.schedule import Accepted, AcceptMessage
+from turnwire.core.turns.wholes import held_bytes
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import BusyPolicy, Turn
 from turnwire.domain.principal import Principal
@@ -39,15 +40,17 @@ class UseCase:
         alone: bool = False,
     ) -> tuple[Accepted, Receipt]:
         """Has a message answered within the quotas; see `Turns.accept`. Safe to cancel: the message is stored."""
-        quotas = self._environment.within_quotas(turn.tenant)
-        accepting = self._turns.accept(
-            turn,
-            message,
-            when_busy,
-            lambda accepted: store(accepted) + quotas,
+        environment = self._environment
+        quotas = environment.within_quotas(turn.tenant)
+        command = AcceptMessage(
+            turn=turn,
+            message=message,
+            when_busy=when_busy,
+            store=lambda accepted: store(accepted) + quotas,
+            max_waiting=environment.settings.limits.max_queued_messages,
+            size_bytes=held_bytes(turn, message),
             expected_turn_id=expected_turn_id,
-            alone=alone,
         )
-        done = await asyncio.shield(accepting)
+        done = await asyncio.shield(self._turns.accept(command, alone=alone))
         accepted: Accepted = done.reply
         return accepted, msgspec.structs.replace(accepted.receipt, sequence=done.before_sequence)

@@ -214,10 +214,6 @@ class ClientToolSpans:
         if index not in self._open:
             self._open[index] = _start(self._tracer, call, "function")
 
-    def waiting(self) -> tuple[int, ...]:
-        """Returns the parts whose spans run."""
-        return tuple(self._open)
-
     def finish(self, index: int, call: ToolUse) -> None:
         """Ends the span of a call that has its result."""
         span = self._open.pop(index)

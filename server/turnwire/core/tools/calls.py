@@ -34,10 +34,9 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall, KeepLogs, ServerCalls, StartCall
 from turnwire.domain.conversation.limits import MAX_LOG_CHARACTERS, MAX_LOG_LINES
 from turnwire.domain.conversation.messages import Message, Part, ToolStatus
-from turnwire.domain.conversation.permissions import PermissionAnswer
-from turnwire.domain.conversation.questions import Question, QuestionAnswer
+from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.turns import Turn
-from turnwire.ports.commit import Committed, Work
+from turnwire.ports.commit import Work
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
 
 
@@ -201,9 +200,12 @@ class ToolCalls:
         committed = (await asyncio.shield(submitted)).committed
         return 0 if committed is None else committed.sequence
 
-    def claim(self, index: int, lease_id: str, holder: str, duration: timedelta, further: Work) -> "Future[Done[Any]]":
-        """Stores who runs the call in one part, with further work; see `ClaimCall`. Shield it when awaiting it."""
-        return self._owner.ask(ClaimCall(index, lease_id, holder, duration, further))
+    def ask(self, command: Command[OpenCalls]) -> "Future[Done[Any]]":
+        """Has a command on these calls carried out that needs no memory; see `Actor.ask`. Shield it when awaiting it.
+
+        The reply raises CallsClosed, too: none of the calls waits any more.
+        """
+        return self._owner.ask(command)
 
     def renew(
         self, index: int, lease_id: str, duration: timedelta, lines: Iterable[str], further: Work
@@ -215,44 +217,16 @@ class ToolCalls:
             kept, size = (), 0
         return self._ask(RenewLease(index, lease_id, duration, kept, further), size)
 
-    def release(self, index: int, lease_id: str, further: Work) -> "Future[Done[Any]]":
-        """Stores that nobody runs the call any more; see `ReleaseLease`."""
-        return self._owner.ask(ReleaseLease(index, lease_id, further))
-
     def check_lease(self, index: int, lease_id: str) -> None:
         """Raises ToolCallAlreadySettled or LeaseLost unless a lease of the call in one part lasts."""
         calls = self._owner.state
         calls.check_client_may_answer(index)
         calls.check_lease(index, lease_id, Now(self._environment.clock(), asyncio.get_running_loop().time()))
 
-    async def reply(self, permission_id: str, answer: PermissionAnswer) -> None:
-        """Answers a permission request; see `AnswerPermission`. Safe to cancel: the answer is still stored.
-
-        Raises:
-            PermissionAlreadyAnswered: it has another answer.
-            StorageError: the answer could not be stored.
-        """
-        await asyncio.shield(self._owner.ask(AnswerPermission(permission_id, answer)))
-
     def question(self, question_id: str) -> Question | None:
         """Returns a question of these calls; None when it is not one of theirs."""
         asked = self._owner.state.questions.get(question_id)
         return None if asked is None else asked.question
-
-    async def answer(
-        self, question_id: str, answer: QuestionAnswer, content_json: str, further: Work
-    ) -> Committed | None:
-        """Answers a question of these calls; see `AnswerQuestion`. Safe to cancel: the answer is still stored.
-
-        Returns:
-            The commit; None when an earlier request gave the same answer.
-
-        Raises:
-            QuestionAlreadyAnswered: it has another answer, or an answer with content.
-            StorageError: the answer could not be stored.
-        """
-        done = await asyncio.shield(self._owner.ask(AnswerQuestion(question_id, answer, content_json, further)))
-        return done.committed if done.has_changed else None
 
     async def _watch_time(self) -> None:
         """Lets time do what it does, until every call has its result."""

@@ -1,13 +1,15 @@
 """What people are asked: permission requests and questions of tools. Lists the open ones and answers them."""
 
+import asyncio
 from contextlib import suppress
 from functools import partial
 
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NewAnswer, Receipt, receipt_record
 from turnwire.core.tools.open_calls import CallsClosed, other_answer
-from turnwire.core.tools.permission_requests import answered_otherwise
+from turnwire.core.tools.permission_requests import AnswerPermission, answered_otherwise
 from turnwire.core.tools.question_forms import problem_of_content
+from turnwire.core.tools.questions import AnswerQuestion
 from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.use_case import UseCase
 from turnwire.domain.conversation.permissions import PermissionAnswer
@@ -41,7 +43,7 @@ class Permissions:
         calls = self._turns.calls(session_id)
         if calls is not None and permission_id in calls.state.permissions:
             with suppress(CallsClosed):
-                await calls.reply(permission_id, answer)
+                await asyncio.shield(calls.ask(AnswerPermission(permission_id, answer)))
                 return
         request = await self._environment.store.of(session.tenant).permission(session_id, permission_id)
         if request.answer is None or request.answer.response is not answer.response:
@@ -109,8 +111,9 @@ class Questions(UseCase):
         if calls is not None and calls.question(new.question_id) is not None:
             record = receipt_record(principal, new, Receipt(session_id=session.session_id))
             with suppress(CallsClosed):
-                committed = await calls.answer(new.question_id, new.answer, new.content_json, record)
-                return 0 if committed is None else committed.sequence
+                answering = AnswerQuestion(new.question_id, new.answer, new.content_json, record)
+                done = await asyncio.shield(calls.ask(answering))
+                return done.committed.sequence if done.has_changed and done.committed is not None else 0
             stored = await self._asked(session, new.question_id)
         given = stored.answer
         if given is None or given.action is not new.answer.action or given.action is QuestionAction.ACCEPT:

@@ -10,6 +10,7 @@ from typing import Any
 from turnwire.core.actor import Done
 from turnwire.core.intake.requests import LeaseChange, Receipt, receipt_record
 from turnwire.core.tools.calls import ToolCalls
+from turnwire.core.tools.client_calls import ClaimCall, ReleaseLease
 from turnwire.core.tools.open_calls import CallsClosed, OpenCalls
 from turnwire.core.use_cases.use_case import UseCase
 from turnwire.domain.conversation.messages import Part
@@ -60,7 +61,7 @@ class ToolLeases(UseCase):
         lease_id = self._environment.new_id("lse")
 
         def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[Any]]":
-            return calls.claim(index, lease_id, change.holder, change.duration, further)
+            return calls.ask(ClaimCall(index, lease_id, change.holder, change.duration, further))
 
         return await self._once(principal, change, lease_id, store)
 
@@ -87,7 +88,7 @@ class ToolLeases(UseCase):
         """
 
         def store(calls: ToolCalls, index: int, further: Work) -> "Future[Done[Any]]":
-            return calls.release(index, change.lease_id, further)
+            return calls.ask(ReleaseLease(index, change.lease_id, further))
 
         return await self._once(principal, change, "", store)
 

@@ -10,6 +10,7 @@ from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import make_calls
+from turnwire.core.tools.client_calls import ClaimCall, ReleaseLease
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.events import ToolCallUpdated
 from turnwire.domain.conversation.limits import MAX_LOG_LINES
@@ -58,7 +59,7 @@ class Claimed:
 
     async def claim(self, name: str, index: int = 0, duration: timedelta = MINUTE) -> None:
         """Claims a call; returns when that is stored."""
-        await self.calls.claim(index, f"lse_{name}", name, duration, Work())
+        await self.calls.ask(ClaimCall(index, f"lse_{name}", name, duration, Work()))
 
     async def renew(self, name: str, *lines: str, duration: timedelta = MINUTE) -> None:
         """Extends the lease of the first call."""
@@ -102,7 +103,7 @@ async def test_each_change_is_one_commit_with_one_event() -> None:
     lease = one.lease("ann")
     await one.claim("ann")
     await one.renew("ann", "half way", duration=MINUTE * 2)
-    await one.calls.release(0, "lse_ann", Work())
+    await one.calls.ask(ReleaseLease(0, "lse_ann", Work()))
     longer = msgspec.structs.replace(lease, expires_at=one.clock() + MINUTE * 2)
     logged = msgspec.structs.replace(READ, logs=("half way",))
     assert one.told() == [
@@ -184,7 +185,7 @@ async def test_a_lease_survives_the_process(left: timedelta, seconds: int) -> No
 async def test_a_claim_that_could_not_be_stored_is_none() -> None:
     """Who claims meanwhile waits, and has the call then."""
     one = Claimed(READ, store=FakeStore(automatic=False))
-    first, second = (one.calls.claim(0, f"lse_{name}", name, MINUTE, Work()) for name in ("ann", "bob"))
+    first, second = (one.calls.ask(ClaimCall(0, f"lse_{name}", name, MINUTE, Work())) for name in ("ann", "bob"))
     one.store.automatic = True
     one.store.futures[0].set_exception(StorageFull("full"))
     with pytest.raises(StorageFull):

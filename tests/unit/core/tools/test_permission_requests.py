@@ -11,7 +11,7 @@ from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import make_calls
 from turnwire.core.settings import PermissionRule
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.permission_requests import ask_permissions
+from turnwire.core.tools.permission_requests import AnswerPermission, ask_permissions
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.events import PermissionReplied
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
@@ -64,6 +64,11 @@ def _asking(
     return make_calls(environment, make_turn(), message, CLIENT_TOOLS, permissions), tools
 
 
+async def reply(calls: ToolCalls, permission_id: str, answer: PermissionAnswer) -> None:
+    """Answers a request."""
+    await asyncio.shield(calls.ask(AnswerPermission(permission_id, answer)))
+
+
 ONCE, ALWAYS, REJECT = map(PermissionAnswer, (PermissionChoice.ONCE, PermissionChoice.ALWAYS, PermissionChoice.REJECT))
 
 
@@ -71,7 +76,7 @@ async def test_an_answered_request_keeps_no_arguments() -> None:
     """The call has them. What "always" allows is looked for among all answered requests of a session."""
     store = FakeStore()
     calls, _ = _asking("fs.read", "fs.write", store=store)
-    await calls.reply("per_0", REJECT)
+    await reply(calls, "per_0", REJECT)
     [closed] = [change.permission for change in store.commits[-1].changes if isinstance(change, PutPermission)]
     assert (closed.answer, closed.metadata_json) == (REJECT, "")
     assert [one.metadata_json for one in calls.state.open_permissions] == ['{"arguments":{}}']
@@ -82,7 +87,7 @@ async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
     store = FakeStore(automatic=False)
     calls, tools = _asking("fs.read", store=store)
     settling = asyncio.create_task(calls.settle())
-    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
     await settled()
     assert (len(store.futures), tools.calls) == (1, [])
     store.automatic = True
@@ -105,13 +110,13 @@ async def test_readers_see_the_permission_until_its_answer_is_durable() -> None:
         assert calls.message.parts == tuple(map(calls.part, range(2)))
         return [(call.permission_id, call.started_at is not None) for _, call in calls.message.tool_calls()]
 
-    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
     await settled()
     assert shown() == [("per_0", False), ("per_1", False)]
     store.futures[0].set_exception(StorageBusy("busy"))
     await asyncio.gather(replying, return_exceptions=True)
     assert shown() == [("per_0", False), ("per_1", False)]
-    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
     await settled()
     assert shown() == [("per_0", False), ("per_1", False)]
     store.futures[1].set_result(Committed(0, 1))  # its event is published in the same step of the loop
@@ -126,14 +131,14 @@ async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> 
     store = FakeStore(automatic=False)
     calls, tools = _asking("fs.read", store=store)
     settling = asyncio.create_task(calls.settle())
-    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
     await settled()
     store.futures[0].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
         await replying
     assert [permission.permission_id for permission in calls.state.open_permissions] == ["per_0"]
     store.automatic = True
-    await calls.reply("per_0", REJECT)
+    await reply(calls, "per_0", REJECT)
     await settling
     assert tools.calls == []
     assert _results(calls.message) == [(ToolStatus.ERROR, None, "The user did not allow this call.")]
@@ -142,10 +147,10 @@ async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> 
 async def test_the_first_answer_wins() -> None:
     """The same one again is confirmed, another one is refused."""
     calls, _ = _asking("fs.read")
-    await calls.reply("per_0", REJECT)
-    await calls.reply("per_0", REJECT)
+    await reply(calls, "per_0", REJECT)
+    await reply(calls, "per_0", REJECT)
     with pytest.raises(PermissionAlreadyAnswered, match="reject"):
-        await calls.reply("per_0", ONCE)
+        await reply(calls, "per_0", ONCE)
 
 
 async def test_always_answers_what_else_its_patterns_match() -> None:
@@ -153,7 +158,7 @@ async def test_always_answers_what_else_its_patterns_match() -> None:
     store = FakeStore()
     calls, tools = _asking("fs.read", "fs.read", "fs.write", store=store)
     settling = asyncio.create_task(calls.settle())
-    await calls.reply("per_0", ALWAYS)
+    await reply(calls, "per_0", ALWAYS)
     assert [p.permission_id for p in calls.state.open_permissions] == ["per_2"]
     replies = [event.kind for event in store.commits[0].events if isinstance(event.kind, PermissionReplied)]
     assert replies == [PermissionReplied(f"per_{n}", calls.message.parts[n].part_id, ALWAYS) for n in (0, 1)]
@@ -168,9 +173,9 @@ async def test_a_client_tool_waits_for_its_permission_too() -> None:
     settling = asyncio.create_task(calls.settle())
     with pytest.raises(ToolCallNotReady, match="per_0"):
         await calls.submit(0, CallResult(output="early"))
-    await calls.reply("per_0", ONCE)
+    await reply(calls, "per_0", ONCE)
     await calls.submit(0, CallResult(output="in time"))
-    await calls.reply("per_1", PermissionAnswer(PermissionChoice.REJECT, "use the other one"))
+    await reply(calls, "per_1", PermissionAnswer(PermissionChoice.REJECT, "use the other one"))
     await settling
     assert _results(calls.message) == [
         (ToolStatus.SUCCESS, "in time", None),
@@ -183,7 +188,7 @@ async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
     store = FakeStore(automatic=False)
     calls, _ = _asking("read", store=store, timeout=timedelta())
     settling = asyncio.create_task(calls.settle())
-    replying = asyncio.create_task(calls.reply("per_0", ONCE))
+    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
     early = asyncio.create_task(calls.submit(0, CallResult(output="early")))
     await settled()
     store.futures[0].set_exception(StorageBusy("busy"))
@@ -193,7 +198,7 @@ async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
         await early
     assert (len(store.commits), len(calls.state.open_permissions), settling.done()) == (1, 1, False)
     store.automatic = True
-    await calls.reply("per_0", ONCE)
+    await reply(calls, "per_0", ONCE)
     await settling
     assert calls.state.open_permissions == ()
     assert _results(calls.message) == [(ToolStatus.ERROR, None, "the client did not answer within 0 seconds")]

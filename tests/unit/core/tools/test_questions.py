@@ -10,7 +10,7 @@ from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import make_calls
 from turnwire.core.tools.calls import ToolCalls, count_requests
-from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL
+from turnwire.core.tools.questions import MAX_OPEN_OF_CALL, MAX_QUESTIONS_OF_CALL, AnswerQuestion
 from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall
 from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked, ToolCallUpdated
@@ -18,7 +18,7 @@ from turnwire.domain.conversation.messages import ToolUse
 from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
 from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import PutQuestion, Work
+from turnwire.ports.commit import PutQuestion
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause
 
 ACCEPT, DECLINE = QuestionAnswer(QuestionAction.ACCEPT), QuestionAnswer(QuestionAction.DECLINE)
@@ -70,6 +70,11 @@ class Asker:
         await elapse(time)
 
 
+async def answer(calls: ToolCalls, question_id: str, given: QuestionAnswer, content_json: str = "") -> bool:
+    """Answers a question. Returns whether that changed anything."""
+    return (await asyncio.shield(calls.ask(AnswerQuestion(question_id, given, content_json)))).has_changed
+
+
 async def test_a_question_is_stored_with_its_event_before_it_is_answered() -> None:
     """It names who asks and when it ends. What is filled in goes to the tool and is neither stored nor told."""
     asker = Asker()
@@ -78,7 +83,7 @@ async def test_a_question_is_stored_with_its_event_before_it_is_answered() -> No
     assert (question.question_id, question.source, question.tool) == ("que_1", "ask", "ask.one")
     assert question.expires_at - question.created_at == MINUTE
     assert asker.events() == [QuestionAsked(question)]
-    assert await asker.calls.answer("que_1", ACCEPT, RED, Work())
+    assert await answer(asker.calls, "que_1", ACCEPT, RED)
     assert await asked == QuestionReply(QuestionAction.ACCEPT, RED)
     assert asker.events()[1:] == [QuestionAnswered("que_1", question.tool_call_id, ACCEPT)]
     assert RED not in repr(asker.store.commits)
@@ -89,13 +94,13 @@ async def test_the_first_answer_wins() -> None:
     """The same decline is confirmed. A second accept is refused, for nobody can compare it."""
     asker = Asker()
     first, second = await asker.ask(), await asker.ask()
-    assert await asker.calls.answer("que_1", DECLINE, "", Work())
-    assert await asker.calls.answer("que_1", DECLINE, "", Work()) is None
+    assert await answer(asker.calls, "que_1", DECLINE)
+    assert not await answer(asker.calls, "que_1", DECLINE)
     with pytest.raises(QuestionAlreadyAnswered, match="decline"):
-        await asker.calls.answer("que_1", ACCEPT, RED, Work())
-    assert await asker.calls.answer("que_2", ACCEPT, RED, Work())
+        await answer(asker.calls, "que_1", ACCEPT, RED)
+    assert await answer(asker.calls, "que_2", ACCEPT, RED)
     with pytest.raises(QuestionAlreadyAnswered):
-        await asker.calls.answer("que_2", ACCEPT, RED, Work())
+        await answer(asker.calls, "que_2", ACCEPT, RED)
     assert [(await one).action for one in (first, second)] == [QuestionAction.DECLINE, QuestionAction.ACCEPT]
 
 
@@ -122,7 +127,7 @@ async def test_a_question_expires_when_its_time_is_over() -> None:
     await asker.passes(timedelta(seconds=1))
     assert (await asked).action is QuestionAction.EXPIRED
     with pytest.raises(QuestionAlreadyAnswered, match="expired"):
-        await asker.calls.answer("que_1", ACCEPT, RED, Work())
+        await answer(asker.calls, "que_1", ACCEPT, RED)
 
 
 async def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
@@ -144,14 +149,14 @@ async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> 
     asker = Asker()
     asked = await asker.ask()
     asker.store.automatic = False
-    answering = asyncio.create_task(asker.calls.answer("que_1", ACCEPT, RED, Work()))
+    answering = asyncio.create_task(answer(asker.calls, "que_1", ACCEPT, RED))
     await settled()
     asker.store.futures[-1].set_exception(StorageBusy("busy"))
     with pytest.raises(StorageBusy):
         await answering
     assert not asked.done()
     asker.store.automatic = True
-    await asker.calls.answer("que_1", DECLINE, "", Work())
+    await answer(asker.calls, "que_1", DECLINE)
     assert (await asked).action is QuestionAction.DECLINE
 
 
@@ -205,7 +210,7 @@ async def test_a_call_asks_a_bounded_number_of_questions() -> None:
         if number > MAX_OPEN_OF_CALL:
             tasks.append(await asker.ask())
         opened = [one for one in asker.calls.state.open_questions if one.part_index == 0]
-        await asker.calls.answer(opened[0].question_id, DECLINE, "", Work())
+        await answer(asker.calls, opened[0].question_id, DECLINE)
     with pytest.raises(QuestionRefused, match="may ask no more"):
         await asker.calls._questions.ask(0, NEW)
     with pytest.raises(QuestionRefused, match="empty"):
@@ -223,14 +228,14 @@ async def test_a_paused_call_goes_on_once_and_after_a_restart_too() -> None:
     )
     await settled()
     assert asker.is_paused()
-    await asker.calls.answer("que_1", ACCEPT, RED, Work())
+    await answer(asker.calls, "que_1", ACCEPT, RED)
     assert any(one.hold is not None and one.hold.content_json == RED for one in asker.stored())
     paused.cancel()
     await asyncio.wait((paused,))
     again = asker.after_restart()
     resuming = asyncio.create_task(again._questions.resumption(0))
     await settled()
-    await again.answer("que_2", DECLINE, "", Work())
+    await answer(again, "que_2", DECLINE)
     resumption = await resuming
     assert resumption.state == "s"
     assert resumption.replies == (

@@ -10,6 +10,7 @@ from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import LoneRun
 from turnwire.core.ending import UNANSWERED_CALL, Ending
 from turnwire.core.settings import PermissionRule
+from turnwire.core.tools.permission_requests import AnswerPermission
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.run import TurnRun
@@ -241,7 +242,7 @@ async def test_permission_requests_count_until_their_step_has_ended() -> None:
     assert environment.permissions[turn.tenant] == 1
     provider._items = (None,)
     [asked] = run.calls.state.open_permissions
-    await run.calls.reply(asked.permission_id, PermissionAnswer(PermissionChoice.REJECT))
+    await run.calls.ask(AnswerPermission(asked.permission_id, PermissionAnswer(PermissionChoice.REJECT)))
     await provider.waiting.wait()
     assert (run.calls, run.actor.state.calls) == (None, None)  # nor does the session keep the answer
     assert environment.permissions[turn.tenant] == 0

@@ -144,18 +144,17 @@ def end_turn(
     ending: Ending,
     now: datetime,
     further: Work | None = None,
-    *,
-    is_header: bool = False,
 ) -> Work:
     """Ends a turn: returns work that closes its open messages and calls, with the turn's own event last.
 
+    Its tools and its system prompt stay as they are stored.
+
     Args:
-        turn: The turn, in any status but ENDED.
+        turn: The turn, in any status but ENDED; may be a header.
         messages: Its messages in order.
         ending: Why it ended.
         now: When it ended.
         further: More work for the same commit; placed before the turn's own event.
-        is_header: Whether `turn` is without its tools and its system prompt, which stay as they are stored.
     """
     work, ended, summaries = Work(), list[Message](), list[Message]()
     for message in messages:
@@ -171,7 +170,7 @@ def end_turn(
         ended.append(closed)
     totals = totals_of([*summaries, *ended])
     over = msgspec.structs.replace(
-        turn,
+        turn.header(),
         status=TurnStatus.ENDED,
         ended_at=now,
         finish_reason=ending.finish_reason,
@@ -183,7 +182,7 @@ def end_turn(
         steps=len(ended),
     )
     work += (further or Work()) + spent_by_turn(turn, now)
-    return work + Work((PutTurn(over, is_header),), (NewEvent(TurnEnded(over), turn.turn_id),))
+    return work + Work((PutTurn(over, keeps_settings=True),), (NewEvent(TurnEnded(over), turn.turn_id),))
 
 
 def ended_turns(work: Work) -> tuple[Turn, ...]:

@@ -200,7 +200,7 @@ def test_a_turn_sums_its_steps() -> None:
     )
     user = make_message("msg_user", "hi")
     assert end_turn(turn, [user, *steps], Ending(FinishReason.STOP), END) == spent_by_turn(turn, END) + Work(
-        (PutTurn(over),), _events(TurnEnded(over))
+        (PutTurn(over, keeps_settings=True),), _events(TurnEnded(over))
     )
 
 
@@ -247,7 +247,7 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
         steps=2,
     )
     spent = spent_by_call(turn, closed, END) + spent_by_turn(turn, END)
-    assert work == settling + closing + spent + Work((PutTurn(over),), _events(TurnEnded(over)))
+    assert work == settling + closing + spent + Work((PutTurn(over, keeps_settings=True),), _events(TurnEnded(over)))
     assert (closed.status, settled.status) == (MessageStatus.INTERRUPTED, MessageStatus.COMPLETE)
 
 

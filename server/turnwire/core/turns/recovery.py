@@ -138,7 +138,7 @@ async def resume_or_end(
     return Resumption(resumed, point)
 
 
-async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, *, is_header: bool = False) -> Work:
+async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending) -> Work:
     """Returns the work that ends a turn that no process runs.
 
     Raises:
@@ -153,7 +153,7 @@ async def end_stored_turn(environment: Environment, turn: Turn, ending: Ending, 
     further += ending_work(one for one in pending if one.question.turn_id == turn.turn_id)
     further += note_ending(turn, ending, now, environment.settings, environment.new_id)
     priced = [_priced(message, environment.providers) for message in stored]
-    return await compute(partial(end_turn, turn, priced, ending, now, further, is_header=is_header), priced)
+    return await compute(partial(end_turn, turn, priced, ending, now, further), priced)
 
 
 def _priced(message: Message, providers: Providers) -> Message:

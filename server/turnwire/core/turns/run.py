@@ -313,8 +313,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     """How a turn ends, apart from what its session has stored."""
 
     turn: Turn
-    is_header: bool
-    """Whether `turn` is one."""
+    """May be a header."""
     ending: Ending
     messages: tuple[Message, ...]
     """Those of ended steps, and summaries."""
@@ -346,7 +345,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
             further = closing_work(step.permissions, PermissionAnswer(PermissionChoice.CANCELLED))
             further += ending_work(step.questions)
         messages, further = (*messages, *self.reopened), further + self.further
-        return work + end_turn(self.turn, messages, self.ending, now, further, is_header=self.is_header)
+        return work + end_turn(self.turn, messages, self.ending, now, further)
 
 
 class TurnRun:
@@ -417,7 +416,6 @@ class TurnRun:
         environment, reopened = self._environment, self._reopened
         return TurnEnd(
             turn=self.turn,
-            is_header=self.is_header,
             ending=ending,
             messages=(*self._requests.paid_summaries(), *self._settled),
             step=self._end,
@@ -426,11 +424,6 @@ class TurnRun:
             further=note_ending(self.turn, ending, environment.clock(), environment.settings, environment.new_id),
             is_suspended=is_suspended,
         )
-
-    @property
-    def is_header(self) -> bool:
-        """Whether `turn` is a header."""
-        return self._requests.is_header
 
     def stop(self, ending: Ending) -> None:
         """Ends the turn early: cancels the model call and all waiting. Only the first call has an effect."""

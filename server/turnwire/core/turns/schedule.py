@@ -817,4 +817,4 @@ def _returning_work(waiting: Waiting, message: Message, now: datetime) -> Work:
 
 
 def _ending_work(turn: Turn, now: datetime) -> Work:
-    return end_turn(turn, (), Ending(FinishReason.ABORTED), now, is_header=True)
+    return end_turn(turn, (), Ending(FinishReason.ABORTED), now)

@@ -355,10 +355,10 @@ class SessionTurns:
         """Ends a turn whose last messages cannot be stored, unless it has ended. Else others would wait for ever."""
         if self.schedule.running(run.turn.turn_id) is None:
             return
-        turn, is_header = run.turn, run.is_header
-        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock(), is_header=is_header)]
+        turn = run.turn
+        attempts = [end_turn(turn, (), UNSAVED, self._environment.clock())]
         try:
-            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED, is_header=is_header))
+            attempts.insert(0, await end_stored_turn(self._environment, turn, UNSAVED))
         except Exception as error:  # end it without its messages; the next start closes them
             log.warning("turn_not_read", session_id=self._session_id, error=type(error).__name__)
         for work in attempts:

@@ -137,6 +137,22 @@ async def test_a_stream_that_opens_with_the_prompt_is_told_all_of_it_once(openco
         assert listener.events[-1]["type"] == "session.idle"
 
 
+async def test_an_answer_to_opencodes_program_waits_for_the_stream_of_it(opencode: OpenCode) -> None:
+    """It opens its stream with the prompt, which may be over by then; another client's stream is not the one."""
+    program = {"user-agent": "opencode/1.18.33"}
+    session = await opencode.session()
+    body = {"parts": [{"type": "text", "text": "Hello"}]}
+    async with opencode.listening() as another:
+        path = f"/session/{session}/message"
+        answering = asyncio.create_task(opencode.call("POST", path, body, headers=program))
+        await another.idle(session)
+        assert not answering.done()
+        async with opencode.listening(**program) as listener:
+            await answering
+            assert listener.shown(session) == [("user", "Hello"), ("assistant", "Hello")]
+            assert "session.idle" in listener.kinds(session)
+
+
 async def test_the_same_message_id_sends_a_prompt_once(opencode: OpenCode) -> None:
     """A client that lost the answer asks again and gets it; another text under that id is refused."""
     session, message = await opencode.session(), chosen()

@@ -266,8 +266,8 @@ class _Adapter:
         if body.get("noReply"):
             message_id = await Writer(reader).append(session_id, body)
             return await self._shown_message(reader, session_id, [await reader.message(session_id, message_id)])
-        token, may_exit = _token(request), request.headers.get("user-agent", "").startswith("opencode/")
-        with self._streams.prompt(token, session_id, may_exit=may_exit) as prompt:
+        token = _token(request)
+        with self._streams.prompt(token, session_id, may_exit=_is_program(request)) as prompt:
             accepted = await Writer(reader).send(session_id, body)
             prompt.accepted.set_result(accepted.message_id)
             async with _unless_gone(request):
@@ -337,6 +337,7 @@ class _Events(Response):
                     self._streams,
                     token,
                     is_global=self._is_global,
+                    of_program=_is_program(request),
                     last_event_id=request.headers.get("last-event-id", ""),
                 )
                 stack.push_async_callback(stream.aclose)
@@ -418,6 +419,11 @@ def _token(request: Request) -> str:
     if not given.isascii() or not given.isprintable():
         raise HTTPException(401, "the token has characters that no token has")
     return given
+
+
+def _is_program(request: Request) -> bool:
+    """Returns whether OpenCode's own program calls: `run`, or the terminal interface."""
+    return request.headers.get("user-agent", "").startswith("opencode/")
 
 
 def _directory(request: Request) -> str:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -37,11 +37,13 @@ _KEPT_SESSIONS = 10_000
 """Sessions of which a stream remembers how far it told them."""
 WRITTEN_SECONDS = 5.0
 """How long an answer waits for streams whose clients do not read."""
-OPEN_SECONDS = 0.5
-"""How long an answer to OpenCode's own program waits at least, for a stream that the program opens with its prompt."""
+OPEN_SECONDS = 10.0
+"""How long an answer to OpenCode's own program waits for the stream that `opencode run` opens with its prompt. Its
+terminal interface, which sends the same prompts, opens none, and does nothing with the answer."""
 READ_SECONDS = 1.0
 """How long such an answer waits behind what was written to `/event`. `opencode run --attach` exits as soon as it has
-the answer, with or without the text of its stream, and nothing tells when it has read that."""
+the answer, with or without the text of its stream, and tells nobody when it has read that: it neither closes the
+stream nor sends anything."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +55,8 @@ class Prompt:
     """Turnwire's id of the message; "" when it was refused."""
     may_exit: bool = False
     """Whether OpenCode's own program sent it, which may exit with the answer."""
-    began: float = field(default_factory=time.monotonic)
+    must_open_by: float = field(default_factory=lambda: asyncio.get_running_loop().time() + OPEN_SECONDS)
+    """On the clock of the event loop."""
 
 
 class Streams:
@@ -64,6 +67,8 @@ class Streams:
         self._open: dict[str, set[EventStream]] = defaultdict(set)
         """By the caller's token; a stream is in it from before its watch begins until its client is gone."""
         self._prompts: dict[str, set[Prompt]] = defaultdict(set)
+        self._opening = asyncio.Event()
+        """Set for a moment whenever a stream opens."""
 
     @contextmanager
     def prompt(self, token: str, session_id: str, *, may_exit: bool) -> Iterator[Prompt]:
@@ -87,6 +92,8 @@ class Streams:
     def opened(self, token: str, stream: "EventStream") -> Iterator[None]:
         """Registers a stream while the block runs."""
         self._open[token].add(stream)
+        self._opening.set()  # wakes all that wait now
+        self._opening.clear()
         try:
             yield
         finally:
@@ -101,10 +108,13 @@ class Streams:
         A client that does not read holds it for `WRITTEN_SECONDS`.
         """
         if prompt.may_exit:
-            await asyncio.sleep(prompt.began + OPEN_SECONDS - time.monotonic())
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(prompt.must_open_by):
+                    while not self._has_streams(token):
+                        await self._opening.wait()
         streams = self._open.get(token, ())
         waiting = [asyncio.ensure_future(one.reached(prompt.session_id, sequence)) for one in streams]
-        must_read = prompt.may_exit and any(not one.is_global for one in streams)
+        must_read = prompt.may_exit and any(one.may_exit for one in streams)
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=WRITTEN_SECONDS)
             for task in late:
@@ -112,23 +122,33 @@ class Streams:
         if must_read:
             await asyncio.sleep(READ_SECONDS)
 
+    def _has_streams(self, token: str) -> bool:
+        """Returns whether each unanswered prompt of OpenCode's own program can have its own stream."""
+        streams = sum(one.may_exit for one in self._open.get(token, ()))
+        return streams >= sum(one.may_exit for one in self.prompts(token))
+
 
 class EventStream:
     """One stream of events: `open` it, then send its `frames`."""
 
-    def __init__(self, reader: Reader, streams: Streams, token: str, *, is_global: bool, last_event_id: str) -> None:
+    def __init__(
+        self, reader: Reader, streams: Streams, token: str, *, is_global: bool, of_program: bool, last_event_id: str
+    ) -> None:
         """Args:
         reader: Of the caller.
         streams: Those of the application.
         token: The caller's.
         is_global: Whether events name their directory, as `/global/event` does.
+        of_program: Whether OpenCode's own program reads it.
         last_event_id: The id of the last frame that the client got from an earlier stream; "" for none.
         """
         self._reader = reader
         self._translator = Translator(reader)
         self._streams = streams
         self._token = token
-        self.is_global = is_global
+        self._is_global = is_global
+        self.may_exit = of_program and not is_global
+        """Whether `opencode run` reads it."""
         self._place = last_event_id
         """Where Turnwire's watch goes on; "" for the present."""
         self._resumes = bool(last_event_id)
@@ -224,7 +244,7 @@ class EventStream:
         for prompt in self._streams.prompts(self._token):  # it was sent when this stream was about to open
             if message_id := await asyncio.shield(prompt.accepted):
                 wanted.setdefault(prompt.session_id, message_id)
-        if self.is_global:
+        if self._is_global:
             for session_id in await self._recent():
                 wanted.setdefault(session_id, "")
         for session_id, message_id in wanted.items():
@@ -280,7 +300,7 @@ class EventStream:
 
     async def _directory(self, properties: Json) -> str:
         """Returns the directory of the session that an event is about; only `/global/event` tells it."""
-        if not self.is_global:
+        if not self._is_global:
             return ""
         part, info = properties.get("part", {}), properties.get("info", {})
         session_id = properties.get("sessionID") or part.get("sessionID") or info.get("id") or ""
@@ -291,7 +311,7 @@ class EventStream:
 
     def _frame(self, kind: str, properties: Json, directory: str) -> ServerSentEvent:
         payload: Json = {"id": f"evt_{uuid.uuid4().hex[:26]}", "type": kind, "properties": properties}
-        if self.is_global:
+        if self._is_global:
             place = {"directory": directory, "project": PROJECT} if directory else {}
             payload = {**place, "payload": payload}
         return ServerSentEvent(json.dumps(payload, ensure_ascii=False, separators=(",", ":")), sep="\n")

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx2
@@ -13,6 +13,7 @@ from uuid_utils import uuid7
 from adapters.tests.conftest import serving
 from adapters.tests.opencode_support import Json, OpenCode, text_of, texts
 from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
+from opencode.session.session_pb2 import ClearSessionRequest
 from tests.support.servers.mcp import asker, ready, stdio
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect, running_server
@@ -332,6 +333,29 @@ async def test_a_revert_is_shown_moved_undone_and_final_with_the_next_turn(openc
         now = texts(await opencode.messages(session))
         assert now == [("user", "One"), ("assistant", "One"), ("user", "Four"), ("assistant", "Four")]
         assert listener.shown(session) == now
+
+
+async def test_what_another_frontend_takes_back_is_shown_as_a_revert(opencode: OpenCode, turnwire: Client) -> None:
+    """It can be undone, and goes from the screen with the next turn."""
+    session = await opencode.session()
+    for words in ("One", "Two"):
+        await opencode.prompt(session, words)
+    first = (await opencode.messages(session))[0]["info"]["id"]
+
+    def shows(revert: Json | None) -> Callable[[Json], bool]:
+        return lambda one: one["type"] == "session.updated" and one["properties"]["info"].get("revert") == revert
+
+    path = f"/session/{session}"
+    async with opencode.listening("/global/event") as listener:
+        await turnwire.sessions.ClearSession(ClearSessionRequest(session_id=session))
+        await listener.until(shows({"messageID": first}))
+        assert (await opencode.call("GET", path))["revert"] == {"messageID": first}
+        assert "revert" not in await opencode.call("POST", f"{path}/unrevert")
+        assert len(await opencode.messages(session)) == 4
+        await turnwire.sessions.ClearSession(ClearSessionRequest(session_id=session))
+        await listener.until(shows({"messageID": first}))
+        await opencode.prompt(session, "Three")
+        assert listener.shown(session) == [("user", "Three"), ("assistant", "Three")]
 
 
 async def test_what_another_frontend_does_is_told(opencode: OpenCode, turnwire: Client) -> None:

@@ -24,6 +24,7 @@ from turnwire.domain.errors import MessageNotFound, NothingToRestore, ToolCallNo
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutTurn, Rewound, ShowMessages
 from turnwire.ports.pages import Page
+from turnwire.ports.store import MAX_RESTORABLE
 
 TOLD = NewEvent(ConversationChanged(ConversationChange.REVERTED, "anything"))
 
@@ -87,6 +88,26 @@ async def test_the_newest_is_restored_first(opened: OpenedStore) -> None:
     assert (await opened.store.commit(SHOWING)).rewound == Rewound(1, "msg_2")
     with pytest.raises(NothingToRestore, match="nothing is hidden"):
         await opened.store.commit(SHOWING)
+
+
+async def test_what_would_be_brought_back_is_told(opened: OpenedStore) -> None:
+    """The ids of what was hidden last, until a turn begins; as many as fit into one answer."""
+    reads = opened.store.of(DEFAULT_TENANT)
+    assert await reads.restorable("ses_1") == ()
+    await opened.store.commit(hiding("msg_3"))
+    await opened.store.commit(hiding("msg_1"))
+    assert await reads.restorable("ses_1") == ("msg_1", "msg_2")
+    await opened.store.commit(SHOWING)
+    assert await reads.restorable("ses_1") == ("msg_3",)
+    turn = make_turn()
+    started = NewEvent(TurnStarted(turn), turn.turn_id)
+    await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(PutTurn(turn),), events=(started,)))
+    assert await reads.restorable("ses_1") == ()
+    for number in range(4, MAX_RESTORABLE + 4):
+        await opened.store.commit(adding(make_message(f"msg_{number}", str(number))))
+    await opened.store.commit(hiding())
+    ids = await reads.restorable("ses_1")
+    assert (len(ids), ids[0]) == (MAX_RESTORABLE, "msg_0")
 
 
 async def test_nothing_comes_back_after_a_turn(opened: OpenedStore) -> None:

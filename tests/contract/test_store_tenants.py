@@ -83,6 +83,7 @@ READS: dict[str, Read] = {
     "turn": lambda store, it: store.turn(it, "trn_a"),
     "turns": lambda store, it: store.turns(it, Page(), frozenset(TurnStatus)),
     "spent": lambda store, it: store.spent(it),
+    "restorable": lambda store, it: store.restorable(it),
     "open_permissions": lambda store, it: store.open_permissions(it, Page()),
     "open_questions": lambda store, it: store.open_questions(it, Page()),
     "session_file": lambda store, it: store.session_file(it, FILE.sha256),

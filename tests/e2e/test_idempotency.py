@@ -2,13 +2,20 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER
-from opencode.message.message_pb2 import DISPOSITION_DUPLICATE, DISPOSITION_STARTED, AppendMessageRequest
+from opencode.message.message_pb2 import (
+    DISPOSITION_DUPLICATE,
+    DISPOSITION_STARTED,
+    AppendMessageRequest,
+    GetMessageRequest,
+)
 from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.turn.turn_service_pb2 import StartTurnRequest
 from tests.support.clients.conversation import (
     FOREVER,
     ask,
@@ -51,6 +58,31 @@ async def test_messages_have_the_names_of_their_requests(client: Client) -> None
         await watch.until_kind("caught_up")
     added = [event.message_added.message for event in watch.events if event.HasField("message_added")]
     assert [m.request_id for m in added] == ["r1", "", "r2", "", ""]
+
+
+async def test_a_message_is_found_by_the_name_of_its_request(client: Client) -> None:
+    """Sent or appended; not in another session, and not by the name of a request that stored none."""
+    sent = await talk(client, "hello", request_id="r1")
+    session_id = sent.session_id
+    note = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_HOST, parts=[text("n")], request_id="r2")
+    noted = await client.messages.AppendMessage(note)
+    question = AppendMessageRequest(session_id=session_id, type=MESSAGE_TYPE_USER, parts=[text("and?")])
+    asked = await client.messages.AppendMessage(question)
+    start = StartTurnRequest(session_id=session_id, user_message_id=asked.message_id, request_id="r3")
+    await client.turns.StartTurn(start)
+
+    async def find(name: str, **fields: str) -> Any:
+        return await client.messages.GetMessage(
+            GetMessageRequest(**{"session_id": session_id, "message_request_id": name, **fields})
+        )
+
+    for name, message_id in (("r1", sent.message_id), ("r2", noted.message_id)):
+        assert (await find(name)).message.message_id == message_id
+    other = await new_session(client)
+    for call in (find("r3"), find("r4"), find("r1", session_id=other)):
+        assert (await refused(call)).reason == "MESSAGE_NOT_FOUND"
+    refusal = await refused(find("r1", message_id=sent.message_id))
+    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["message_id"])
 
 
 async def test_concurrent_retries_agree(client: Client) -> None:

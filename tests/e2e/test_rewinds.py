@@ -28,6 +28,7 @@ from opencode.message.message_pb2 import (
 from opencode.session.session_pb2 import (
     ClearSessionRequest,
     ForkSessionRequest,
+    GetSessionRequest,
     RestoreSessionRequest,
     RevertSessionRequest,
 )
@@ -151,6 +152,28 @@ async def test_restore_brings_everything_back(client: Client) -> None:
     assert (after[4].message_id, after[4].previous_message_id) == (note, before[3].message_id)
     found = await refused(restore(client, session_id))
     assert (found.code, found.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOTHING_TO_RESTORE")
+
+
+async def test_a_session_tells_what_a_restore_would_bring_back(client: Client) -> None:
+    """The ids of the messages, in their order: of the last call that hid any, and none once a turn begins."""
+
+    async def restorable() -> list[str]:
+        found = await client.sessions.GetSession(GetSessionRequest(session_id=session_id))
+        return list(found.restorable_message_ids)
+
+    session_id = await new_session(client)
+    for said in ("one", "two", "three"):
+        await talk(client, said, session_id)
+    ids = [message.message_id for message in await messages_of(client, session_id)]
+    assert await restorable() == []
+    await revert(client, session_id, ids[4])
+    assert await restorable() == ids[4:]
+    await clear(client, session_id)
+    assert await restorable() == ids[:4]
+    await restore(client, session_id)
+    assert await restorable() == ids[4:]
+    await talk(client, "four", session_id)
+    assert await restorable() == []
 
 
 async def test_a_turn_ends_what_can_be_restored(client: Client) -> None:

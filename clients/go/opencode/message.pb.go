@@ -1528,10 +1528,15 @@ type GetMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The message. Required.
-	MessageId     string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The message. Required, unless message_request_id is set.
+	MessageId string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Instead of message_id: SessionMessage.request_id, the name of the SendMessage, StreamMessage or AppendMessage of this
+	// caller that stored the message. Says what became of a request whose content is no longer at hand. MESSAGE_NOT_FOUND
+	// when this caller sent no such request, or it stored its message in another session. A message that was removed is not
+	// found either.
+	MessageRequestId string `protobuf:"bytes,3,opt,name=message_request_id,json=messageRequestId,proto3" json:"message_request_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetMessageRequest) Reset() {
@@ -1574,6 +1579,13 @@ func (x *GetMessageRequest) GetSessionId() string {
 func (x *GetMessageRequest) GetMessageId() string {
 	if x != nil {
 		return x.MessageId
+	}
+	return ""
+}
+
+func (x *GetMessageRequest) GetMessageRequestId() string {
+	if x != nil {
+		return x.MessageRequestId
 	}
 	return ""
 }
@@ -2368,12 +2380,13 @@ const file_opencode_message_message_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x11 \x01(\tR\tpageToken\x12!\n" +
 	"\fnewest_first\x18\x12 \x01(\bR\vnewestFirst\"\a\n" +
-	"\x05Empty\"Q\n" +
+	"\x05Empty\"\x7f\n" +
 	"\x11GetMessageRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x02 \x01(\tR\tmessageId\"P\n" +
+	"message_id\x18\x02 \x01(\tR\tmessageId\x12,\n" +
+	"\x12message_request_id\x18\x03 \x01(\tR\x10messageRequestId\"P\n" +
 	"\x12GetMessageResponse\x12:\n" +
 	"\amessage\x18\x01 \x01(\v2 .opencode.message.SessionMessageR\amessage\"\x93\x01\n" +
 	"\x13ListMessagesRequest\x12\x1d\n" +

@@ -62,7 +62,9 @@ type MessageServiceClient interface {
 	// (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
 	// after accepted is about the stream alone: the message is stored, and its turn goes on.
 	StreamMessage(ctx context.Context, in *StreamMessageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamMessageResponse], error)
-	// Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND).
+	// Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+	// Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+	// message_request_id is set.
 	GetMessage(ctx context.Context, in *GetMessageRequest, opts ...grpc.CallOption) (*GetMessageResponse, error)
 	// Returns a page of messages with their ordered parts.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
@@ -206,7 +208,9 @@ type MessageServiceServer interface {
 	// (EVENTS_COMPACTED) for a repeated request whose turn is so old that its events are no longer kept. An error that comes
 	// after accepted is about the stream alone: the message is stored, and its turn goes on.
 	StreamMessage(*StreamMessageRequest, grpc.ServerStreamingServer[StreamMessageResponse]) error
-	// Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND).
+	// Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+	// Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+	// message_request_id is set.
 	GetMessage(context.Context, *GetMessageRequest) (*GetMessageResponse, error)
 	// Returns a page of messages with their ordered parts.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.

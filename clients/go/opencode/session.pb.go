@@ -1113,9 +1113,13 @@ type GetSessionResponse struct {
 	// What they cost in pico-USD (1e-12 USD), as far as prices are known. Absent when no price is.
 	CostPicoUsd *int64 `protobuf:"varint,3,opt,name=cost_pico_usd,json=costPicoUsd,proto3,oneof" json:"cost_pico_usd,omitempty"`
 	// Give this as resume_token to WatchEvents; it marks the same place as session.head_sequence.
-	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// Ids of the messages that RestoreSession would bring back now, in their order: what the last ClearSession or
+	// RevertSession hid. Empty when there are none, or a turn began since. The first 1,000 when there are more. GetMessage
+	// answers them.
+	RestorableMessageIds []string `protobuf:"bytes,5,rep,name=restorable_message_ids,json=restorableMessageIds,proto3" json:"restorable_message_ids,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *GetSessionResponse) Reset() {
@@ -1174,6 +1178,13 @@ func (x *GetSessionResponse) GetResumeToken() string {
 		return x.ResumeToken
 	}
 	return ""
+}
+
+func (x *GetSessionResponse) GetRestorableMessageIds() []string {
+	if x != nil {
+		return x.RestorableMessageIds
+	}
+	return nil
 }
 
 // Changes a session's settings.
@@ -2153,12 +2164,13 @@ const file_opencode_session_session_proto_rawDesc = "" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\"2\n" +
 	"\x11GetSessionRequest\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"\xdf\x01\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"\x95\x02\n" +
 	"\x12GetSessionResponse\x127\n" +
 	"\asession\x18\x01 \x01(\v2\x1d.opencode.session.SessionInfoR\asession\x122\n" +
 	"\x05usage\x18\x02 \x01(\v2\x1c.opencode.message.TokenUsageR\x05usage\x12'\n" +
 	"\rcost_pico_usd\x18\x03 \x01(\x03H\x00R\vcostPicoUsd\x88\x01\x01\x12!\n" +
-	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x10\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\x124\n" +
+	"\x16restorable_message_ids\x18\x05 \x03(\tR\x14restorableMessageIdsB\x10\n" +
 	"\x0e_cost_pico_usd\"\x98\x02\n" +
 	"\x14UpdateSessionRequest\x12\x1d\n" +
 	"\n" +

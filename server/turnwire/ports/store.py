@@ -47,6 +47,9 @@ from turnwire.ports.pages import (
 )
 
 ALL_SESSIONS = SessionFilter()
+
+MAX_RESTORABLE = 1_000
+"""Ids of messages that could be brought back, in one answer: about 40 KiB."""
 """Those of a list without a filter, most recently updated first."""
 
 
@@ -224,6 +227,10 @@ class TenantStore(ArchivableStore, Protocol):
 
     async def queue_entries(self, session_id: str) -> QueuePage:
         """Returns all waiting messages, next first, without the messages themselves."""
+        ...
+
+    async def restorable(self, session_id: str) -> tuple[str, ...]:
+        """Returns the ids of the messages that `ShowMessages` would bring back, in order: the first MAX_RESTORABLE."""
         ...
 
     async def spent(self, session_id: str) -> Spent:

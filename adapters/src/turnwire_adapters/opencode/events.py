@@ -71,8 +71,8 @@ class Translator:
         self._messages: dict[str, SessionMessage] = {}
         """Answers that are being written, without their parts."""
         self._growing: dict[tuple[str, int], _Growing] = {}
-        self._marks: dict[str, Json] = {}
-        """What is taken back, by session, as far as this stream told it."""
+        self._settled: OrderedDict[str, int] = OrderedDict()
+        """By session: the sequence up to which it was told what became of hidden messages."""
         self.read_through: dict[str, int] = {}
         """Sequences up to which a session was told by reading it."""
 
@@ -124,10 +124,18 @@ class Translator:
         """Tells a session as it is now."""
         found = await self._reader.session(session_id)
         self._keep(found.session)
-        self._marks.pop(session_id, None)
-        if mark := await self._reader.revert(found.session):
-            self._marks[session_id] = mark
         return [_told_session("session.updated", await self._reader.session_json(found))]
+
+    def _settle(self, event: SessionEvent) -> None:
+        self._settled[event.session_id] = event.sequence - 1  # what is hidden since this event is known at its sequence
+        self._settled.move_to_end(event.session_id)
+        while len(self._settled) > _KEPT_SESSIONS:
+            self._settled.popitem(last=False)
+
+    def _shown(self, message_id: str) -> str:
+        """Returns the id by which clients know a message that may be gone."""
+        known = self._reader.known.get(message_id)
+        return known.message_id if known else shown(message_id)
 
     async def _info(self, message: SessionMessage) -> list[Told]:
         if message.type not in (MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT):
@@ -197,9 +205,7 @@ class Translator:
         return [*lost, *await self._info(finished.message)]
 
     async def _on_message_removed(self, removed: Any, event: SessionEvent) -> list[Told]:
-        known = self._reader.known.get(removed.message_id)
-        shown_id = known.message_id if known else message_id_of(SessionMessage(message_id=removed.message_id))
-        return [("message.removed", {"sessionID": event.session_id, "messageID": shown_id})]
+        return [_told_gone(event.session_id, self._shown(removed.message_id))]
 
     async def _on_part_started(self, started: Any, event: SessionEvent) -> list[Told]:
         message, place = self._messages.get(started.message_id), (started.message_id, started.part.index)
@@ -234,12 +240,11 @@ class Translator:
         return await self._part(updated.message_id, part, event.session_id)
 
     async def _on_turn_started(self, _: Any, event: SessionEvent) -> list[Told]:
-        mark = self._marks.get(event.session_id)
-        if mark is None:
+        sequence, hidden = self._reader.known.hidden(event.session_id)
+        if not self._settled.get(event.session_id, 0) < sequence < event.sequence:
             return []
-        gone = [
-            ("message.removed", {"sessionID": event.session_id, "messageID": one}) for one in mark.get("hidden", ())
-        ]
+        self._settle(event)
+        gone = [_told_gone(event.session_id, self._shown(message_id)) for message_id in hidden]
         return [*gone, *await self._updated(event.session_id)]
 
     async def _on_turn_ended(self, ended: Any, event: SessionEvent) -> list[Told]:
@@ -276,10 +281,13 @@ class Translator:
         return [("session.compacted", {"sessionID": event.session_id})]
 
     async def _on_conversation_changed(self, changed: Any, event: SessionEvent) -> list[Told]:
-        if changed.change not in (CONVERSATION_CHANGE_RESTORED, CONVERSATION_CHANGE_ALTERNATIVE_SELECTED):
-            return []  # what is taken back is told by the session's mark, and a copy has nobody who shows it yet
-        messages, _ = await self._reader.conversation(event.session_id)
-        return [told for message in messages for told in await self._whole(message)]
+        self._settle(event)
+        told = await self._updated(event.session_id)  # with what is taken back, which a client hides itself
+        if changed.change in (CONVERSATION_CHANGE_RESTORED, CONVERSATION_CHANGE_ALTERNATIVE_SELECTED):
+            messages, _ = await self._reader.conversation(event.session_id)
+            for message in messages:
+                told += await self._whole(message)
+        return told
 
     async def _on_permission_asked(self, asked: Any, _: SessionEvent) -> list[Told]:
         return [("permission.asked", permission_json(asked.permission))]
@@ -301,6 +309,10 @@ class Translator:
         if answered.action == QUESTION_ACTION_ACCEPT:  # Turnwire keeps no answers, so there are none to tell
             return [("question.replied", {**properties, "answers": []})]
         return [("question.rejected", properties)]
+
+
+def _told_gone(session_id: str, message_id: str) -> Told:
+    return "message.removed", {"sessionID": session_id, "messageID": message_id}
 
 
 def _told_session(kind: str, info: Json) -> Told:

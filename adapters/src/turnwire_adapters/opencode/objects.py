@@ -122,7 +122,7 @@ def session_json(
     """
     settings = session.settings
     parent = settings.labels.get(PARENT_LABEL, "")
-    facts = {key: value for key, value in parsed(settings.metadata_json).items() if key != OWN}
+    facts = parsed(settings.metadata_json)
     model = settings.model if settings.HasField("model") else None
     archived = {"archived": milliseconds(session.archive_time)} if session.HasField("archive_time") else {}
     return {

@@ -1,9 +1,9 @@
 """What OpenCode's clients read: sessions, conversations, and messages by the ids that they know."""
 
 import base64
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
 
 from opencode.file.file_pb2 import DownloadFileRequest, FileRef
 from opencode.file.file_pb2_grpc import FileServiceStub
@@ -20,17 +20,13 @@ from opencode.provider.provider_pb2 import GetProvidersRequest, ProviderList
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2 import GetSessionRequest, GetSessionResponse, SessionInfo
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from opencode.turn.turn_service_pb2 import ListTurnsRequest
-from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
-from turnwire_adapters.opencode.ids import stored
+from turnwire_adapters.opencode.ids import is_chosen, stored
 from turnwire_adapters.opencode.objects import (
-    OWN,
     Json,
     Question,
     assistant_json,
     default_model,
     message_id_of,
-    parsed,
     part_json,
     question_of,
     session_json,
@@ -42,20 +38,26 @@ PAGE_SIZE = 1_000
 """Of lists that are read to their end; the most that a server answers."""
 _KEPT = 20_000
 """Messages of users whose facts are kept: those of the answers that are shown most often are among them."""
+_KEPT_HIDDEN = 200
+"""Sessions of which it is kept what they hide, at most 1,000 messages each; those that changed last."""
 _TURN_PAGE_SIZE = 20
 """Messages that are read at once to find those of the newest turn."""
-_RECENT_TURNS = 5
-"""Turns among which is the newest that began; the others were dropped while they waited."""
 
 
 class Known:
-    """Facts of user messages that never change, by their ids in Turnwire. Bounded; what it forgets is read again."""
+    """What was read for any caller. Bounded.
+
+    Facts of user messages never change: what is forgotten of them is read again. What a session hides is known only
+    until a turn makes it final, and is told to clients when that begins.
+    """
 
     def __init__(self) -> None:
         """Begins with none."""
         self._questions: OrderedDict[str, Question] = OrderedDict()
         self._stored: dict[tuple[str, str], str] = {}
         """Turnwire's ids by session and id as clients know it, for ids that clients chose."""
+        self._hidden: OrderedDict[str, tuple[int, tuple[str, ...]]] = OrderedDict()
+        """By session: ids in Turnwire of what it hid, and could restore, at a sequence."""
 
     def of(self, message: SessionMessage) -> Question:
         """Returns the facts of a user message, and keeps them."""
@@ -72,6 +74,19 @@ class Known:
     def get(self, message_id: str) -> Question | None:
         """Returns the facts of a message by its id in Turnwire."""
         return self._questions.get(message_id)
+
+    def note_hidden(self, found: GetSessionResponse) -> None:
+        """Keeps what a session hides, when it can be restored."""
+        session_id, sequence = found.session.id, found.session.head_sequence
+        if found.restorable_message_ids and self.hidden(session_id)[0] < sequence:
+            self._hidden[session_id] = sequence, tuple(found.restorable_message_ids)
+            self._hidden.move_to_end(session_id)
+            while len(self._hidden) > _KEPT_HIDDEN:
+                self._hidden.popitem(last=False)
+
+    def hidden(self, session_id: str) -> tuple[int, tuple[str, ...]]:
+        """Returns a sequence, and what the session hid there: 0 and nothing, when that is not known."""
+        return self._hidden.get(session_id, (0, ()))
 
     def stored(self, session_id: str, shown_id: str) -> str:
         """Returns Turnwire's id of a message that was seen; "" for one that was not."""
@@ -91,30 +106,24 @@ class Reader:
         self._providers: ProviderList | None = None
 
     async def session(self, session_id: str) -> GetSessionResponse:
-        """Returns a session with what it has used."""
+        """Returns a session with what it has used and what it hides."""
         stub = self.client.stub(SessionServiceStub)
-        return await self.client.call(stub.GetSession, GetSessionRequest(session_id=session_id))
+        found = await self.client.call(stub.GetSession, GetSessionRequest(session_id=session_id))
+        self.known.note_hidden(found)
+        return found
 
     async def session_json(self, found: GetSessionResponse, directory: str = "") -> Json:
         """Returns a Session with its cost and what is taken back. A session without a directory shows `directory`."""
-        revert = str((await self.revert(found.session)).get("messageID", ""))
+        hidden = found.restorable_message_ids
+        revert = await self.shown_id(found.session.id, hidden[0]) if hidden else ""
         cost = found.cost_pico_usd if found.HasField("cost_pico_usd") else None
         return session_json(found.session, directory=directory, usage=found.usage, cost_pico_usd=cost, revert=revert)
 
-    async def revert(self, session: SessionInfo) -> Json:
-        """Returns the mark that `Writer.revert` left: `messageID`, `hidden`, `sequence`; {} for none.
-
-        A turn that began since has made what was taken back unreachable, whoever began it.
-        """
-        own = parsed(session.settings.metadata_json).get(OWN)
-        mark = own.get("revert") if isinstance(own, dict) else None
-        if not isinstance(mark, dict):
-            return {}
-        stub = self.client.stub(TurnServiceStub)
-        request = ListTurnsRequest(session_id=session.id, page_size=_RECENT_TURNS, newest_first=True)
-        turns = (await self.client.call(stub.ListTurns, request)).turns
-        began = max((turn.start_sequence for turn in turns), default=0)
-        return mark if began <= mark.get("sequence", 0) else {}
+    async def shown_id(self, session_id: str, message_id: str) -> str:
+        """Returns the id by which clients know a message, which may be taken back. Raises NotFoundError."""
+        if (known := self.known.get(message_id)) is not None:
+            return known.message_id
+        return message_id_of(await self._get(session_id, message_id))
 
     async def providers(self) -> ProviderList:
         """Returns the providers."""
@@ -175,16 +184,11 @@ class Reader:
                 except NotFoundError as error:
                     if error.reason != "MESSAGE_NOT_FOUND":
                         raise
-        token = ""
-        while True:  # a client chose the id: only the message itself has it
-            page = await self.page(session_id, PAGE_SIZE, token)
-            for message in page.messages:
-                if shown_id and message.request_id == shown_id:
-                    self.known.of(message)
-                    return message
-            token = page.next_page_token
-            if not token:
-                raise NotFoundError(f"the session has no message {shown_id[:100]!r}", reason="MESSAGE_NOT_FOUND")
+        if is_chosen(shown_id):
+            request = GetMessageRequest(session_id=session_id, message_request_id=shown_id)
+            with contextlib.suppress(NotFoundError):
+                return (await self.client.call(self.client.stub(MessageServiceStub).GetMessage, request)).message
+        raise NotFoundError(f"the session has no message {shown_id[:100]!r}", reason="MESSAGE_NOT_FOUND")
 
     async def question(self, message: SessionMessage) -> Question:
         """Returns what an answer shows of the message that it answers."""
@@ -278,7 +282,7 @@ class Reader:
         stub = self.client.stub(FileServiceStub)
         request = DownloadFileRequest(session_id=session_id, sha256=file.sha256)
         content = bytearray()
-        async with aclosing(self.client.stream(stub.DownloadFile, request)) as answers:
+        async with contextlib.aclosing(self.client.stream(stub.DownloadFile, request)) as answers:
             async for answer in answers:
                 content += answer.data
         return f"data:{file.mime};base64,{base64.b64encode(content).decode()}"

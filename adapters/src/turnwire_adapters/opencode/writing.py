@@ -33,8 +33,6 @@ from turnwire_adapters.opencode.objects import (
     OWN,
     PARENT_LABEL,
     Json,
-    message_id_of,
-    parsed,
 )
 from turnwire_adapters.opencode.questions import AnswerError, values_of
 from turnwire_adapters.opencode.reading import PAGE_SIZE, Reader
@@ -42,8 +40,6 @@ from turnwire_client import FailedPreconditionError, NotFoundError, Settings
 
 _MARKS = ("id", "synthetic", "ignored", "metadata")
 """What a client may say of a part besides its content; kept with the message."""
-_HIDDEN_IDS = 500
-"""Ids of messages that are taken back that a session keeps, the newest: for the client that shows them."""
 _REPLIES = ("once", "always", "reject")
 
 
@@ -87,9 +83,9 @@ class Writer:
         if "title" in body:
             await self._set(session_id, ["title"], SessionSettings(title=_text(body, "title")))
         if "metadata" in body:
-            facts = await self._facts(session_id)
-            own = {OWN: facts[OWN]} if OWN in facts else {}
-            await self._set_facts(session_id, {**_object(body, "metadata"), **own})
+            facts = _object(body, "metadata")
+            settings = SessionSettings(metadata_json=_dumped(facts) if facts else "")
+            await self._set(session_id, ["metadata_json"], settings)
         time = _object(body, "time")
         if "archived" in time:
             if time["archived"]:
@@ -128,8 +124,6 @@ class Writer:
         found = (await self._reader.session(session_id)).session
         settings = SessionSettings()
         settings.CopyFrom(found.settings)
-        facts = {name: value for name, value in parsed(settings.metadata_json).items() if name != OWN}
-        settings.metadata_json = _dumped(facts) if facts else ""
         settings.title = _fork_title(found.title)
         through = (await self._reader.message(session_id, before)).previous_message_id if before else ""
         if before and not through:
@@ -138,34 +132,25 @@ class Writer:
             session_id=session_id,
             through_message_id=through,
             settings=settings,
-            settings_mask=FieldMask(paths=["title", "metadata_json"]),
+            settings_mask=FieldMask(paths=["title"]),
         )
         return (await self._client.call(self._sessions.ForkSession, request)).session
 
     async def revert(self, session_id: str, message_id: str) -> None:
-        """Takes a message back with all behind it; from where it was taken back before, when it was.
-
-        Keeps which message that was with the session, because Turnwire does not tell it.
-        """
-        session = (await self._reader.session(session_id)).session
-        if await self._reader.revert(session):
-            await self._restore(session_id)
+        """Takes a message back with all behind it; what was taken back before comes back first."""
         first = await self._reader.message(session_id, message_id)
-        messages, _ = await self._reader.conversation(session_id)
-        ids = [message.message_id for message in messages]
-        behind = messages[ids.index(first.message_id) :] if first.message_id in ids else []
+        await self.unrevert(session_id)
         request = RevertSessionRequest(session_id=session_id, before_message_id=first.message_id)
-        done = await self._client.call(self._sessions.RevertSession, request)
-        hidden = [message_id_of(message) for message in behind][-_HIDDEN_IDS:]
-        mark = {"messageID": message_id_of(first), "hidden": hidden, "sequence": done.sequence}
-        await self._set_mark(session_id, mark)
+        await self._client.call(self._sessions.RevertSession, request)
 
     async def unrevert(self, session_id: str) -> None:
-        """Brings back what was taken back; nothing, when nothing is or a turn began since."""
-        session = (await self._reader.session(session_id)).session
-        if await self._reader.revert(session):
-            await self._restore(session_id)
-        await self._set_mark(session_id, None)
+        """Brings back all that was taken back; nothing, when nothing is or a turn began since."""
+        try:
+            while True:  # each call brings back what one of them took back
+                await self._client.call(self._sessions.RestoreSession, RestoreSessionRequest(session_id=session_id))
+        except FailedPreconditionError as error:
+            if error.reason != "NOTHING_TO_RESTORE":
+                raise
 
     async def reply_to_permission(self, permission_id: str, reply: str, reason: str = "", session_id: str = "") -> None:
         """Answers a request for permission; of any session with "" as the session."""
@@ -265,28 +250,6 @@ class Writer:
             if not page.next_page_token:
                 return names
             request.page_token = page.next_page_token
-
-    async def _restore(self, session_id: str) -> None:
-        try:
-            await self._client.call(self._sessions.RestoreSession, RestoreSessionRequest(session_id=session_id))
-        except FailedPreconditionError as error:
-            if error.reason != "NOTHING_TO_RESTORE":
-                raise
-
-    async def _facts(self, session_id: str) -> Json:
-        return parsed((await self._reader.session(session_id)).session.settings.metadata_json)
-
-    async def _set_mark(self, session_id: str, mark: Json | None) -> None:
-        facts = await self._facts(session_id)
-        own = {name: value for name, value in _object(facts, OWN).items() if name != "revert"}
-        if mark is not None:
-            own["revert"] = mark
-        rest = {name: value for name, value in facts.items() if name != OWN}
-        await self._set_facts(session_id, {**rest, **({OWN: own} if own else {})})
-
-    async def _set_facts(self, session_id: str, facts: Json) -> None:
-        settings = SessionSettings(metadata_json=_dumped(facts) if facts else "")
-        await self._set(session_id, ["metadata_json"], settings)
 
     async def _set(self, session_id: str, paths: list[str], settings: SessionSettings) -> None:
         request = UpdateSessionRequest(session_id=session_id, settings=settings, update_mask=FieldMask(paths=paths))

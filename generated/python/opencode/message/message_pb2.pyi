@@ -806,19 +806,27 @@ class GetMessageRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session. Required."""
     message_id: _builtins.str
-    """The message. Required."""
+    """The message. Required, unless message_request_id is set."""
+    message_request_id: _builtins.str
+    """Instead of message_id: SessionMessage.request_id, the name of the SendMessage, StreamMessage or AppendMessage of this
+    caller that stored the message. Says what became of a request whose content is no longer at hand. MESSAGE_NOT_FOUND
+    when this caller sent no such request, or it stored its message in another session. A message that was removed is not
+    found either.
+    """
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         message_id: _builtins.str = ...,
+        message_request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "message_request_id", b"message_request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -128,7 +128,9 @@ class MessageServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetMessage(self, request, context):
-        """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND).
+        """Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+        message_request_id is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

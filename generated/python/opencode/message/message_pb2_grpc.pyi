@@ -64,7 +64,10 @@ class MessageServiceStub:
     after accepted is about the stream alone: the message is stored, and its turn goes on.
     """
     GetMessage: _grpc.UnaryUnaryMultiCallable[_message_pb2.GetMessageRequest, _message_pb2.GetMessageResponse]
-    """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND)."""
+    """Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+    message_request_id is set.
+    """
     ListMessages: _grpc.UnaryUnaryMultiCallable[_message_pb2.ListMessagesRequest, _message_pb2.ListMessagesResponse]
     """Returns a page of messages with their ordered parts.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
@@ -117,7 +120,10 @@ class MessageServiceAsyncStub(MessageServiceStub):
     after accepted is about the stream alone: the message is stored, and its turn goes on.
     """
     GetMessage: _aio.UnaryUnaryMultiCallable[_message_pb2.GetMessageRequest, _message_pb2.GetMessageResponse]  # type: ignore[assignment]
-    """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND)."""
+    """Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+    Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+    message_request_id is set.
+    """
     ListMessages: _aio.UnaryUnaryMultiCallable[_message_pb2.ListMessagesRequest, _message_pb2.ListMessagesResponse]  # type: ignore[assignment]
     """Returns a page of messages with their ordered parts.
     Errors: NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT on page_size or page_token.
@@ -197,7 +203,10 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _message_pb2.GetMessageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_message_pb2.GetMessageResponse, _abc.Awaitable[_message_pb2.GetMessageResponse]]:
-        """Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND)."""
+        """Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+        Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+        message_request_id is set.
+        """
 
     @_abc_1.abstractmethod
     def ListMessages(

@@ -649,6 +649,7 @@ class GetSessionResponse(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     COST_PICO_USD_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    RESTORABLE_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     cost_pico_usd: _builtins.int
     """What they cost in pico-USD (1e-12 USD), as far as prices are known. Absent when no price is."""
     resume_token: _builtins.str
@@ -661,6 +662,13 @@ class GetSessionResponse(_message.Message):
     def usage(self) -> _content_pb2.TokenUsage:
         """Tokens that its turns have used. Absent when no provider reported any."""
 
+    @_builtins.property
+    def restorable_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the messages that RestoreSession would bring back now, in their order: what the last ClearSession or
+        RevertSession hid. Empty when there are none, or a turn began since. The first 1,000 when there are more. GetMessage
+        answers them.
+        """
+
     def __init__(
         self,
         *,
@@ -668,10 +676,11 @@ class GetSessionResponse(_message.Message):
         usage: _content_pb2.TokenUsage | None = ...,
         cost_pico_usd: _builtins.int | None = ...,
         resume_token: _builtins.str = ...,
+        restorable_message_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "session", b"session", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "resume_token", b"resume_token", "session", b"session", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd", "cost_pico_usd", b"cost_pico_usd", "restorable_message_ids", b"restorable_message_ids", "resume_token", b"resume_token", "session", b"session", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost_pico_usd: _TypeAlias = _typing.Literal["cost_pico_usd"]  # noqa: Y015
     _WhichOneofArgType__cost_pico_usd: _TypeAlias = _typing.Literal["_cost_pico_usd", b"_cost_pico_usd"]  # noqa: Y015

@@ -12,7 +12,12 @@ from turnwire.api.wire.long_lists import framed
 from turnwire.api.wire.long_requests import converted
 from turnwire.api.wire.requests import pages
 from turnwire.api.wire.requests.checks import required_ids
-from turnwire.api.wire.requests.messages import append_request, explain_request, send_request
+from turnwire.api.wire.requests.messages import (
+    append_request,
+    check_message_of_request,
+    explain_request,
+    send_request,
+)
 from turnwire.core.intake.requests import Receipt
 from turnwire.core.use_cases.explanation import ContextExplainer
 from turnwire.core.use_cases.messages import Conversations
@@ -66,8 +71,12 @@ class MessageService:
 
     async def GetMessage(self, principal: Principal, request: pb.GetMessageRequest) -> LongAnswer:
         """Returns one message in full."""
-        required_ids(session_id=request.session_id, message_id=request.message_id)
-        message = await self._conversations.message(principal, request.session_id, request.message_id)
+        if name := request.message_request_id:
+            check_message_of_request(request)
+            message = await self._conversations.message_of_request(principal, request.session_id, name)
+        else:
+            required_ids(session_id=request.session_id, message_id=request.message_id)
+            message = await self._conversations.message(principal, request.session_id, request.message_id)
         return with_messages((message,), pb.GetMessageResponse(), "message")
 
     async def ListMessages(self, principal: Principal, request: pb.ListMessagesRequest) -> LongAnswer:

@@ -66,6 +66,7 @@ class SessionService:
             resume_token=await self._tokens.give_reader(
                 principal.tenant, request.session_id, view.session.head_sequence
             ),
+            restorable_message_ids=await self._sessions.restorable(principal, request.session_id),
         )
 
     async def UpdateSession(self, principal: Principal, request: pb.UpdateSessionRequest) -> pb.UpdateSessionResponse:

@@ -32,7 +32,7 @@ from turnwire.domain.money import Usage
 from turnwire.domain.principal import Principal
 from turnwire.domain.text import utf8_bytes
 from turnwire.ports.commit import RecordRequest, Work
-from turnwire.ports.store import Store
+from turnwire.ports.store import Store, StoredRequest
 
 
 class NewText(Struct, frozen=True):
@@ -283,6 +283,11 @@ class NamedRequests:
         self._claimed[name] = asyncio.Event()
         return await self._detached.run(self._carry_out(name, principal, new, carry_out))
 
+    async def receipt(self, principal: Principal, request_id: str) -> Receipt | None:
+        """Returns the answer to a request that was carried out; None for an unknown name."""
+        stored = await self._store.request(principal, request_id)
+        return None if stored is None else _receipt(stored)
+
     async def _carry_out(
         self, name: _Name, principal: Principal, new: NamedRequest, carry_out: Callable[[], Coroutine[Any, Any, T]]
     ) -> T | Receipt:
@@ -298,8 +303,12 @@ class NamedRequests:
             return None
         if stored.fingerprint != new.fingerprint:
             raise RequestIdReused.of("request_id", "was used for another request", requestId=new.request_id)
-        receipt = msgspec.json.decode(stored.receipt_json, type=Receipt)
-        return msgspec.structs.replace(receipt, sequence=stored.before_sequence, duplicate=True)
+        return _receipt(stored)
+
+
+def _receipt(stored: StoredRequest) -> Receipt:
+    receipt = msgspec.json.decode(stored.receipt_json, type=Receipt)
+    return msgspec.structs.replace(receipt, sequence=stored.before_sequence, duplicate=True)
 
 
 def receipt_record(principal: Principal, new: NamedRequest, receipt: Receipt) -> Work:

@@ -23,6 +23,7 @@ from turnwire.domain.conversation.events import MessageAdded, SessionCreated, Se
 from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType
 from turnwire.domain.conversation.sessions import Session, first_words_of
 from turnwire.domain.conversation.titles import first_words
+from turnwire.domain.errors import MessageNotFound
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Change, NewEvent, NoteFirstWords, PutMessage, PutSession, PutTurn, Work
 from turnwire.ports.pages import DisplayPage, MessagePage, Page
@@ -76,6 +77,16 @@ class Conversations(UseCase):
         """Returns a message with the content received so far. Raises MessageNotFound."""
         await self._flush(principal, session_id)
         return await self._of(principal).message(session_id, message_id)
+
+    async def message_of_request(self, principal: Principal, session_id: str, request_id: str) -> Message:
+        """Returns the message that a request of the caller stored, by the request's name. Raises MessageNotFound."""
+        await self._flush(principal, session_id)
+        receipt = await self._requests.receipt(principal, request_id)
+        if receipt is not None and receipt.session_id == session_id and receipt.message_id:
+            message = await self._of(principal).message(session_id, receipt.message_id)
+            if message.request_id == request_id:  # else the request was about a message that another one had stored
+                return message
+        raise MessageNotFound(request_id)
 
     async def messages(self, principal: Principal, session_id: str, page: Page) -> MessagePage:
         """Returns messages in conversation order; one that streams has the content received so far."""

@@ -85,6 +85,10 @@ class Sessions(UseCase):
         """Returns what the ended turns of a session have used."""
         return await self._of(principal).spent(session_id)
 
+    async def restorable(self, principal: Principal, session_id: str) -> tuple[str, ...]:
+        """Returns the ids of the messages that restoring would bring back now, in order: the first 1,000."""
+        return await self._of(principal).restorable(session_id)
+
     async def list(self, principal: Principal, page: Page, wanted: SessionFilter) -> SessionViews:
         """Returns the sessions of the caller's tenant that pass a filter, in its order; see `TenantStore.sessions`.
 

@@ -11,6 +11,7 @@ from turnwire.domain.errors import MessageNotFound
 from turnwire.domain.pages import MAX_PAGE_BYTES, decode_token, encode_token
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import AlternativesPage, Page
+from turnwire.ports.store import MAX_RESTORABLE
 from turnwire.storage.rows import NOT_TAKEN_BACK
 from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, read_messages, session_row
 from turnwire.storage.sql.database import Database
@@ -24,6 +25,15 @@ OFF_PATH = f"session = ? AND on_path = 0 AND taken_back = {NOT_TAKEN_BACK}"
 
 _BATCH = 500
 """Ids in one statement: no list of them is long, and other reads go on between two."""
+
+
+_UNDO = """
+SELECT undos.sequence, undos.first FROM undos JOIN sessions ON sessions.id = undos.session
+WHERE undos.session = ? AND undos.sequence > sessions.branched_at
+AND undos.sequence > (SELECT coalesce(max(start_sequence), 0) FROM turns WHERE turns.session = undos.session)
+ORDER BY undos.sequence DESC LIMIT 1
+"""
+"""What would be brought back: the same words as where it is (`storage/sqlite/tree.py`)."""
 
 
 class TreeRow(NamedTuple):
@@ -170,3 +180,19 @@ def shown_behind(db: Database, session: int, previous: str) -> tuple[str, int] |
 
 def _batches(message_ids: Sequence[str]) -> Iterable[Sequence[str]]:
     return (message_ids[at : at + _BATCH] for at in range(0, len(message_ids), _BATCH))
+
+
+def restorable(db: Database, tenant: str, session_id: str) -> tuple[str, ...]:
+    """Returns what would be brought back; see `TenantStore.restorable`."""
+    session = session_row(db, tenant, session_id)
+    with db.snapshot():
+        undo = db.row(_UNDO, (session,))
+        if undo is None:
+            return ()
+        sequence, first = undo
+        taken_back = (
+            "SELECT message_id FROM messages WHERE session = ? AND on_path = 0 AND taken_back = ?"
+            " AND (previous <> '' OR message_id = ?) ORDER BY place LIMIT ?"
+        )
+        rows = db.rows(taken_back, (session, NOT_TAKEN_BACK + sequence, first, MAX_RESTORABLE))
+        return tuple(message_id for (message_id,) in rows)

@@ -30,7 +30,7 @@ from turnwire.storage.sql import archives, asking, displays, log, pages, session
 from turnwire.storage.sql import files as stored
 from turnwire.storage.sql import messages as reading
 from turnwire.storage.sql import turns as stored_turns
-from turnwire.storage.sql.alternatives import alternatives_of
+from turnwire.storage.sql.alternatives import alternatives_of, restorable
 from turnwire.storage.sql.columns import number, session_row
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
@@ -162,6 +162,7 @@ class TenantReads:
     alternatives = _by_size(alternatives_of)
     turn = _read(stored_turns.turn)
     turns = _by_size(stored_turns.turns)
+    restorable = _read(restorable)
     spent = _read(stored_turns.spent)
     queue = _by_size(stored_turns.queue)
     queue_entries = _read(stored_turns.queue_entries)

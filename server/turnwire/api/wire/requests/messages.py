@@ -71,6 +71,16 @@ def append_request(request: message_pb2.AppendMessageRequest) -> NewMessage:
     return message
 
 
+def check_message_of_request(request: message_pb2.GetMessageRequest) -> None:
+    """Checks a request for the message of a named request. Raises InvalidRequest naming every wrong field."""
+    checks = Checks()
+    checks.required("session_id", request.session_id)
+    checks.at_most("message_request_id", request.message_request_id, 128)
+    if request.message_id:
+        checks.fail("message_id", "is set together with message_request_id: only one of them names the message")
+    checks.done()
+
+
 def explain_request(request: message_pb2.ExplainContextRequest) -> ExplainRequest:
     """Returns what to explain. Raises InvalidRequest naming every wrong field."""
     checks = Checks()

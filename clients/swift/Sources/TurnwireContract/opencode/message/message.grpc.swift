@@ -270,7 +270,9 @@ extension Opencode_Message_MessageService {
         ///
         /// > Source IDL Documentation:
         /// >
-        /// > Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND).
+        /// > Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+        /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+        /// > message_request_id is set.
         ///
         /// - Parameters:
         ///   - request: A request containing a single `Opencode_Message_GetMessageRequest` message.
@@ -540,7 +542,9 @@ extension Opencode_Message_MessageService {
         ///
         /// > Source IDL Documentation:
         /// >
-        /// > Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND).
+        /// > Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+        /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+        /// > message_request_id is set.
         ///
         /// - Parameters:
         ///   - request: A request containing a single `Opencode_Message_GetMessageRequest` message.
@@ -817,7 +821,9 @@ extension Opencode_Message_MessageService.ClientProtocol {
     ///
     /// > Source IDL Documentation:
     /// >
-    /// > Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND).
+    /// > Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+    /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+    /// > message_request_id is set.
     ///
     /// - Parameters:
     ///   - request: A request containing a single `Opencode_Message_GetMessageRequest` message.
@@ -1089,7 +1095,9 @@ extension Opencode_Message_MessageService.ClientProtocol {
     ///
     /// > Source IDL Documentation:
     /// >
-    /// > Returns one message with its ordered parts. Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND).
+    /// > Returns one message with its ordered parts, found by its id or by the name of the request that stored it.
+    /// > Errors: NOT_FOUND (SESSION_NOT_FOUND, MESSAGE_NOT_FOUND); INVALID_ARGUMENT unless exactly one of message_id and
+    /// > message_request_id is set.
     ///
     /// - Parameters:
     ///   - message: request message to send.

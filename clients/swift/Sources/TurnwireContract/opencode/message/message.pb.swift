@@ -836,8 +836,14 @@ public struct Opencode_Message_GetMessageRequest: Sendable {
   /// The session. Required.
   public var sessionID: String = String()
 
-  /// The message. Required.
+  /// The message. Required, unless message_request_id is set.
   public var messageID: String = String()
+
+  /// Instead of message_id: SessionMessage.request_id, the name of the SendMessage, StreamMessage or AppendMessage of this
+  /// caller that stored the message. Says what became of a request whose content is no longer at hand. MESSAGE_NOT_FOUND
+  /// when this caller sent no such request, or it stored its message in another session. A message that was removed is not
+  /// found either.
+  public var messageRequestID: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2211,7 +2217,7 @@ extension Opencode_Message_Empty: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 extension Opencode_Message_GetMessageRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".GetMessageRequest"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}session_id\0\u{3}message_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}session_id\0\u{3}message_id\0\u{3}message_request_id\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2221,6 +2227,7 @@ extension Opencode_Message_GetMessageRequest: SwiftProtobuf.Message, SwiftProtob
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.sessionID) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.messageID) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.messageRequestID) }()
       default: break
       }
     }
@@ -2233,12 +2240,16 @@ extension Opencode_Message_GetMessageRequest: SwiftProtobuf.Message, SwiftProtob
     if !self.messageID.isEmpty {
       try visitor.visitSingularStringField(value: self.messageID, fieldNumber: 2)
     }
+    if !self.messageRequestID.isEmpty {
+      try visitor.visitSingularStringField(value: self.messageRequestID, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: Opencode_Message_GetMessageRequest, rhs: Opencode_Message_GetMessageRequest) -> Bool {
     if lhs.sessionID != rhs.sessionID {return false}
     if lhs.messageID != rhs.messageID {return false}
+    if lhs.messageRequestID != rhs.messageRequestID {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

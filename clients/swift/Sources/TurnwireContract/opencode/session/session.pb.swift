@@ -678,6 +678,11 @@ public struct Opencode_Session_GetSessionResponse: Sendable {
   /// Give this as resume_token to WatchEvents; it marks the same place as session.head_sequence.
   public var resumeToken: String = String()
 
+  /// Ids of the messages that RestoreSession would bring back now, in their order: what the last ClearSession or
+  /// RevertSession hid. Empty when there are none, or a turn began since. The first 1,000 when there are more. GetMessage
+  /// answers them.
+  public var restorableMessageIds: [String] = []
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1749,7 +1754,7 @@ extension Opencode_Session_GetSessionRequest: SwiftProtobuf.Message, SwiftProtob
 
 extension Opencode_Session_GetSessionResponse: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".GetSessionResponse"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}usage\0\u{3}cost_pico_usd\0\u{3}resume_token\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}usage\0\u{3}cost_pico_usd\0\u{3}resume_token\0\u{3}restorable_message_ids\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1761,6 +1766,7 @@ extension Opencode_Session_GetSessionResponse: SwiftProtobuf.Message, SwiftProto
       case 2: try { try decoder.decodeSingularMessageField(value: &self._usage) }()
       case 3: try { try decoder.decodeSingularInt64Field(value: &self._costPicoUsd) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.resumeToken) }()
+      case 5: try { try decoder.decodeRepeatedStringField(value: &self.restorableMessageIds) }()
       default: break
       }
     }
@@ -1783,6 +1789,9 @@ extension Opencode_Session_GetSessionResponse: SwiftProtobuf.Message, SwiftProto
     if !self.resumeToken.isEmpty {
       try visitor.visitSingularStringField(value: self.resumeToken, fieldNumber: 4)
     }
+    if !self.restorableMessageIds.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.restorableMessageIds, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1791,6 +1800,7 @@ extension Opencode_Session_GetSessionResponse: SwiftProtobuf.Message, SwiftProto
     if lhs._usage != rhs._usage {return false}
     if lhs._costPicoUsd != rhs._costPicoUsd {return false}
     if lhs.resumeToken != rhs.resumeToken {return false}
+    if lhs.restorableMessageIds != rhs.restorableMessageIds {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -222,37 +222,23 @@ async def test_ctrl_c_at_a_question_ends_the_turn(served: Server, other: Client,
         assert await single.ended() == 0
 
 
-async def test_a_form_is_filled_in_field_by_field_and_sent(chat: AtTerminal) -> None:
-    """Enter takes the default. What the server refuses is asked again, with what was typed as the default."""
+async def test_a_form_is_answered_by_an_object(chat: AtTerminal) -> None:
+    """Its schema is shown. Other text asks again, and so does an object that the server refuses."""
     chat.type("/tool old.order {}\r")
-    await chat.shows("[old asks]", "What]0;t do you drink?", "Your name (string)\n: ")
-    chat.type("\r")
-    await chat.shows(": ")
-    chat.type("an\r")
-    await chat.shows("size (string)\n  1 Small (s)\n  2 Large (l)\n: ")
-    chat.type("2\r")
-    await chat.shows("with (array, optional)\n  1 milk\n  2 sugar\n", '["milk"]: ')
-    chat.type("milk, 2\r")
-    await chat.shows("price (number, optional)\n: ")
-    chat.type("much\r")
-    await chat.shows("[this is no such value]", ": ")
-    chat.type("2.5\r")
-    await chat.shows("hot (boolean)", "As hot[2J as it is", ": ")
+    await chat.shows("[old asks]", "do you drink?", "the schema of the answer: {", '"name"', "an object in JSON")
     chat.type("y\r")
-    await chat.shows("send it?")
-    chat.type("y\r")
-    await chat.shows("does not fit the question: name: ", "]\nYour name (string)\n", '"an": ')
-    chat.type("Ann\r\r\r\r\r")
-    await chat.shows("send it?")
-    chat.type("y\r")
+    await chat.shows("an object in JSON")
+    chat.type('{"name": "an", "size": "l", "hot": true}\r')
+    await chat.shows("does not fit the question: name: ", "an object in JSON")
     sent = '{"name": "Ann", "size": "l", "with": ["milk", "sugar"], "price": 2.5, "hot": true}'
+    chat.type(f"{sent}\r")
     await chat.shows(f"accept: {sent}", "> ")
 
 
 async def test_questions_are_declined_and_addresses_agreed_to(chat: AtTerminal) -> None:
     """The end of the input declines a form. An address is shown whole, and the chat never opens it."""
     chat.type('/tool ask.paint {"what": "the door"}\r')
-    await chat.shows("Which colour for the door?", "Colour (string)\n  Name of a colour\n: ")
+    await chat.shows("Which colour for the door?", "Name of a colour", "an object in JSON")
     chat.type(CTRL_D)
     await chat.shows("ask.paint -> not painted: decline\n", "> ")
     link = "x" * 300

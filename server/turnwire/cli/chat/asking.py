@@ -5,12 +5,10 @@ import re
 import sys
 import termios
 from collections.abc import Callable
-from typing import Any
 
 from opencode.question.question_pb2 import Question
 from opencode.tool.tool_pb2 import PermissionRequest
 from turnwire.cli.chat.printer import beside_answer
-from turnwire.cli.visible_text import one_line
 from turnwire_client import BlockingClient, InvalidArgumentError
 
 NOBODY = "nobody is at the terminal to be asked"
@@ -19,7 +17,9 @@ NOBODY = "nobody is at the terminal to be asked"
 MAX_REASON_CHARS = 4096
 
 _NO = re.compile(r"(?:n|no)(?:[\s,:]+(.*))?", re.IGNORECASE)
-_TRUTH = {"y": True, "yes": True, "n": False, "no": False}
+
+_AGREE = {"schema": "an object in JSON, or ", "link": "agree? [y]es, "}
+"""How each form of question is agreed to."""
 
 Say = Callable[[str], None]
 """Prints a line for the person; control characters of its text do not reach the terminal."""
@@ -66,26 +66,24 @@ def answer_question(client: BlockingClient, question: Question, say: Say) -> Non
     form = question.WhichOneof("form")
     if form == "link":
         say(f"the address, which the chat does not open: {question.link.url}")
-    values: dict[str, Any] = {}
+    elif form == "schema":
+        say(f"the schema of the answer: {question.schema.schema_json}")
     while True:
-        if form == "schema" and sys.stdin.isatty():
-            try:
-                values = _filled(json.loads(question.schema.schema_json), values, say)
-            except EOFError:
-                return client.decline(question)
-        agree = {"schema": "send it? [y]es, ", "link": "agree? [y]es, "}.get(form or "", "")
-        word, reason = _decision(f"{agree}[n]o and why: ", say)
+        word, answer = _decision(_AGREE.get(form or "", "") + "[n]o and why: ", say, takes_object=form == "schema")
         if word == "no":
-            return client.decline(question, reason)
+            return client.decline(question, answer)
         try:
-            if agree:  # else the form is newer than this chat
-                return client.answer(question, values if form == "schema" else None)
-        except InvalidArgumentError as error:  # of a field: what was typed is offered again
+            if form in _AGREE:  # else the form is newer than this chat
+                return client.answer(question, json.loads(answer) if form == "schema" else None)
+        except InvalidArgumentError as error:  # of a field
             say(f"[{error.message}]")
 
 
-def _decision(prompt: str, say: Say, whole: str = "") -> tuple[str, str]:
-    """Returns "yes", "no", or "always" where "?" shows something whole; and why. Other text asks again."""
+def _decision(prompt: str, say: Say, whole: str = "", *, takes_object: bool = False) -> tuple[str, str]:
+    """Returns "yes", "no" and why, "always" where "?" shows something whole, or "yes" and an object in JSON.
+
+    Other text asks again.
+    """
     if not sys.stdin.isatty():
         return "no", NOBODY
     while True:
@@ -96,7 +94,9 @@ def _decision(prompt: str, say: Say, whole: str = "") -> tuple[str, str]:
             return "no", ""
         if no := _NO.fullmatch(text):
             return "no", (no[1] or "")[:MAX_REASON_CHARS]
-        if text.lower() in ("y", "yes"):
+        if takes_object and _is_object(text):
+            return "yes", text
+        if not takes_object and text.lower() in ("y", "yes"):
             return "yes", ""
         if whole and (text == "A" or text.lower() == "always"):  # a small a is no answer in any client
             return "always", ""
@@ -104,61 +104,8 @@ def _decision(prompt: str, say: Say, whole: str = "") -> tuple[str, str]:
             say(whole)
 
 
-def _filled(schema: dict[str, Any], held: dict[str, Any], say: Say) -> dict[str, Any]:
-    """Asks for each field of a form. Enter keeps what is held, takes the default, or leaves an optional field out."""
-    values: dict[str, Any] = {}
-    for name, field in schema.get("properties", {}).items():
-        choices, is_required = _choices(field), name in schema.get("required", ())
-        default = held.get(name, field.get("default"))
-        say(f"{field.get('title', name)} ({field['type']}{'' if is_required else ', optional'})")
-        if "description" in field:
-            say(f"  {field['description']}")
-        for number, (value, title) in enumerate(choices, 1):
-            say(f"  {number} {title}" if title == value else f"  {number} {title} ({value})")
-        prompt = one_line("" if default is None else json.dumps(default, ensure_ascii=False)) + ": "
-        while name not in values:
-            text = typed(prompt)
-            try:
-                if text.strip():
-                    values[name] = _value(field["type"], choices, text)
-                elif default is not None:
-                    values[name] = default
-                elif not is_required:
-                    break
-            except (ValueError, KeyError):
-                say("[this is no such value]")
-    return values
-
-
-def _choices(field: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns the values of a field that has a list of them, each with its title."""
-    listed = field.get("items", field)
-    if titled := listed.get("oneOf") or listed.get("anyOf"):
-        return [(one["const"], one.get("title", one["const"])) for one in titled]
-    values = listed.get("enum", [])
-    return list(zip(values, listed.get("enumNames", values), strict=False))
-
-
-def _value(kind: str, choices: list[tuple[str, str]], text: str) -> Any:
-    """Returns what was typed as a value of a kind; bounds are the server's to check. Raises ValueError, KeyError."""
-    match kind:
-        case "boolean":
-            return _TRUTH[text.strip().lower()]
-        case "integer":
-            return int(text)
-        case "number":
-            return float(text)
-        case "array":
-            return [_chosen(choices, one) for one in text.split(",") if one.strip()]
-    return _chosen(choices, text) if choices else text
-
-
-def _chosen(choices: list[tuple[str, str]], text: str) -> str:
-    """Returns the value that a text names: itself, by its title, or by its number."""
-    word = text.strip()
-    for value, title in choices:
-        if word in (value, title):
-            return value
-    if not word.isdecimal() or not 0 < int(word) <= len(choices):
-        raise ValueError(word)
-    return choices[int(word) - 1][0]
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False

@@ -177,6 +177,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.intake.readable_files": {"MAX_FILE_READS": WAITS},
         "cli.serve": {"MAX_SHARED_THREADS": WAITS},
         "core.use_cases.forks": {"MAX_NAMED_MESSAGES": "the answer names none"},
+        "ports.store": {"MAX_RESTORABLE": LEFT_OUT},
         "core.use_cases.titles": {
             "MAX_AT_ONCE": WAITS,
             "MAX_WAITING": "the session gets no title",

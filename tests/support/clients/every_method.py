@@ -128,6 +128,7 @@ REQUESTS: dict[str, tuple[Make, ...]] = {
     ),
     "message.MessageService.GetMessage": (
         lambda b: GetMessageRequest(session_id=b.session_id, message_id=b.message_id),
+        lambda b: GetMessageRequest(session_id=b.session_id, message_request_id=b.request_id),
     ),
     "message.MessageService.ListMessages": (
         lambda b: ListMessagesRequest(session_id=b.session_id, page_size=1, page_token=b.tokens["ListMessages"]),
@@ -345,6 +346,7 @@ ID_FIELDS = {
         "upload_id",
         "lease_id",
         "request_id",
+        "message_request_id",
         "page_token",
         "resume_token",
     ),

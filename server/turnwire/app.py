@@ -33,7 +33,7 @@ from turnwire.config.sections import TlsConfig
 from turnwire.core.environment import Environment
 from turnwire.core.intake.requests import NamedRequests
 from turnwire.core.quotas import RequestRates
-from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
+from turnwire.core.turns.registry import TurnCounts, Turns
 from turnwire.core.use_cases import UseCases
 from turnwire.core.use_cases.asking import Permissions, Questions
 from turnwire.core.use_cases.catalog import Catalog
@@ -115,7 +115,7 @@ class Server:
         """The URL of the web listener, with the actual port; "" before the start and without that listener."""
         self.metrics_address = ""
         """The address of the metrics, with the actual port; "" before the start and without metrics."""
-        self.left = LeftTurns(0, 0)
+        self.left = TurnCounts(0, 0, 0)
         """What the next start continues; known after the stop."""
 
     async def __aenter__(self) -> Self:

@@ -25,7 +25,6 @@ from turnwire.core.turns.schedule import (
     AcceptMessage,
     Asking,
     Between,
-    Idle,
     Running,
     Schedule,
     Waiting,
@@ -61,13 +60,6 @@ class TurnCounts(Struct, frozen=True):
     """Running turns that wait for a person or for a tool of the client."""
     queued: int
     """Messages that wait behind a running turn."""
-
-
-class LeftTurns(Struct, frozen=True):
-    """What the next start continues."""
-
-    running: int
-    queued: int
 
 
 class Turns:
@@ -195,8 +187,8 @@ class Turns:
             Waiting(entry.message_id, waiting[entry.turn_id].header()) for entry in entries if entry.turn_id in waiting
         )
 
-    async def aclose(self) -> LeftTurns:
-        """Stops all turns and returns when all their content is durable. Waiting messages stay stored.
+    async def aclose(self) -> TurnCounts:
+        """Stops all turns and returns, when all their content is durable, what the next start continues.
 
         A turn between two steps, or waiting for tools, permissions or the start of an answer, continues at the next
         start. A turn in the middle of an answer ends and keeps its text.
@@ -207,15 +199,13 @@ class Turns:
             owner.suspend(RESTARTED)
         for owner in owners:
             await owner.idle()
-        schedules = [owner.schedule for owner in owners]
-        running = sum(isinstance(one.phase, Running) for one in schedules)
-        return LeftTurns(running, sum(len(one.waiting) for one in schedules))
+        return self.counts()
 
     def counts(self) -> TurnCounts:
         """Returns how many turns run and wait now."""
         schedules = [owner.schedule for owner in self._owners.values()]
         waiting = sum(one.open_requests > 0 for one in schedules)
-        running = sum(not isinstance(one.phase, Idle) for one in schedules)
+        running = sum(isinstance(one.phase, Running) for one in schedules)
         return TurnCounts(running, waiting, sum(len(one.waiting) for one in schedules))
 
     def view(self, session: Session) -> SessionView:

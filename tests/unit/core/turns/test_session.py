@@ -20,7 +20,7 @@ from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import send
 from turnwire.core.ending import Ending
 from turnwire.core.tools.results import CallResult
-from turnwire.core.turns.registry import LeftTurns, TurnCounts, Turns
+from turnwire.core.turns.registry import TurnCounts, Turns
 from turnwire.core.turns.session import RETRY_SECONDS
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
@@ -270,7 +270,7 @@ async def test_what_a_stop_leaves_is_counted() -> None:
     for name in "abc":
         await send(turns, name)
     await settled()
-    assert await turns.aclose() == LeftTurns(running=1, queued=2)
+    assert await turns.aclose() == TurnCounts(running=1, waiting=0, queued=2)
 
 
 async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
@@ -286,7 +286,7 @@ async def test_a_turn_whose_end_the_stop_has_no_time_for_is_left() -> None:
         for waiting in (one for one in store.futures if not one.done()):
             waiting.set_exception(ShuttingDown())
         await asyncio.sleep(0)
-    assert await closing == LeftTurns(running=1, queued=0)
+    assert await closing == TurnCounts(running=1, waiting=0, queued=0)
     assert [what for what, _ in observer.turns] == ["started"]
 
 

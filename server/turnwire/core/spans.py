@@ -201,32 +201,19 @@ def note_outcome(span: Span, tracer: Tracer, outcome: ToolOutcome) -> None:
     _note_result(span, tracer, outcome.output, is_error=outcome.is_error)
 
 
-class ClientToolSpans:
-    """The spans of a step's client tools: each from when the client may run the tool until its result is there."""
+def client_tool_span(tracer: Tracer, call: ToolUse) -> Span:
+    """Starts the span of a tool that the client may run from now on. It lasts until the result is there."""
+    return _start(tracer, call, "function")
 
-    def __init__(self, tracer: Tracer) -> None:
-        """Starts none."""
-        self._tracer = tracer
-        self._open: dict[int, Span] = {}
 
-    def begin(self, index: int, call: ToolUse) -> None:
-        """Starts the span of the call in one part, unless it runs already."""
-        if index not in self._open:
-            self._open[index] = _start(self._tracer, call, "function")
-
-    def finish(self, index: int, call: ToolUse) -> None:
-        """Ends the span of a call that has its result."""
-        span = self._open.pop(index)
+def end_client_tool(span: Span, tracer: Tracer, call: ToolUse) -> None:
+    """Ends the span of a client's tool; one without a result was cancelled: nobody waits for it any more."""
+    if call.status.settled:
         is_error = call.status is ToolStatus.ERROR
-        _note_result(span, self._tracer, (call.error if is_error else call.output) or "", is_error=is_error)
-        span.end()
-
-    def cancel(self) -> None:
-        """Ends the spans that run: nobody waits for the results any more. Idempotent."""
-        while self._open:
-            _, span = self._open.popitem()
-            span.set({"turnwire.cancelled": True})
-            span.end()
+        _note_result(span, tracer, (call.error if is_error else call.output) or "", is_error=is_error)
+    else:
+        span.set({"turnwire.cancelled": True})
+    span.end()
 
 
 def _start(tracer: Tracer, call: ToolUse, kind: str) -> Span:

@@ -15,8 +15,9 @@ from turnwire.core.spans import (
     MAX_ATTRIBUTE_BYTES,
     MAX_TEXT_CHARS,
     TOOL_ERROR,
-    ClientToolSpans,
     chat_span,
+    client_tool_span,
+    end_client_tool,
     input_content,
     note_accepted,
     note_answer,
@@ -50,7 +51,6 @@ from turnwire.domain.errors import ProviderStreamCut
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Work
 from turnwire.ports.provider import ProviderRequest, StepFinished
-from turnwire.ports.telemetry.tracing import NO_TRACER
 from turnwire.ports.tools import ToolOutcome
 
 TURN = Turn(
@@ -235,28 +235,23 @@ def test_a_tool_of_the_server_has_its_result_only_when_switched_on() -> None:
         }
 
 
-def test_a_tool_of_the_client_has_one_span_until_its_result() -> None:
-    """Those without one are cancelled with their turn."""
+@pytest.mark.parametrize(
+    ("call", "attributes"),
+    [
+        (ToolUse(name="look", status=ToolStatus.ERROR, error="no"), {"error.type": TOOL_ERROR}),
+        (ToolUse(name="look", status=ToolStatus.SUCCESS, output="yes"), {}),
+        (CALL, {"turnwire.cancelled": True}),
+    ],
+)
+def test_a_tool_of_the_client_ends_as_its_call(call: ToolUse, attributes: dict[str, object]) -> None:
+    """One without a result was cancelled with its turn."""
     tracer = RecordedTracer()
-    spans = ClientToolSpans(tracer)
-    for _ in range(2):
-        spans.begin(0, CALL)
-    spans.begin(1, CALL)
+    span = client_tool_span(tracer, CALL)
     assert tracer.spans == ()
-    spans.finish(0, ToolUse(name="look", status=ToolStatus.ERROR, error="no"))
-    for _ in range(2):
-        spans.cancel()
-    found = [(dict(span.attributes or {}).get("error.type"), span.name) for span in tracer.spans]
-    assert found == [(TOOL_ERROR, "execute_tool look"), (None, "execute_tool look")]
-    assert dict(tracer.spans[1].attributes or {})["turnwire.cancelled"] is True
-
-
-def test_without_tracing_calls_have_no_spans() -> None:
-    """And the same calls do no harm."""
-    spans = ClientToolSpans(NO_TRACER)
-    spans.begin(0, CALL)
-    spans.finish(0, CALL)
-    spans.cancel()
+    end_client_tool(span, tracer, call)
+    [found] = tracer.spans
+    ended = {name: value for name, value in dict(found.attributes or {}).items() if not name.startswith("gen_ai.")}
+    assert (found.name, ended) == ("execute_tool look", attributes)
 
 
 def said(kind: MessageType, *contents: Content) -> Message:

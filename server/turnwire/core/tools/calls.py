@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from turnwire.core.actor import LARGE_BYTES, Command, Decision, Done, Now, Owner, carry_out
 from turnwire.core.environment import Environment
-from turnwire.core.spans import ClientToolSpans
+from turnwire.core.spans import client_tool_span, end_client_tool
 from turnwire.core.tools.client_calls import CallLimits, ClaimCall, ReleaseLease, RenewLease, SubmitResult
 from turnwire.core.tools.open_calls import CallPhase, OpenCalls, message_with_logs
 from turnwire.core.tools.permission_requests import AnswerPermission
@@ -38,6 +38,7 @@ from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.turns import Turn
 from turnwire.ports.commit import Work
 from turnwire.ports.telemetry.observer import CLIENT_TOOLS, ToolCallEnd
+from turnwire.ports.telemetry.tracing import Span
 
 
 class PassTime(Struct, frozen=True):
@@ -128,7 +129,6 @@ class ToolCalls:
         self._owner = owner
         self._questions = ToolQuestions(environment, turn, owner)
         self._server = ServerCalls(environment, turn, owner, self._questions)
-        self._spans = ClientToolSpans(environment.tracer)
 
     @property
     def message(self) -> Message:
@@ -160,7 +160,6 @@ class ToolCalls:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._spans.cancel()
         for task in tasks:
             if not task.cancelled():
                 task.result()  # raises the store's error
@@ -230,33 +229,41 @@ class ToolCalls:
 
     async def _watch_time(self) -> None:
         """Lets time do what it does, until every call has its result."""
-        waiting = dict[int, float]()
-        while True:
-            calls, loop = self._owner.state, asyncio.get_running_loop()
-            self._report(calls, waiting, loop.time())
-            if calls.is_settled:
-                return
-            ends = (one.ends_at for one in calls.questions.values() if one.is_open)
-            due_at = min((*ends, *filter(None, (self._limits.next_moment(calls),))), default=None)
-            if due_at is not None and due_at <= loop.time():
-                await carry_out(self._owner, PassTime(self._limits))
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(due_at):
-                    await self._owner.changed()
+        waiting = dict[int, tuple[float, Span]]()
+        try:
+            while True:
+                calls, loop = self._owner.state, asyncio.get_running_loop()
+                self._report(calls, waiting, loop.time())
+                if calls.is_settled:
+                    return
+                ends = (one.ends_at for one in calls.questions.values() if one.is_open)
+                due_at = min((*ends, *filter(None, (self._limits.next_moment(calls),))), default=None)
+                if due_at is not None and due_at <= loop.time():
+                    await carry_out(self._owner, PassTime(self._limits))
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(due_at):
+                        await self._owner.changed()
+        finally:
+            for index, (_, span) in waiting.items():
+                end_client_tool(span, self._environment.tracer, calls.call(index))
 
-    def _report(self, calls: OpenCalls, waiting: dict[int, float], now: float) -> None:
-        """Reports the client's calls that wait from now on or have their results; `waiting` has those that waited."""
+    def _report(self, calls: OpenCalls, waiting: dict[int, tuple[float, Span]], now: float) -> None:
+        """Reports the client's calls that wait from now on or have their results.
+
+        `waiting` has since when each of those waits that wait, and its span.
+        """
+        tracer = self._environment.tracer
         for index in [index for index in waiting if calls.call(index).status.settled]:
-            call, seconds = calls.call(index), now - waiting.pop(index)
-            self._spans.finish(index, call)
+            call, (ready_since, span) = calls.call(index), waiting.pop(index)
+            seconds = now - ready_since
+            end_client_tool(span, tracer, call)
             is_error = call.status is ToolStatus.ERROR
             ended = ToolCallEnd(source=CLIENT_TOOLS, is_error=is_error, seconds=seconds)
             self._environment.observer.tool_call_ended(ended)
         for index, times in calls.times.items():
             if index not in waiting:
-                waiting[index] = times.ready_since
-                self._spans.begin(index, calls.call(index))
+                waiting[index] = times.ready_since, client_tool_span(tracer, calls.call(index))
 
     def _ask(self, command: Command[OpenCalls], size: int) -> "Future[Done[Any]]":
         """Asks for what takes memory, which is given back unless it is stored. Raises MemoryShort."""

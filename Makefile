@@ -15,7 +15,8 @@ RUN := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHON="$(CURDIR)/$(BIN)/python"
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Locks are installed as they are, and then checked: nothing is resolved on the user's machine. An old pip resolves an
 # extra (`coverage[toml]`) apart from its pin, so a package that is released after the lock was written would break it.
-INSTALL_LOCK := $(PIP) install --require-hashes --no-deps
+# Modules are compiled when they are first imported: most never are.
+INSTALL_LOCK := $(PIP) install --require-hashes --no-deps --no-compile
 UV_VERSION := 0.13.9
 # Empty keeps each pinned version that still fits: make lock UPGRADE=
 UPGRADE ?= --upgrade

@@ -11,7 +11,7 @@ from hypothesis import settings
 from tests.support.postgres import PostgresServer, binaries
 from turnwire.telemetry import memory_monitor
 
-EXAMPLES = int(os.environ.get("TURNWIRE_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("TURNWIRE_EXAMPLES", "10"))
 """How many examples each property is tried with, the same ones each time: few in `make test`, many in `.ci/run`."""
 
 settings.register_profile("turnwire", deadline=None, derandomize=True, max_examples=EXAMPLES)

@@ -77,7 +77,7 @@ async def ask_once(kind: str, base_url: str, **settings: float) -> tuple[str, do
     return "".join(item.text for item in items if isinstance(item, TextDelta)), error
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", [200, 400, 500])
 async def test_a_body_that_is_no_stream_is_read_at_its_beginning(kind: str, status: int) -> None:
@@ -102,6 +102,7 @@ async def test_a_body_that_is_no_stream_is_read_at_its_beginning(kind: str, stat
     assert peak < 64 * MIB
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_packed_stream_is_read(kind: str) -> None:
     """Some servers pack what they stream."""

@@ -670,6 +670,7 @@ def written(term: str, *, is_prefix: bool) -> str:
     return f'"{term}"' + ("*" if is_prefix else "")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     history=st.lists(steps, min_size=3, max_size=25),

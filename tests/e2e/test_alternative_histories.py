@@ -34,6 +34,8 @@ from tests.support.oracles.conversation_tree import ConversationTree
 from tests.support.oracles.fold import comparable
 from tests.support.servers.running import Client, connect, running_server
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("append", "talk", "again", "again", "edit", "edit", "select", "select", "select", "start")
 REWINDS = ("clear", "restore", "restore", "revert", "revert")
 

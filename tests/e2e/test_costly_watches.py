@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 
 from tests.support.servers.running import connect, running_server
 
+pytestmark = pytest.mark.slow
+
 WATCH = "/grpc.health.v1.Health/Watch"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -95,7 +97,6 @@ async def test_unknown_services_are_unknown(tmp_path: Path) -> None:
         call.cancel()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["event.EventService/WatchEvents", "event.EventService/SubscribeGlobalEvents"])
 async def test_long_requests_of_watches_are_refused(tmp_path: Path, method: str) -> None:
     """Fields that nobody knows would be kept as long as the watch too."""

@@ -145,6 +145,7 @@ def test_every_limit_has_a_row() -> None:
     assert sorted([*REFUSALS, *ENDS, *ELSEWHERE]) == sorted(KEYS)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("key", REFUSALS)
 async def test_a_refusal_names_its_limit(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its key and value as metadata; and when to come back, where waiting helps."""

@@ -23,6 +23,8 @@ from turnwire.api.grpc import server as grpc_server
 from turnwire.api.grpc.fair_server import fair_servers
 from turnwire.app import Server
 
+pytestmark = pytest.mark.slow
+
 AGENTS = "/opencode.agent.AgentService/ListAgents"
 INFO = "/opencode.server.ServerService/GetServerInfo"
 CALLS = 300
@@ -58,7 +60,6 @@ class Held:
         return self.arrivals.count if self.arrivals is not None else 0
 
 
-@pytest.mark.slow
 async def test_a_call_begins_beside_those_that_came_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection has sent hundreds in one moment, and another one has sent a call after them."""
     connections, begun = dict[int, str](), list[str]()
@@ -127,7 +128,6 @@ async def test_a_server_that_stops_answers_the_calls_that_wait(tmp_path: Path, h
     assert {info_of(found).reason for found in ended} == {"SERVER_SHUTTING_DOWN"}
 
 
-@pytest.mark.slow
 async def test_calls_of_clients_that_left_keep_no_place(tmp_path: Path, held: Held) -> None:
     """They end in their turns, others are answered beside them, and the log has nothing to tell."""
     async with running_server(tmp_path) as server:
@@ -140,7 +140,6 @@ async def test_calls_of_clients_that_left_keep_no_place(tmp_path: Path, held: He
         assert not [line for line in lines if line["log_level"] in ("warning", "error")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", [INFO, "/grpc.health.v1.Health/Check", "/no.such.Service/Method"])
 async def test_calls_that_have_ended_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """All of them, those that were refused too, and without a look at all objects of the process."""

@@ -14,6 +14,8 @@ from turnwire.ports.tools import NewQuestion, QuestionRefused, SourceState, Tool
 from turnwire.tools.mcp.servers import McpServers
 from turnwire.tools.settings import McpSettings
 
+pytestmark = pytest.mark.slow
+
 
 @contextlib.asynccontextmanager
 async def stdio_settings() -> AsyncIterator[McpSettings]:
@@ -47,7 +49,6 @@ async def refuse(question: NewQuestion) -> QuestionReply:
     raise QuestionRefused(question.prompt)
 
 
-@pytest.mark.matrix
 async def test_a_picture_is_a_file_and_a_line(servers: McpServers) -> None:
     """Byte for byte as the server made it."""
     outcome = await servers.call("test.picture", "{}", print, refuse)
@@ -57,7 +58,6 @@ async def test_a_picture_is_a_file_and_a_line(servers: McpServers) -> None:
     )
 
 
-@pytest.mark.slow
 async def test_very_long_text_comes_whole(servers: McpServers) -> None:
     """It is for the core to say how much of it a model gets."""
     outcome = await servers.call("test.story", '{"lines": 100000}', print, refuse)

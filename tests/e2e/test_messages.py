@@ -182,6 +182,7 @@ async def test_turn_lives_on_when_the_stream_is_cancelled(client: Client) -> Non
     assert len(words_of(await answer_to(client, accepted)).split()) == 60
 
 
+@pytest.mark.slow
 async def test_message_of_a_cancelled_send_is_whole_or_not_there(client: Client) -> None:
     """SendMessage cancelled at any moment leaves nothing, or a message that is answered."""
     session_id = await new_session(client)

@@ -20,6 +20,8 @@ from tests.support.servers.moving import lines
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
 
 
@@ -95,7 +97,6 @@ async def undisturbed(folder: Path, *command: str | Path) -> list[bytes]:
         return without_ids(await export(client))
 
 
-@pytest.mark.slow
 async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(tmp_path: Path) -> None:
     """All is as if nobody had been killed, and nothing is there twice. A killed client leaves no file."""
     command = moves(tmp_path)
@@ -119,7 +120,6 @@ async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(
     assert {file for file in tmp_path.iterdir() if not file.name.startswith("turnwire")} == files
 
 
-@pytest.mark.slow
 async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path) -> None:
     """By itself when a server is there again soon; the same command finds everything there."""
     command = moves(tmp_path)
@@ -155,7 +155,6 @@ FORMATS = {
 """Of each format: an archive, what lists show of its sessions by title, and a problem that is told."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 async def test_an_export_of_another_system_is_imported(tmp_path: Path, name: str) -> None:
     """Lists show its conversations; the same command again finds them there; what has no place is told."""
@@ -185,7 +184,6 @@ async def test_an_export_of_another_system_is_imported(tmp_path: Path, name: str
             assert all(json.dumps(one, ensure_ascii=False)[1:-1] in written for one in expected[sessions[0].title])
 
 
-@pytest.mark.slow
 async def test_a_database_with_every_kind_of_content_is_exported_imported_and_exported(tmp_path: Path) -> None:
     """With the commands; the second archive is the first one, byte for byte."""
     first, second, third = (tmp_path / f"{name}.jsonl" for name in ("first", "second", "third"))

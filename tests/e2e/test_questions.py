@@ -308,7 +308,7 @@ async def test_a_call_whose_link_is_declined_fails(client: Client) -> None:
     assert "elicitation required" in await output_of(client, accepted)
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "why"),
     [

@@ -270,7 +270,7 @@ output_usd_per_million = "{usd}"
             yield clients
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quotas", "name", "limit", "used"),
     [

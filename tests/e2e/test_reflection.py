@@ -109,7 +109,7 @@ async def test_reflection_counts_as_a_call(tmp_path: Path) -> None:
         assert [answer async for answer in stub.ServerReflectionInfo(iter([LONG_ANSWER]))]
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [0, 1])
 async def test_reflection_receives_requests_as_others(tmp_path: Path, before: int) -> None:
     """One that does not come makes room for others, and ends when memory is short."""

@@ -326,6 +326,7 @@ async def histories(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[C
         yield connected
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(history=steps)
 async def test_whatever_happens_the_fold_is_the_list(histories: Client, history: list[tuple[str, int]]) -> None:

@@ -148,6 +148,7 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield Caller(client, provider)
 
 
+@pytest.mark.matrix
 async def test_the_model_reads_it_in_its_next_request(caller: Caller) -> None:
     """After the results, before the next answer. Its own turn ends as merged; watchers hear both."""
     await caller.begin()
@@ -174,6 +175,7 @@ async def test_the_model_reads_it_in_its_next_request(caller: Caller) -> None:
     assert [one.turn_id for one in turns.turns] == [caller.running.turn_id, sent.turn_id]
 
 
+@pytest.mark.matrix
 async def test_events_of_a_message_that_joins(caller: Caller) -> None:
     """turn_steered of the running turn, turn_ended of its own, and the queue, in one commit."""
     await caller.begin()

@@ -172,7 +172,7 @@ async def _compare_answers(neighbours: Neighbours, name: str, role: Role) -> Non
             assert not [secret for secret in foreign.secrets() if secret in answer]
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize("role", [Role.WRITER, Role.ADMIN])
 @pytest.mark.parametrize("name", METHODS)
 async def test_what_another_tenant_has_is_unknown(neighbours: Neighbours, name: str, role: Role) -> None:

@@ -88,7 +88,7 @@ async def world(
         yield World(client, provider)
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 async def test_a_session_gets_a_title_after_its_first_answer(tmp_path: Path, api: str) -> None:
     """The cheap model of the provider makes it of question and answer; one event tells it, and it is asked for once."""

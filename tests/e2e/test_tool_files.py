@@ -19,6 +19,8 @@ from tests.support.servers.provider import ProviderServer
 from tests.support.servers.running import Client
 from turnwire.providers.request.wire_names import wire_name
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 1000
 LIMITS = f"[limits]\nmax_tool_output_bytes = {LIMIT}\n"
 
@@ -51,7 +53,6 @@ def blocks_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow
 async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
     """As an image block of the very next request; clients get the bytes too."""
     async with ProviderServer() as provider:
@@ -82,7 +83,6 @@ async def test_a_picture_of_a_tool_reaches_the_model(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
 async def test_long_output_is_cut_for_the_model_and_kept_for_people(client: Client) -> None:
     """The call holds its beginning, with a note; DownloadFile gives all of it, in pieces, to this session alone."""
     whole = "\n".join(f"line {number} of 20000" for number in range(1, 20_001)).encode()

@@ -266,6 +266,7 @@ async def test_uploads_are_those_of_a_tenant(tmp_path: Path) -> None:
         assert (await stored_bytes(ann), await stored_bytes(other)) == (4, 0)
 
 
+@pytest.mark.slow
 async def test_an_upload_without_a_write_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day after the last one, complete or not; a start removes it as well, and its bytes count no more."""
     present = datetime(2026, 11, 1, tzinfo=UTC)

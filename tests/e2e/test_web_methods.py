@@ -85,6 +85,7 @@ async def test_answers_what_grpc_answers(both: Both, name: str) -> None:
                 assert type(found) is type(expected), codec
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "name",
     [

@@ -20,6 +20,8 @@ from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect
 from turnwire.domain.errors import StorageError
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = int(os.environ.get("TURNWIRE_FAULT_ROUNDS", "12"))
 """How many files are damaged at random places."""
 
@@ -59,7 +61,6 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("do", [remove, empty])
 async def test_log_without_its_database_is_not_thrown_away(tmp_path: Path, do: Callable[[Path], None]) -> None:
     """A new database would cost what the log holds: the start is refused, and works with the database in its place."""
@@ -75,7 +76,6 @@ async def test_log_without_its_database_is_not_thrown_away(tmp_path: Path, do: C
         assert await said(client, session_id) == ["hello", "hello", "world", "world"]
 
 
-@pytest.mark.slow
 async def test_moved_database_is_not_made_anew_by_the_next_start(tmp_path: Path) -> None:
     """The server stops when it sees that; what it had acknowledged is there once the file is back."""
     path = tmp_path / "turnwire.db"
@@ -89,7 +89,6 @@ async def test_moved_database_is_not_made_anew_by_the_next_start(tmp_path: Path)
         assert await said(client, session_id) == ["hello", "hello"]
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 async def test_lost_file_stops_a_server_that_only_reads(tmp_path: Path, suffix: str) -> None:
     """Nobody sends anything: it looks by itself, says so once, and ends."""
@@ -104,7 +103,6 @@ async def test_lost_file_stops_a_server_that_only_reads(tmp_path: Path, suffix: 
         assert len([line for line in server.stderr if "database_lost" in line]) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 async def test_file_that_was_cut_short_stops_the_server(tmp_path: Path, suffix: str) -> None:
     """Writes behind its end would be acknowledged and lost: DATA_LOSS, and the exit code is 1."""
@@ -117,7 +115,6 @@ async def test_file_that_was_cut_short_stops_the_server(tmp_path: Path, suffix: 
         assert await server.ended() == 1
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a lock on the database that SQLite's do not meet")
 @pytest.mark.parametrize("is_lock_deleted", [False, True])
 async def test_second_server_is_refused_by_any_name(tmp_path: Path, is_lock_deleted: bool) -> None:
@@ -133,7 +130,6 @@ async def test_second_server_is_refused_by_any_name(tmp_path: Path, is_lock_dele
         assert await server.terminate() == 0
 
 
-@pytest.mark.slow
 async def test_other_name_of_the_database_is_told(tmp_path: Path) -> None:
     """SQLite keeps the log under the name that it was opened by, so a start by the other one is refused at first."""
     session_id = await killed_server(tmp_path)
@@ -156,7 +152,6 @@ async def test_folder_in_place_of_a_file_is_refused(tmp_path: Path, suffix: str)
     assert str(tmp_path / "turnwire.db") in await refused_start(tmp_path)
 
 
-@pytest.mark.slow
 async def test_log_that_is_damaged_in_its_middle_is_not_cut_there(tmp_path: Path) -> None:
     """SQLite would go on without what was acknowledged behind: the start is refused until somebody decides."""
     session_id = await killed_server(tmp_path)
@@ -207,7 +202,6 @@ async def outcome(folder: Path, said_before: list[str], *, has_checksums: bool) 
     return ended
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300 + 20 * ROUNDS)
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 async def test_flipped_bytes_are_told_or_harmless(tmp_path: Path, chance: random.Random, suffix: str) -> None:
@@ -239,7 +233,6 @@ async def test_flipped_bytes_are_told_or_harmless(tmp_path: Path, chance: random
     print("\n".join(found))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300 + 20 * ROUNDS)
 async def test_bytes_flipped_while_the_server_runs(tmp_path: Path, chance: random.Random) -> None:
     """Calls that meet them are refused as damaged; the server answers until it is stopped, and the doctor tells."""

@@ -35,6 +35,8 @@ from tests.support.clients.conversation import (
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 OPEN_AND_CLOSE = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute(sys.argv[2]); db.close()"
 """A program of somebody else: uses the database once and closes it."""
 
@@ -71,7 +73,6 @@ async def check_wal_survives(server: ServerProcess, client: Client, folder: Path
         assert backup.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-@pytest.mark.slow
 async def test_database_is_no_attachment(tmp_path: Path) -> None:
     """Whatever name it has, it is refused and nothing is stored; the database stays locked against its deletion."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -92,7 +93,6 @@ async def test_database_is_no_attachment(tmp_path: Path) -> None:
         await check_wal_survives(server, client, tmp_path, session_id)
 
 
-@pytest.mark.slow
 async def test_database_is_no_result_of_a_tool(tmp_path: Path) -> None:
     """SubmitToolResult refuses it in the same way, and the call still waits."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -121,7 +121,6 @@ def _replace(path: Path) -> None:
     path.with_name("copy").rename(path)
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("do", [_delete, _replace])
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 async def test_lost_file_stops_the_server(tmp_path: Path, suffix: str, do: Callable[[Path], None]) -> None:
@@ -139,7 +138,6 @@ async def test_lost_file_stops_the_server(tmp_path: Path, suffix: str, do: Calla
         assert str(lost) in lines[0]
 
 
-@pytest.mark.slow
 async def test_deleted_log_is_saved_by_the_stop(tmp_path: Path) -> None:
     """What was acknowledged before the log was deleted is in the database when the server has stopped."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -166,7 +164,6 @@ async def test_running_turn_does_not_hold_the_stop(tmp_path: Path) -> None:
         assert await server.ended() == 1
 
 
-@pytest.mark.slow
 async def test_outsiders_do_not_stop_the_server(tmp_path: Path) -> None:
     """Reading, both ways of backup, writing, a checkpoint and a new index leave it serving; it stops in order."""
     path = tmp_path / "turnwire.db"

@@ -14,6 +14,8 @@ from tests.support.servers.provider import ProviderServer, ScriptedReply
 from tests.support.servers.raw import RawServer, sending
 from tests.support.servers.running import Client, connect, running_server
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 LIMITS = """\
 [retries]
@@ -60,7 +62,6 @@ def table(name: str, base_url: str) -> str:
     return f'[providers.{name}]\nkind = "openai_chat"\nbase_url = "{base_url}"\n'
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_an_answer_that_never_ends(flood: str, tmp_path: Path, calm: ProviderServer) -> None:
     """Its turn fails with the limit, and what came before the flood is kept; it is asked once only."""
@@ -81,7 +82,6 @@ async def test_an_answer_that_never_ends(flood: str, tmp_path: Path, calm: Provi
             assert wild.connections == 1
 
 
-@pytest.mark.slow
 async def test_a_flood_without_content_is_asked_for_once(tmp_path: Path) -> None:
     """An answer that went over a limit before its first content would do so again."""
     async with RawServer(sending(HEAD, forever=b": nothing\n\n" * 100)) as wild:
@@ -100,7 +100,6 @@ async def client(tmp_path: Path, calm: ProviderServer) -> AsyncIterator[Client]:
         yield connected
 
 
-@pytest.mark.slow
 async def test_words_of_a_provider_are_short_when_they_are_stored(client: Client, calm: ProviderServer) -> None:
     """Names, ids and reasons of a megabyte, with line breaks and NUL."""
     long = "a\n\0b" + "c" * 1_000_000

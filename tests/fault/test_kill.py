@@ -33,6 +33,8 @@ from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("TURNWIRE_KILLS", "3"))
 """How often the server is killed; set it to 50 or more for a long run."""
 
@@ -140,7 +142,6 @@ class Witness:
         assert (await session_of(client, self.session_id)).head_sequence == max(later)
 
 
-@pytest.mark.matrix
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_kill_loses_nothing_that_was_promised(tmp_path: Path, kill: int) -> None:
@@ -161,7 +162,6 @@ async def test_kill_loses_nothing_that_was_promised(tmp_path: Path, kill: int) -
     assert not [line for line in server.stderr if "Traceback" in line]
 
 
-@pytest.mark.slow
 async def test_kill_twice_in_a_row(tmp_path: Path) -> None:
     """A server that is killed while it goes on with the queue of a dead one leaves each turn one end."""
     async with server_process(tmp_path) as server, connect(server.address) as client:

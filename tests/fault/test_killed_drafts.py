@@ -19,6 +19,8 @@ from tests.support.oracles.sound import assert_sound
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("TURNWIRE_KILLS", "2"))
 """How often the server is killed; set it to 50 or more for a long run."""
 
@@ -58,7 +60,6 @@ def _count(database: Path, query: str) -> int:
         return int(db.execute(query).fetchone()[0])
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.parametrize("kill", range(KILLS))
 async def test_a_long_text_survives_up_to_the_last_save(tmp_path: Path, kill: int) -> None:

@@ -22,6 +22,8 @@ from tests.support.servers.mcp import ENVIRON, asker, calls_of, ready
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 PAINT = '/tool ask.paint {"what": "the door"}'
 
 
@@ -44,7 +46,6 @@ def accept(question: Question, colour: str) -> AnswerQuestionRequest:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [True, False])
 async def test_a_question_of_the_newest_protocol_is_answered_after_a_restart(tmp_path: Path, is_killed: bool) -> None:
     """Its call goes on with the answer; other sessions work meanwhile."""
@@ -62,7 +63,6 @@ async def test_a_question_of_the_newest_protocol_is_answered_after_a_restart(tmp
         assert (call.status, call.output, call.error) == ("success", "the door is red, 1 times", "")
 
 
-@pytest.mark.slow
 async def test_an_answer_given_before_the_kill_is_not_asked_again(tmp_path: Path) -> None:
     """Of two calls' questions one was answered, and its content leaves the database when its call goes on."""
     async with server_process(tmp_path, asker(), ENVIRON) as server:
@@ -83,7 +83,6 @@ async def test_an_answer_given_before_the_kill_is_not_asked_again(tmp_path: Path
         assert other == "the door is red, 1 times" or "restarted while the tool ran" in other
 
 
-@pytest.mark.slow
 async def test_a_question_of_an_old_protocol_ends_with_its_call(tmp_path: Path) -> None:
     """After a kill the call is closed as interrupted, and the question as cancelled; the turn goes on."""
     toml = asker("ask", 'protocol = "handshake"')
@@ -102,7 +101,6 @@ async def test_a_question_of_an_old_protocol_ends_with_its_call(tmp_path: Path) 
         assert not (await client.questions.ListQuestions(ListQuestionsRequest())).questions
 
 
-@pytest.mark.slow
 async def test_a_question_expires_while_no_server_runs(tmp_path: Path) -> None:
     """The next start says so at once, and the call goes on."""
     toml = "[limits]\nquestion_timeout_seconds = 1.0\n" + asker()
@@ -120,7 +118,6 @@ async def test_a_question_expires_while_no_server_runs(tmp_path: Path) -> None:
         assert call.output == "not painted: cancel"
 
 
-@pytest.mark.slow
 async def test_what_was_filled_in_is_nowhere_but_in_the_call(tmp_path: Path) -> None:
     """Neither the log nor the rows of questions and events have it, once its call has gone on."""
     async with server_process(tmp_path, asker(), ENVIRON) as server:

@@ -15,8 +15,9 @@ from tests.support.oracles.sound import assert_sound
 from tests.support.servers.process import server_process
 from tests.support.servers.running import connect
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.06, 0.12, 0.2])
 async def test_a_long_fork_is_whole_or_not_there(tmp_path: Path, delay: float) -> None:
     """Though it is stored in several commits; a retry makes the copy once, and nothing else is left."""

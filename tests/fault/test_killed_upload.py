@@ -12,6 +12,8 @@ from opencode.file.upload_pb2 import CreateUploadRequest, GetUploadRequest, Uplo
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 CONTENT = random.Random(9).randbytes(12_000_000)
 KILLS = 3
 
@@ -45,7 +47,6 @@ class Sender:
         self.received, self.sha256 = upload.received_bytes, upload.sha256
 
 
-@pytest.mark.matrix
 async def test_an_upload_goes_on_after_kills(tmp_path: Path) -> None:
     """At the offset that the server names, which is at least what it has answered; the digest is that of all bytes."""
     chance = random.Random(4)

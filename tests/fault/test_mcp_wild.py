@@ -17,6 +17,8 @@ from tests.support.servers.mcp import calls_of, listed, ready, stdio, until
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect, running_server
 
+pytestmark = pytest.mark.slow
+
 LIMIT_SECONDS = 600.0
 """Of a call: no test ends by it."""
 
@@ -60,7 +62,6 @@ async def client(shared_client: Client) -> AsyncIterator[Client]:
     assert "the sum is 3" in words_of(await answer_to(shared_client, accepted))
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize("what", ["list", "deep", "surrogate"])
 async def test_an_answer_that_cannot_be_read_ends_its_call(client: Client, what: str) -> None:
     """The model reads why, long before the call's time is over; the server is not lost."""
@@ -68,7 +69,6 @@ async def test_an_answer_that_cannot_be_read_ends_its_call(client: Client, what:
     assert (call.status, "it is not a message of JSON-RPC" in call.error) == ("error", True), call.error
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "what", ["garbage", "twice", "progress", "changed", "notices", "pings", "asks", "stderr", "match"]
 )
@@ -83,7 +83,6 @@ async def test_a_message_without_end_loses_the_server(client: Client) -> None:
     assert (call.status, "larger than 12582912 bytes" in call.error) == ("error", True), call.error
 
 
-@pytest.mark.slow
 async def test_a_large_picture_is_a_file(client: Client) -> None:
     """One of almost as many bytes as the files of a result may have."""
     [picture] = (await called(client, "picture")).files
@@ -107,7 +106,6 @@ async def test_what_is_listed_is_bounded(tmp_path: Path, kind: str, names: list[
     assert why in line["why"]
 
 
-@pytest.mark.slow
 async def test_a_server_that_ends_again_and_again_is_started_ever_more_rarely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +127,6 @@ def _gone(pid: int) -> bool:
     return state == "Z"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["exit", "stop"])
 async def test_nothing_in_its_process_group_outlives_a_server(tmp_path: Path, end: str) -> None:
     """Not even what takes no notice of SIGTERM."""
@@ -155,7 +152,6 @@ async def test_a_program_that_is_missing_says_so(tmp_path: Path) -> None:
         assert not (await client.tools.ListTools(ListToolsRequest())).tools
 
 
-@pytest.mark.slow
 async def test_a_server_that_stays_does_not_hold_the_stop(tmp_path: Path) -> None:
     """One that goes on when its input ends."""
     async with running_server(tmp_path, wild("stays")) as server, connect(server.address) as client:

@@ -17,6 +17,8 @@ from tests.support.oracles.sound import assert_sound
 from tests.support.servers.mcp import calls_of, listed, ready
 from tests.support.servers.running import Client, connect, running_server
 
+pytestmark = pytest.mark.slow
+
 TOOL = {"name": "do", "inputSchema": {"type": "object"}}
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -161,7 +163,6 @@ async def _broken_off(writer: asyncio.StreamWriter, _: Any) -> None:
     raise ConnectionError
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -180,7 +181,6 @@ async def test_an_answer_that_cannot_be_read_ends_its_call(tmp_path: Path, answe
     assert (first.status, why in first.error, second.output) == ("error", True, "done"), first.error
 
 
-@pytest.mark.slow
 async def test_keys_do_not_follow_a_redirect(tmp_path: Path) -> None:
     """To another port of the same machine, which is another origin; the call fails."""
     other = Wild(_no_json)
@@ -221,7 +221,6 @@ async def timed_out(wild: Wild, folder: Path) -> AsyncIterator[tuple[Client, Sen
         yield client, accepted
 
 
-@pytest.mark.slow
 async def test_a_trickle_ends_with_the_time_of_the_call(tmp_path: Path) -> None:
     """A byte now and then is no progress."""
 
@@ -232,7 +231,6 @@ async def test_a_trickle_ends_with_the_time_of_the_call(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("begins", [False, True])
 async def test_a_call_whose_time_is_over_leaves_no_connection(tmp_path: Path, begins: bool) -> None:
     """Neither one that was not answered, nor one whose answer has begun; the server goes on."""

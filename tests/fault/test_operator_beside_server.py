@@ -12,6 +12,8 @@ from tests.support.clients.conversation import messages_of, new_session, talk, w
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
 
 
@@ -37,7 +39,6 @@ async def _say(client: Client, session_id: str, said: list[str], until: asyncio.
         said.append(words)
 
 
-@pytest.mark.slow
 async def test_doctor_and_backup_lose_nothing(tmp_path: Path) -> None:
     """Both run several times while messages come; then the server is killed, and every message is there."""
     path = tmp_path / "turnwire.db"

@@ -15,6 +15,8 @@ from tests.support.oracles.fold import Fold, SessionFold, comparable
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
+pytestmark = pytest.mark.slow
+
 
 def _back_up(folder: Path) -> None:
     """As docs/operations.md says: one file, while the server runs."""
@@ -39,7 +41,6 @@ async def _seen(client: Client, session_id: str, **start: object) -> tuple[Sessi
     return fold, watch.token
 
 
-@pytest.mark.slow
 async def test_a_client_that_saw_more_than_the_backup_reads_anew(tmp_path: Path) -> None:
     """Though its session has grown past what it saw: resync, and then what it folds is what is stored."""
     async with server_process(tmp_path) as server, connect(server.address) as client:
@@ -84,7 +85,6 @@ async def test_a_client_that_saw_more_than_the_backup_reads_anew(tmp_path: Path)
             assert [m.parts[0].text.text for m in asked if m.parts] == ["after", "and on", "and on", "last"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 async def test_tokens_hold_over_restarts(tmp_path: Path, killed: bool) -> None:
     """Of an orderly stop and of a kill, twice in a row: the watch goes on behind what its holder has."""

@@ -31,6 +31,8 @@ from tests.support.servers.process import server_process
 from tests.support.servers.provider import ProviderServer, RecordedRequest, ScriptedReply
 from tests.support.servers.running import Client, connect, running_server
 
+pytestmark = pytest.mark.slow
+
 STEPS = 30
 
 
@@ -104,7 +106,6 @@ def configuration(api: str, provider: ProviderServer) -> str:
     return f"[providers.mine]\nkind = '{api}'\nbase_url = '{provider.base_url}'\n"
 
 
-@pytest.mark.slow
 async def test_killed_at_every_step(tmp_path: Path) -> None:
     """Thirty steps, a kill at each: while the call waits, or as soon as its result is confirmed. Nothing is lost."""
     speaks = asyncio.Event()
@@ -135,7 +136,6 @@ async def test_killed_at_every_step(tmp_path: Path) -> None:
         check_requests("anthropic", provider, STEPS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 async def test_thirty_steps_with_stops(api: str, tmp_path: Path) -> None:
     """The same with an orderly stop and start at every tenth step, for each API."""
@@ -161,7 +161,6 @@ async def test_thirty_steps_with_stops(api: str, tmp_path: Path) -> None:
         assert len(provider.requests) <= STEPS + 2  # at most the step during each stop is asked again
 
 
-@pytest.mark.slow
 async def test_silent_model_is_asked_again(tmp_path: Path) -> None:
     """A server that was killed before the first word asks again, and the answer goes into the same message."""
     async with ProviderServer() as provider:
@@ -188,7 +187,6 @@ async def test_silent_model_is_asked_again(tmp_path: Path) -> None:
         assert (said.message_id, words_of(said)) == (message.message_id, "Here I am.")
 
 
-@pytest.mark.slow
 async def test_turn_that_never_gets_anywhere_is_given_up(tmp_path: Path) -> None:
     """A turn during which the server died four times without a word of the model ends, and the session goes on."""
     async with ProviderServer() as provider:

@@ -44,6 +44,8 @@ from tests.support.clients.conversation import (
 from tests.support.oracles.sound import assert_sound
 from tests.support.servers.running import Client, connect, running_server
 
+pytestmark = pytest.mark.slow
+
 EXPECTED = {
     "TURN_IN_PROGRESS",
     "TURN_EXISTS",
@@ -141,7 +143,6 @@ class Rewriters:
         return self._random.choice(listed) if listed else None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_conversations_stay_whole(tmp_path: Path, seed: int) -> None:
     """Each message names the one before it, files can be read, sessions go on, and the doctor finds nothing."""

@@ -11,16 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from opencode.event.session_event_pb2 import CONVERSATION_CHANGE_IMPORTED
-from opencode.file.upload_pb2 import GetUploadRequest
-from opencode.message.message_pb2 import ExplainContextRequest
 from opencode.search.search_pb2 import SearchMessagesRequest
 from opencode.session.session_pb2 import DeleteSessionRequest, ListSessionsRequest
 from opencode.transfer.transfer_pb2 import (
-    IMPORT_OUTCOME_ADDED,
-    IMPORT_OUTCOME_CREATED,
-    IMPORT_OUTCOME_DIFFERS,
-    IMPORT_OUTCOME_UNCHANGED,
-    ExportSessionsRequest,
     ImportSessionsRequest,
     ImportSessionsResponse,
 )
@@ -33,13 +26,10 @@ from tests.support.clients.conversation import (
     messages_of,
     new_session,
     refused,
-    session_of,
     talk,
     watching,
-    words_of,
 )
 from tests.support.oracles.archives import golden_records
-from tests.support.oracles.sound import assert_sound
 from tests.support.servers.moving import lines
 from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
@@ -119,28 +109,6 @@ async def test_one_import_of_a_tenant_runs_at_a_time(client: Client) -> None:
     assert all(one.existed for answer in answers for one in answer.sessions)
 
 
-@pytest.mark.slow
-async def test_a_killed_server_goes_on(tmp_path: Path) -> None:
-    """The same request brings what is missing; nothing is there twice."""
-    archive = lines([one for number in range(100) for one in golden_records(str(number))])
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        request = ImportSessionsRequest(upload_id=await upload(client, archive), request_id="mine")
-        call = client.transfer.ImportSessions(request)
-        while True:
-            answer = await call.read()
-            if answer is grpc.aio.EOF or answer.session_count > 2:
-                break
-        await server.kill()
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        answers = [answer async for answer in client.transfer.ImportSessions(request)]
-        sessions = [one for answer in answers for one in answer.sessions]
-        assert len(sessions) == 100
-        assert [one.existed for one in sessions][:2] == [True, True]
-        assert await export(client, *(one.session_id for one in sessions)) == archive
-        gone = await refused(client.uploads.GetUpload(GetUploadRequest(upload_id=request.upload_id)))
-        assert gone.reason == "UPLOAD_NOT_FOUND"
-
-
 def chat(count: int) -> bytes:
     """Returns an archive of OpenAI's form with a number of messages."""
     roles = ("user", "assistant")
@@ -153,61 +121,6 @@ def of(answers: list[ImportSessionsResponse]) -> tuple[int, int, int, int]:
     [one] = [session for answer in answers for session in answer.sessions]
     counts = one.added_message_count, one.missing_message_count, answers[-1].incomplete_session_count
     return (one.outcome, *counts)
-
-
-@pytest.mark.slow
-async def test_an_import_goes_on_until_the_session_does(client: Client) -> None:
-    """What the source has since is added, watchers read it, searches and models know of it; then it differs."""
-    first = await bring(client, chat(3), format="openai")
-    assert of(first) == (IMPORT_OUTCOME_CREATED, 3, 0, 0)
-    [session_id] = [one.session_id for answer in first for one in answer.sessions]
-    known = await messages_of(client, session_id)
-    assert of(await bring(client, chat(5), format="openai", verify=True)) == (IMPORT_OUTCOME_ADDED, 2, 0, 1)
-    async with watching(client, session_id) as watch:
-        await watch.until_kind("caught_up")
-        assert of(await bring(client, chat(5), format="openai")) == (IMPORT_OUTCOME_ADDED, 2, 0, 0)
-        changed = (await watch.until_kind("conversation_changed")).conversation_changed
-    assert (changed.change, changed.reread) == (CONVERSATION_CHANGE_IMPORTED, True)
-    assert changed.kept_through_message_id == known[-1].message_id
-    assert [words_of(one) for one in await messages_of(client, session_id)] == [f"sounding {n}" for n in range(5)]
-    for archive in (chat(5), chat(5)):
-        assert of(await bring(client, archive, format="openai")) == (IMPORT_OUTCOME_UNCHANGED, 0, 0, 0)
-    assert of(await bring(client, chat(5), format="openai", verify=True)) == (IMPORT_OUTCOME_UNCHANGED, 0, 0, 0)
-    found = await client.search.SearchMessages(SearchMessagesRequest(query="4", session_ids=[session_id]))
-    assert [hit.session_id for hit in found.hits] == [session_id]
-    await talk(client, "and on", session_id)
-    before = await messages_of(client, session_id)
-    context = await client.messages.ExplainContext(ExplainContextRequest(session_id=session_id))
-    assert "sounding 4" in context.request_json
-    assert of(await bring(client, chat(5), format="openai")) == (IMPORT_OUTCOME_DIFFERS, 0, 0, 0)
-    grown = await bring(client, chat(7), format="openai")
-    assert of(grown) == (IMPORT_OUTCOME_DIFFERS, 0, 2, 1)
-    assert [one.reason for answer in grown for one in answer.problems] == ["DIFFERS"]
-    assert await messages_of(client, session_id) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.2, 0.4])
-async def test_what_a_killed_import_adds_is_there_whole_or_not_at_all(tmp_path: Path, delay: float) -> None:
-    """The same request brings the rest; then nothing is missing, and nothing is there twice."""
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        [session] = [one for answer in await bring(client, chat(400), format="openai") for one in answer.sessions]
-        request = ImportSessionsRequest(upload_id=await upload(client, chat(1_500)), format="openai", request_id="mine")
-        call = asyncio.ensure_future(client.transfer.ImportSessions(request).read())
-        await asyncio.sleep(delay)
-        await server.kill()
-        await asyncio.gather(call, return_exceptions=True)
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        count = len(await messages_of(client, session.session_id))
-        assert count in {400, 1_500}
-        if count == 400:
-            answers = [answer async for answer in client.transfer.ImportSessions(request)]
-            assert of(answers) == (IMPORT_OUTCOME_ADDED, 1_100, 0, 0)
-        verified = await bring(client, chat(1_500), format="openai", verify=True)
-        assert of(verified) == (IMPORT_OUTCOME_UNCHANGED, 0, 0, 0)
-        sessions = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
-        assert [one.id for one in sessions] == [session.session_id]
-    assert_sound(tmp_path / "turnwire.db")
 
 
 @pytest.mark.slow
@@ -279,26 +192,3 @@ async def test_command_imports_what_the_other_one_wrote(tmp_path: Path) -> None:
         assert "(--format" not in (await run(str(tmp_path / "wrong"), "--format", "chatgpt")).stderr
         assert (await run(str(tmp_path / "nothing"))).exit_code == 2
         assert (await run(str(archive), "--option", "x")).exit_code == 2
-
-
-async def test_formats_of_other_systems_come_in_and_go_out(client: Client) -> None:
-    """By their names; a session says where it is from, an import again finds it; what a format cannot do is refused."""
-    foreign = [{"role": "user", "content": "How deep?"}, {"role": "assistant", "content": "Three fathoms."}]
-    archive = json.dumps({"messages": foreign}).encode()
-    [session] = [one for answer in await bring(client, archive, format="openai") for one in answer.sessions]
-    shown = await session_of(client, session.session_id)
-    assert shown.origin.system == "openai"
-    assert [words_of(message) for message in await messages_of(client, session.session_id)] == [
-        "How deep?",
-        "Three fathoms.",
-    ]
-    [again] = [one for answer in await bring(client, archive, format="openai") for one in answer.sessions]
-    assert (again.session_id, again.existed) == (session.session_id, True)
-    written = json.loads(await export(client, session.session_id, format="openai"))
-    assert "Three fathoms." in json.dumps(written)
-    request = ExportSessionsRequest(format="chatgpt")
-    refusal = await refused(client.transfer.ExportSessions(request).read())
-    assert (refusal.reason, refusal.fields) == ("INVALID_REQUEST", ["format"])
-    names = ("chatgpt", "claude", "openai", "opencode", "turnwire")
-    unknown = await refused(client.transfer.ImportSessions(ImportSessionsRequest(upload_id="u", format="word")).read())
-    assert all(name in unknown.message for name in names)

@@ -17,7 +17,7 @@ from tests.support.clients.conversation import messages_of, session_of, words_of
 from tests.support.fakes.foreign_archives import CHATGPT, CLAUDE, OPENAI, OPENCODE, as_json, as_lines, zipped
 from tests.support.oracles.archives import golden_records
 from tests.support.servers.moving import lines
-from tests.support.servers.process import ServerProcess, server_process
+from tests.support.servers.process import server_process
 from tests.support.servers.running import Client, connect
 
 pytestmark = pytest.mark.slow
@@ -118,28 +118,6 @@ async def test_an_import_whose_client_is_killed_is_finished_by_the_same_command(
         assert without_ids(await export(client)) == expected
         assert len(await sessions_of(client)) == 3
     assert {file for file in tmp_path.iterdir() if not file.name.startswith("turnwire")} == files
-
-
-async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path) -> None:
-    """By itself when a server is there again soon; the same command finds everything there."""
-    command = moves(tmp_path)
-    expected = await undisturbed(tmp_path / "other", *command)
-    async with server_process(tmp_path) as server, connect(server.address) as client:
-        process = await started(*command, "--json", target=server.address)
-        await until_sessions(client, 1)
-        await server.kill()
-        assert process.returncode is None, "not killed in the middle"
-    restarted = await ServerProcess.start(tmp_path, listen=server.address)
-    try:
-        output, error = await process.communicate()
-        assert (process.returncode, error.decode()) == (0, "")
-        assert json.loads(output)["sessions"][0]["existed"]
-        done = json.loads(await run(*command, "--json", target=restarted.address))
-        assert [session["existed"] for session in done["sessions"]] == [True] * 3
-        async with connect(restarted.address) as client:
-            assert without_ids(await export(client)) == expected
-    finally:
-        await restarted.kill()
 
 
 FORMATS = {

@@ -7,16 +7,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tests.support.fakes.domain_values import make_message, make_turn
+from tests.support.fakes.domain_values import make_message, make_session, make_turn
 from turnwire.core.actor import Actor, Done, Now
 from turnwire.core.environment import Environment
 from turnwire.core.tools.calls import ToolCalls, count_requests
 from turnwire.core.tools.open_calls import OpenCalls
+from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import ResumePoint
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import Accepted, AcceptMessage, Asking, Running, Schedule
-from turnwire.domain.conversation.messages import Message
+from turnwire.core.use_cases.tool_results import ToolResults
+from turnwire.domain.conversation.messages import Message, Part
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import HeldQuestion
 from turnwire.domain.conversation.turns import BusyPolicy, Turn
@@ -42,6 +44,11 @@ def make_accept(name: str, *, max_waiting: int = 100, **settings: Any) -> Accept
 def send(turns: Turns, name: str, **settings: Any) -> "Future[Done[Schedule]]":
     """Sends a message of that name to its session."""
     return turns.accept(make_accept(name, **settings))
+
+
+async def deliver(turns: Turns, part_id: str, result: CallResult) -> tuple[Part, int]:
+    """Delivers the result of a call of the first session."""
+    return await ToolResults(turns._environment, turns).deliver(make_session(), part_id, result, "")
 
 
 class LoneRun(TurnRun):

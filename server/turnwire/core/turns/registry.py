@@ -7,7 +7,7 @@ commits, so memory and database agree. Sessions are independent of each other.
 import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 from msgspec import Struct
@@ -17,8 +17,6 @@ from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON
 from turnwire.core.spans import note_accepted
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.open_calls import CallsClosed
-from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED, Resumption, resume_or_end
 from turnwire.core.turns.run import TurnRun
 from turnwire.core.turns.schedule import (
@@ -33,7 +31,7 @@ from turnwire.core.turns.schedule import (
 from turnwire.core.turns.session import Aborted, SessionTurns
 from turnwire.domain.accounts import QuotaName, check_count
 from turnwire.domain.conversation.events import CompactionStarted, RetryScheduled, SessionView
-from turnwire.domain.conversation.messages import Message, Part
+from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
@@ -41,7 +39,6 @@ from turnwire.domain.conversation.turns import BusyPolicy, Turn, TurnStatus
 from turnwire.domain.errors import (
     MessageNotWaiting,
     ShuttingDown,
-    ToolCallAlreadySettled,
     ToolCallNotReady,
 )
 from turnwire.domain.fair_semaphore import FairSemaphore
@@ -242,28 +239,6 @@ class Turns:
         if run is not None and calls is None and _has_part(run.open_message(), part_id):
             raise ToolCallNotReady(f"tool call {part_id!r} is not complete: wait for its tool_call_updated", part_id)
         return None
-
-    async def deliver_result(
-        self, session: Session, part_id: str, result: CallResult, lease_id: str = ""
-    ) -> tuple[Part, int]:
-        """Stores the result of a client tool call; see `ToolResults.submit`.
-
-        Returns:
-            The part of the call, and the session's sequence after the result was stored; 0 when that is unknown
-            because an earlier request stored it.
-        """
-        while (waiting := self.waiting_call(session.session_id, part_id)) is not None:
-            calls, index = waiting
-            with suppress(CallsClosed):
-                sequence = await calls.submit(index, result, lease_id)
-                return calls.part(index), sequence
-        message = await self._reads(session).message_of_call(session.session_id, part_id)
-        part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
-        if not result.is_of(call):
-            raise ToolCallAlreadySettled(
-                f"tool call {part_id!r} has another result already, or its turn ended", part_id
-            )
-        return part, 0
 
     def open_permissions(self, tenant: str, session_id: str | None) -> tuple[PermissionRequest, ...]:
         """Returns the unanswered permission requests of a tenant's session, or of all its sessions for None."""

@@ -11,13 +11,14 @@ from turnwire.core.intake.readable_files import readable_files
 from turnwire.core.intake.requests import NewToolResult
 from turnwire.core.tools.client_calls import client_result
 from turnwire.core.tools.folded_results import fold_results, name_calls
+from turnwire.core.tools.open_calls import CallsClosed
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import Turns
 from turnwire.core.turns.schedule import AppendMessage, Changed
 from turnwire.core.turns.session import SessionTurns
 from turnwire.domain.conversation.messages import Message, Part, ToolResult
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import InvalidRequest, LeaseLost
+from turnwire.domain.errors import InvalidRequest, LeaseLost, ToolCallAlreadySettled
 from turnwire.domain.principal import Principal
 from turnwire.ports.commit import Work
 
@@ -56,25 +57,38 @@ class ToolResults:
         environment = self._environment
         readable = readable_files(environment, session, used_uploads_too=True)
         result = await client_result(new, readable, environment.settings.limits, environment.clock())
-        if self._turns.waiting_call(session_id, part_id) is None:
-            appended = await self._settle_appended(session, part_id, result, new.lease_id)
-            if appended is not None:
-                return appended
-        part, sequence = await self._turns.deliver_result(session, part_id, result, new.lease_id)
+        part, sequence = await self.deliver(session, part_id, result, new.lease_id)
         return part, sequence or session.head_sequence
 
-    async def _settle_appended(
+    async def deliver(self, session: Session, part_id: str, result: CallResult, lease_id: str) -> tuple[Part, int]:
+        """Stores a result; see `submit`.
+
+        Returns:
+            The part of the call, and the session's sequence after the result was stored; 0 when that is unknown
+            because an earlier request stored it.
+        """
+        while (waiting := self._turns.waiting_call(session.session_id, part_id)) is not None:
+            calls, index = waiting
+            with contextlib.suppress(CallsClosed):
+                sequence = await calls.submit(index, result, lease_id)
+                return calls.part(index), sequence
+        return await self._settle_stored(session, part_id, result, lease_id)
+
+    async def _settle_stored(
         self, session: Session, part_id: str, result: CallResult, lease_id: str
-    ) -> tuple[Part, int] | None:
-        """Stores the result of an open call that no turn has; None when it is not such a call."""
+    ) -> tuple[Part, int]:
+        """Stores the result of an open call of an appended message. Compares it with that of another one."""
         environment, session_id = self._environment, session.session_id
         with self._turns.held(session.tenant, session_id) as owner:
             while True:
                 version = owner.schedule.results_version
                 message = await environment.store.of(session.tenant).message_of_call(session_id, part_id)
                 part, call = next((part, call) for part, call in message.tool_calls() if part.part_id == part_id)
+                if result.is_of(call):
+                    return part, 0
                 if message.turn_id or call.status.settled:
-                    return None
+                    text = f"tool call {part_id!r} has another result already, or its turn ended"
+                    raise ToolCallAlreadySettled(text, part_id)
                 if lease_id:
                     raise LeaseLost(part_id, lease_id)
                 now = environment.clock()

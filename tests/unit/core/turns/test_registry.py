@@ -10,6 +10,7 @@ import pytest
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, RecordingObserver, make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, open_part, outcome
 from tests.support.fakes.loop import elapse, settled
+from tests.support.fakes.turns import deliver
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.recovery import RESTARTED
 from turnwire.core.turns.registry import Turns
@@ -110,7 +111,7 @@ async def test_a_turn_whose_call_is_open_waits_on() -> None:
     await settled()
     assert list(turns.open_messages(DEFAULT_TENANT, "ses_1")) == [calling]
     assert not [e for c in store.commits for e in c.events if isinstance(e.kind, TurnEnded | SessionStatusChanged)]
-    part, _ = await turns.deliver_result(make_session(), "prt_0", CallResult(output="42"))
+    part, _ = await deliver(turns, "prt_0", CallResult(output="42"))
     assert part.content.status is ToolStatus.SUCCESS  # type: ignore[union-attr]
     await turns.aclose()
 
@@ -206,12 +207,12 @@ async def test_a_result_for_a_call_that_is_not_live_is_compared_with_the_stored_
     settled = CallResult(output="42").apply_to(CALL)
     store = FakeStore(conversation=(make_answer("msg_1", settled),))
     turns = Turns(make_environment(store))
-    part, sequence = await turns.deliver_result(make_session(), "prt_0", CallResult(output="42"))
+    part, sequence = await deliver(turns, "prt_0", CallResult(output="42"))
     assert (part.content, sequence) == (settled, 0)
     with pytest.raises(ToolCallAlreadySettled):
-        await turns.deliver_result(make_session(), "prt_0", CallResult(output="43"))
+        await deliver(turns, "prt_0", CallResult(output="43"))
     with pytest.raises(ToolCallNotFound):
-        await turns.deliver_result(make_session(), "prt_9", CallResult(output="42"))
+        await deliver(turns, "prt_9", CallResult(output="42"))
     assert store.commits == []
 
 
@@ -228,7 +229,7 @@ async def test_a_result_for_a_call_that_the_model_is_writing_is_refused() -> Non
     await provider.waiting.wait()
     [message] = turns.open_messages(DEFAULT_TENANT, None)
     with pytest.raises(ToolCallNotReady):
-        await turns.deliver_result(make_session(), message.parts[0].part_id, CallResult(output="42"))
+        await deliver(turns, message.parts[0].part_id, CallResult(output="42"))
     live = turns.live("ses_1")
     assert live is not None
     assert live.awaited_call_ids == {"c1", message.parts[0].part_id}

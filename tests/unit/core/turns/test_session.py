@@ -17,7 +17,7 @@ from tests.support.fakes.core import (
 )
 from tests.support.fakes.domain_values import make_session
 from tests.support.fakes.loop import elapse, settled
-from tests.support.fakes.turns import send
+from tests.support.fakes.turns import deliver, send
 from turnwire.core.ending import Ending
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import TurnCounts, Turns
@@ -454,7 +454,7 @@ async def test_a_result_and_the_end_of_its_turn_have_an_order(comes: str) -> Non
         await settled()
     store.conversation, store.automatic = (calls.message,), False
     [(part, _)] = calls.message.tool_calls()
-    result = turns.deliver_result(make_session(), part.part_id, CallResult(output="seen"))
+    result = deliver(turns, part.part_id, CallResult(output="seen"))
     ending = turns.abort("ses_1", "", keep_queue=False)
     in_order = (result, ending) if comes == "before the end" else (ending, result)
     asked = list[asyncio.Task[object]]()

@@ -59,7 +59,8 @@ def _field(column: str, path: str) -> str:
 
 
 def _without(column: str, field: str) -> str:
-    return f"CAST({_json(column)}::jsonb - '{field}' AS text)"
+    without = f"CAST({_json(column)}::jsonb - '{field}' AS text)"  # with a blank behind each comma
+    return f"CASE WHEN strpos({column}, '\"{field}\":') > 0 THEN {without} ELSE {column} END"
 
 
 def _json(column: str) -> str:

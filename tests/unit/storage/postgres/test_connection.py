@@ -89,3 +89,23 @@ def test_a_server_that_is_not_there_is_a_storage_error() -> None:
     with pytest.raises(StorageError) as caught:
         opened("postgresql://me:secret@/x?host=/nowhere", read_only=False)
     assert "secret" not in str(caught.value.message)
+
+
+def test_phrases_are_found_behind_the_highest_position(db: PostgresDatabase) -> None:
+    """A `tsvector` numbers 16,383 words, and a text may have twice as many; a prefix of the last word is enough."""
+    index = db.dialect.words
+    terms = index.row(" ".join(["first", *(f"word{number}" for number in range(32_000)), "last", "one"]))
+    db.run("CREATE TABLE search_index (rowid bigint PRIMARY KEY, terms tsvector)")
+    db.run(index.add, (1, terms))
+    for words, is_prefix, is_found in (
+        (["first", "word0"], False, True),
+        (["word20000", "word20001"], False, True),
+        (["last", "one"], False, True),
+        (["last", "on"], True, True),
+        (["last", "on"], False, False),
+        (["one", "last"], False, False),
+    ):
+        found = db.rows(f"SELECT rowid FROM search_index WHERE {index.matches}", (index.phrase(words, is_prefix),))
+        assert (found == [(1,)]) == is_found, words
+    db.run(index.remove, (1, terms))
+    assert db.rows("SELECT rowid FROM search_index") == []

@@ -23,6 +23,25 @@ NOT_KEPT = "the rest is read again when it is needed"
 DROPPED = "it is dropped"
 ANSWER_ENDS = "the answer ends: `PROVIDER_STREAM_FAILED`"
 
+FIRST: Mapping[str, str] = {
+    "limits.max_memory_bytes": "up on a machine with more than 1 GiB for the server; a control group bounds it, too",
+    "limits.max_running_turns": "down when the models' APIs take fewer calls at once",
+    "limits.max_calls": "up with memory, for more watchers and calls at once",
+    "limits.max_calls_per_address": "up to `limits.max_calls` behind a proxy, which is one address",
+    "limits.max_streams_per_connection": "down to 256 where strangers connect",
+    "server.max_connections": "up with the descriptors that the process may have",
+    "server.max_message_bytes": "up when clients send larger files within messages",
+    "limits.max_steps": "up when agents need more steps for one answer",
+    "limits.max_answer_seconds": "up for models that think for longer",
+    "limits.client_tool_timeout_seconds": "up when people or slow programs carry out tools",
+    "limits.max_turn_cost_usd": "set it when a turn may not cost more",
+    "quotas.max_cost_usd_per_day": "set it for each tenant that may not spend more",
+    "quotas.max_requests_per_second": "set it for tenants that send too many",
+    "quotas.max_stored_bytes": "set it when the disk is shared",
+    "storage.retained_events_days": "down to save disk, up for clients that are away for longer",
+}
+"""Keys that an operator looks at first, and when to change them."""
+
 LIMITS_KEYS: Mapping[str, str] = {
     "max_steps": "the turn ends: `FINISH_REASON_MAX_STEPS`",
     "max_running_turns": WAITS,
@@ -132,7 +151,7 @@ SHARES = ("compaction.threshold", "compaction.keep", "tracing.sample_ratio")
 
 CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Requests": {
-        "api.grpc.health": {"MAX_REQUEST_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
+        "api.grpc.health": {"MAX_REQUEST_BYTES": "INVALID_ARGUMENT, without a reason"},
         "api.grpc.reflection": {"MAX_REQUEST_BYTES": INVALID},
         "api.grpc.server": {"MAX_METADATA_BYTES": "RESOURCE_EXHAUSTED, without a reason"},
         "api.request_sizes": {
@@ -145,15 +164,16 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "api.admission.overload": {
             "REFUSE_AFTER_SECONDS": BUSY,
             "READ_AT_ONCE": BUSY,
+            "SPARED_SECONDS": BUSY,
             "SMALL_METADATA_BYTES": "it does not count",
         },
         "api.admission.requests": {
             "RECEIVE_SECONDS": BUSY,
             "COUNTED_BYTES": "it has no part in the budget",
             "MAX_WAITING_REQUESTS_BYTES": BUSY,
-            "MAX_WAITING_READS": BUSY,
             "SHED_AT_ONCE": WAITS,
         },
+        "api.admission.read_slots": {"MAX_WAITING_READS": BUSY, "WIDEN_SECONDS": WAITS},
         "api.wire.requests.checks": {"MAX_PAGE_SIZE": INVALID, "MAX_NOTED": LEFT_OUT, "MAX_NAME_CHARACTERS": INVALID},
         "api.wire.requests.sessions": {"MAX_MASK_PATHS": INVALID},
         "api.wire.requests.watches": {"MAX_KINDS": INVALID},

@@ -17,7 +17,7 @@ from msgspec.structs import FieldInfo, fields
 import turnwire
 from docs.reference.configuration import documentation
 from docs.reference.defaults import in_words
-from docs.reference.limit_groups import CONSTANTS, KEYS, LIMITS_KEYS, NO_LIMITS, OTHER_PROGRAMS, PARTS, SHARES
+from docs.reference.limit_groups import CONSTANTS, FIRST, KEYS, LIMITS_KEYS, NO_LIMITS, OTHER_PROGRAMS, PARTS, SHARES
 from turnwire.config.configuration import SHOWN_SECTIONS, shown_limits
 from turnwire.config.sections import SECTIONS, TABLES
 from turnwire.domain.limits import Limits
@@ -33,9 +33,11 @@ _INTRODUCTION = """\
 # Limits
 
 `make generate` writes this page from the code; change the text there. Every size, count, rate and time that bounds what
-callers, models, MCP servers and archives can make the server do.
+callers, models, MCP servers and archives can make the server do. Most are there so that nothing is without a bound, and
+nobody ever changes them. These are the ones to know:
 
-A limit with a dot in its name is a key of the configuration ([configuration.md](configuration.md) has its range), or a part of
+{first}
+All limits follow by what they bound. One with a dot in its name is a key of the configuration ([configuration.md](configuration.md) has its range), or a part of
 another one, as it says. Those in bold are answered by `GetServerInfo`, by their keys; a time that is no whole number of
 seconds is answered in milliseconds, and its key ends so. The others are constants of the module that stands behind them.
 
@@ -81,7 +83,13 @@ def limits() -> str:
             groups[group] += (_constant(module, name, outcome) for name, outcome in told)
     groups[_ARCHIVES] += _archive_bounds()
     tables = (f"\n## {group}\n\n{_table(rows)}" for group, rows in groups.items() if rows)
-    return _INTRODUCTION + "".join(tables)
+    return _INTRODUCTION.replace("{first}", _first()) + "".join(tables)
+
+
+def _first() -> str:
+    default_of = {key: limit.value for key, _, limit in configured()}
+    rows = (f"| `{key}` | {default_of[key]} | {when} |\n" for key, when in FIRST.items())
+    return "| key | default | change it |\n|---|---|---|\n" + "".join(rows)
 
 
 def configured() -> Iterator[tuple[str, str, Limit]]:

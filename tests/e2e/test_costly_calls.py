@@ -61,6 +61,11 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+def being_read(server: Server) -> int:
+    """Returns how many requests are being read, of both addresses that clients here have."""
+    return sum(map(server.overload.requests.reading_of, ("127.0.0.1", "127.0.0.2")))
+
+
 def info(error: grpc.aio.AioRpcError) -> details.ErrorInfo:
     """Returns the facts of an error."""
     found = details.ErrorInfo()
@@ -94,7 +99,7 @@ async def test_slow_requests_do_not_hold_up_others(tmp_path: Path) -> None:
             await one.send(head + data_frames(stream, message(b"x", announced=10_000_000)))
         for _ in range(3):
             await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
-        await until(lambda: server.overload.requests.incomplete == 100)
+        await until(lambda: being_read(server) == 100)
         assert one.ended == 0
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
 
@@ -116,7 +121,7 @@ async def test_large_and_small_requests_come_together(tmp_path: Path) -> None:
         for stream, data in requests.items():
             await one.send(frame(HEADERS, END_HEADERS, stream, head))
             await one.send_body(stream, data[:-1])
-        await until(lambda: server.overload.requests.incomplete == len(large))
+        await until(lambda: being_read(server) == len(large))
         calls = [client.messages.AppendMessage(said(text), timeout=200) for text in small]
         for stream, data in requests.items():
             await one.send_body(stream, data[-1:], end=True)
@@ -203,6 +208,27 @@ async def test_metadata_of_all_calls_has_a_bound(tmp_path: Path, monkeypatch: py
         await client.sessions.ListSessions(ListSessionsRequest())
 
 
+async def test_metadata_of_health_calls_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a watch until it ends. A check has room when others have ended, and needs none with little of it."""
+    monkeypatch.setattr(Limits, "max_metadata_bytes", 10_000)
+    long = (("x-long", "v" * 4000),)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        health, request = HealthStub(client.channel), health_pb2.HealthCheckRequest()
+        for _ in range(5):  # one after the other
+            await health.Check(request, metadata=long, timeout=200)
+        watches = [health.Watch(request, metadata=long, timeout=200) for _ in range(2)]
+        for watch in watches:
+            await watch.read()
+        for refused in (health.Check(request, metadata=long), health.Watch(request, metadata=long).read()):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await refused
+            assert info(error.value).metadata["limit"] == "limits.max_metadata_bytes"
+        await health.Check(request, timeout=200)
+        watches[0].cancel()
+        await until(lambda: server.overload.calls == 1)
+        await health.Check(request, metadata=long, timeout=200)
+
+
 async def test_new_work_is_refused_while_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs goes on and can be watched, read and aborted."""
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
@@ -232,9 +258,10 @@ async def test_a_request_that_comes_slowly_ends_when_memory_is_short(
     long.
     """
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(overload, "SPARED_SECONDS", 0.0)
     async with running_server(tmp_path) as server, by_hand(server) as one:
         await one.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))
-        await until(lambda: server.overload.requests.incomplete == 1)
+        await until(lambda: being_read(server) == 1)
         server.overload.memory_critical(2**30)
         await until(lambda: one.ended > 0)
 

@@ -299,7 +299,7 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         slow = [await raw(server) for _ in range(2)]
         for _, writer in slow:
             writer.write(unfinished(LIMIT))
-        while server.overload.requests.incomplete < len(slow):
+        while server.overload.requests.reading_of("127.0.0.1") < len(slow):
             await asyncio.sleep(0.01)
         reader, writer = await raw(server)
         writer.write(unfinished(LIMIT))
@@ -307,7 +307,7 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         assert (facts["limit"], facts["limitValue"]) == ("MAX_BODIES_BYTES", str(2 * LIMIT))
         for one in (writer, *(slow_writer for _, slow_writer in slow)):
             one.transport.abort()
-        while server.overload.requests.incomplete:
+        while server.overload.requests.reading_of("127.0.0.1"):
             await asyncio.sleep(0.01)
         reader, writer = await raw(server)
         writer.write(unfinished(LIMIT) + b"{")

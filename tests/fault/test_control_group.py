@@ -79,7 +79,7 @@ async def test_a_kill_for_want_of_memory_loses_nothing(tmp_path: Path, group: Co
 
 async def test_new_work_is_refused_before_the_kernel_kills(tmp_path: Path, group: ControlGroup) -> None:
     """The limit of the group counts when it is less than `limits.max_memory_bytes`; what is there can be read."""
-    group.limit(640 * MEBIBYTE)  # below, what comes in the two seconds before may pass it
+    group.limit(400 * MEBIBYTE)
     sessions: list[str] = []
     async with _server_in(group, tmp_path) as (process, client):
         with pytest.raises(grpc.aio.AioRpcError) as refused:

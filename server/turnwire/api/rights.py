@@ -87,8 +87,9 @@ BEGINS_WORK = frozenset(
         "opencode.turn.TurnService.StartTurn",
     }
 )
-"""Full names of the methods that are refused while memory is short: what they begin or read takes much of it. All
-others let what runs go on, end it, or show it: watches, results of tools, answers of people, aborts."""
+"""Full names of the methods that are refused when memory is exhausted, or has been critical for two seconds: what
+they begin or read takes much of it. All others let what runs go on, end it, or show it: watches, results of tools,
+answers of people, aborts."""
 
 MAKES_OBJECTS = frozenset(
     {

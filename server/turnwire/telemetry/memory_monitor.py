@@ -10,6 +10,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -18,6 +19,9 @@ CHECK_SECONDS = 0.1
 
 HIGH_CHECK_SECONDS = 0.02
 """How often while pressure is high and not yet critical: a flood of large requests brings a gigabyte in a second."""
+
+EXHAUSTED_SHARE = 0.95
+"""Memory is exhausted from this share of the limit on: whatever is free soon, new work may come first."""
 
 CRITICAL_SHARE, RECOVERED_SHARE = 0.7, 0.65
 """Memory pressure is critical from the first share of the limit on, and until it is below the second one. What comes
@@ -39,20 +43,33 @@ _STATM = Path("/proc/self/statm")
 log = structlog.get_logger()
 
 
+class OnMemory(Protocol):
+    """Learns at each look that memory is critical, and once that it no longer is."""
+
+    def __call__(self, max_bytes: int | None, *, is_exhausted: bool) -> None:
+        """Called on the event loop.
+
+        Args:
+            max_bytes: What the process may have: the limit, or less in a control group. None when memory is no longer
+                critical.
+            is_exhausted: Whether it has nearly as much.
+        """
+        ...
+
+
 class MemoryMonitor:
     """Looks at the memory of this process again and again: `start`, then `aclose`."""
 
     def __init__(
         self,
         max_bytes: int,
-        critical: Callable[[int | None], None],
+        critical: OnMemory,
         give_up: Callable[[], None],
         read_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         """Args:
         max_bytes: What the process may have.
-        critical: Called on the loop at each look while memory is critical, with what the process may have:
-            `max_bytes`, or less in a control group. Called with None once it no longer is.
+        critical: Called at each look while memory is critical, and once it no longer is.
         give_up: Called on the loop while there is little memory: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
@@ -86,21 +103,25 @@ class MemoryMonitor:
         resident = self._read_bytes()
         if resident is None:
             return
-        if self.is_short:
-            if resident < self._max_bytes * RECOVERED_SHARE:
-                self._change(resident, is_short=False)
-                return
-            self._critical(self._max_bytes)
-        elif resident >= self._max_bytes * CRITICAL_SHARE:
-            self._change(resident, is_short=True)
-            return  # what is ended for that has become free by the next look
-        if resident >= self._max_bytes * HIGH_SHARE:
+        is_short = resident >= self._max_bytes * (RECOVERED_SHARE if self.is_short else CRITICAL_SHARE)
+        has_changed, self.is_short = is_short != self.is_short, is_short
+        if has_changed:
+            name = "memory_short" if is_short else "memory_enough"
+            log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
+        if is_short or has_changed:
+            is_exhausted = resident >= self._max_bytes * EXHAUSTED_SHARE
+            self._critical(self._max_bytes if is_short else None, is_exhausted=is_exhausted)
+        # what is ended because memory has become critical is free by the next look
+        if resident >= self._max_bytes * HIGH_SHARE and not has_changed:
             self._trim()
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(HIGH_CHECK_SECONDS if self._is_nearly_critical() else CHECK_SECONDS)
-            self.check()
+            try:
+                self.check()
+            except Exception as error:  # of what it calls; without further looks nothing would bound the memory
+                log.error("memory_not_checked", exc_info=error)
 
     def _is_nearly_critical(self) -> bool:
         return not self.is_short and (self._read_bytes() or 0) >= self._max_bytes * HIGH_SHARE
@@ -111,12 +132,6 @@ class MemoryMonitor:
             self._trimmed_at = now
             self._give_up()
             self._trimming = asyncio.get_running_loop().run_in_executor(None, trim)
-
-    def _change(self, resident: int, *, is_short: bool) -> None:
-        self.is_short = is_short
-        name = "memory_short" if is_short else "memory_enough"
-        log.warning(name, resident_bytes=resident, max_bytes=self._max_bytes)
-        self._critical(self._max_bytes if is_short else None)
 
 
 def resident_bytes() -> int | None:

@@ -13,7 +13,7 @@ from turnwire.ports.telemetry.observer import Observer
 from turnwire.providers.settings import address_of
 from turnwire.telemetry.logs.lines import LogLines
 from turnwire.telemetry.loop_monitor import LoopMonitor
-from turnwire.telemetry.memory_monitor import MemoryMonitor
+from turnwire.telemetry.memory_monitor import MemoryMonitor, OnMemory
 from turnwire.telemetry.observers import Observers
 from turnwire.telemetry.readings import Readings
 
@@ -35,7 +35,7 @@ class Observation(NamedTuple):
 async def observing(
     config: Config,
     read: Callable[[], Readings],
-    on_memory: Callable[[int | None], None],
+    on_memory: OnMemory,
     give_up: Callable[[], None],
 ) -> AsyncIterator[Observation]:
     """Observes a server while the context is open: from before its other parts start until they have stopped.
@@ -43,9 +43,9 @@ async def observing(
     Args:
         config: The whole configuration.
         read: Returns how much the server has to do; called on the loop, must not raise.
-        on_memory: Called on the loop with the memory limit when memory becomes short, and with None when it is enough
+        on_memory: Called on the loop at each look at the memory while it is critical, and once it no longer is.
+        give_up: Called on the loop again and again while memory pressure is high or critical: drops what can be made
             again.
-        give_up: Called on the loop while memory is short: drops what can be made again.
 
     Raises:
         OSError: the address of the metrics is taken.

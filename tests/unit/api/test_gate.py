@@ -134,14 +134,14 @@ async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:
         method = one(Waiting(b""), least_role=Role.WRITER)
         call = asyncio.create_task(gate.unary(method, sent(data), CALLER))
         await settled()
-        assert load.requests.memory_in_use == counted
+        assert load.requests._memory.in_use == counted
         call.cancel()
         await settled()
         assert call.done() == (not counted)
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert (load.requests.memory_in_use, done) == (0, ["stored"])
+    assert (load.requests._memory.in_use, done) == (0, ["stored"])
 
 
 async def test_what_only_reads_ends_when_its_caller_leaves_however_large_its_request_is() -> None:
@@ -169,11 +169,11 @@ async def test_what_only_reads_ends_when_its_caller_leaves_however_large_its_req
         asyncio.create_task(gate.stream(many(service), sent(LARGE), CALLER, Listener())),
     ]
     await settled()
-    assert load.requests.memory_in_use == 2 * MEMORY_OF_BYTE * len(LARGE)
+    assert load.requests._memory.in_use == 2 * MEMORY_OF_BYTE * len(LARGE)
     for call in calls:
         call.cancel()
     await settled()
-    assert (load.requests.memory_in_use, sorted(ended), load.calls) == (0, ["many", "one"], 0)
+    assert (load.requests._memory.in_use, sorted(ended), load.calls) == (0, ["many", "one"], 0)
     assert [call.cancelled() for call in calls] == [True, True]
 
 
@@ -191,11 +191,11 @@ async def test_a_large_request_of_a_stream_is_in_work_until_the_first_answer() -
 
     class Looking(Service):
         async def many(self, principal: Principal, request: object) -> AsyncGenerator[Message | bytes]:
-            held.append((load.requests.memory_in_use, parsed[0]() is None))
+            held.append((load.requests._memory.in_use, parsed[0]() is None))
             del request
             for _ in range(2):
                 yield b""
-                held.append((load.requests.memory_in_use, parsed[0]() is None))
+                held.append((load.requests._memory.in_use, parsed[0]() is None))
 
     gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load)
     await gate.stream(many(Looking(), parse), sent(LARGE), CALLER, Listener())

@@ -1,5 +1,6 @@
 """Memory that becomes short, and is enough again."""
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -15,8 +16,7 @@ class Memory:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, kept: int = 0, group: int | None = None) -> None:
         self.resident, self.told, self.trims, self.given_up = 0, list[int | None](), 0, 0
-        self.looks = 0
-        """At which memory was critical, or was no longer."""
+        self.critical_looks, self.exhausted_looks = 0, 0
         self.is_readable_after_trim = True
         self._kept = kept
         monkeypatch.setattr(memory_monitor, "trim", self._trim)
@@ -26,9 +26,10 @@ class Memory:
     def _read(self) -> int | None:
         return self.resident if self.is_readable_after_trim or not self.trims else None
 
-    def _note(self, max_bytes: int | None) -> None:
-        self.looks += 1
-        if not self.told or self.told[-1] != max_bytes:
+    def _note(self, max_bytes: int | None, *, is_exhausted: bool) -> None:
+        self.critical_looks += max_bytes is not None
+        self.exhausted_looks += is_exhausted
+        if max_bytes != (self.told[-1] if self.told else None):
             self.told.append(max_bytes)
 
     def _give_up(self) -> None:
@@ -53,9 +54,44 @@ async def test_it_is_told_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None
             memory.resident = resident
             await memory.check()
     assert memory.told == [1000, None]
-    assert memory.looks == 5  # of them four critical
+    assert (memory.critical_looks, memory.exhausted_looks) == (4, 1)
     assert [line["event"] for line in lines] == ["memory_short", "memory_enough"]
     assert lines[0]["resident_bytes"] == 700 and lines[0]["max_bytes"] == 1000
+
+
+async def test_memory_is_exhausted_shortly_before_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as it is, whether it has just become critical or not."""
+    memory = Memory(monkeypatch)
+    for resident, looks in ((949, 0), (950, 1), (2000, 2), (949, 2)):
+        memory.resident = resident
+        await memory.check()
+        assert memory.exhausted_looks == looks
+    memory = Memory(monkeypatch)
+    memory.resident = 950
+    await memory.check()
+    assert (memory.told, memory.exhausted_looks) == ([1000], 1)
+
+
+async def test_an_error_of_what_it_calls_ends_no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged: without further looks, nothing would bound the memory any more."""
+    monkeypatch.setattr(memory_monitor, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(memory_monitor, "HIGH_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(memory_monitor, "TRIM_SECONDS", 0.0)
+    looks, is_again = 0, asyncio.Event()
+
+    def give_up() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            is_again.set()
+        raise KeyError("a cache")
+
+    monitor = MemoryMonitor(1000, lambda _, **__: None, give_up, lambda: 650)
+    with capture_logs() as lines:
+        monitor.start()
+        await is_again.wait()
+        await monitor.aclose()
+    assert {line["event"] for line in lines} == {"memory_not_checked"}
 
 
 async def test_what_the_allocator_keeps_is_asked_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +169,7 @@ async def test_memory_that_cannot_be_read_is_not_enough(monkeypatch: pytest.Monk
 
 async def test_a_system_that_tells_nothing_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nobody is refused there."""
-    monitor = MemoryMonitor(1000, lambda _: None, lambda: None, lambda: None)
+    monitor = MemoryMonitor(1000, lambda _, **__: None, lambda: None, lambda: None)
     monitor.start()
     monitor.check()
     await monitor.aclose()

@@ -12,12 +12,12 @@ from typing import Generic, TypeVar
 from turnwire.domain.networks import network_of_peer
 
 BEGUN_AT_ONCE = 4
-"""Calls that begin in one round of the event loop, unless MANY_READ requests are being read that may be large. Begun
-one a round they wait for each other where a round takes long: beside 200 turns that stream it takes 20 ms, and no more
-than 25 calls a second began. But gRPC decompresses what it reads at once, and a request of 16 KiB may become 16 MiB."""
+"""Calls that begin in one round of the event loop. Begun one a round they wait for each other where a round takes long:
+beside 200 turns that stream it takes 20 ms, and no more than 25 calls a second began."""
 
 MANY_READ = 8
-"""Requests that are being read and may be large, while which one call begins in a round at most."""
+"""Requests of a network that are being read and may be large, while which one of its calls begins in a round at most:
+gRPC decompresses what it reads at once, and a request of 16 KiB may become 16 MiB."""
 
 T = TypeVar("T")
 
@@ -47,17 +47,25 @@ class FairQueue(Generic[T]):
         connections.setdefault(connection, deque()).append(item)
         self._change(network, connection, 1)
 
-    def take(self) -> T:
-        """Removes and returns the first item of the connection whose turn it is. Raises IndexError: there is none."""
-        if not self.count:
+    def take(self, skips: Callable[[str], bool] = lambda _: False) -> tuple[str, T]:
+        """Removes the first item of the connection whose turn it is, and returns both.
+
+        Args:
+            skips: Whether a network keeps its turn for later.
+
+        Raises:
+            IndexError: there is none.
+        """
+        network = next((one for one in self._networks if not skips(one)), None)
+        if network is None:
             raise IndexError
-        network, connections = next(iter(self._networks.items()))
+        connections = self._networks[network]
         self._networks.move_to_end(network)
         connection, items = next(iter(connections.items()))
         connections.move_to_end(connection)
         item = items.popleft()
         self._change(network, connection, -1)
-        return item
+        return connection, item
 
     def take_newest_of_largest(self) -> tuple[str, T]:
         """Removes the newest item of the connection with most, in the network with most, and returns both.
@@ -87,15 +95,17 @@ class FairQueue(Generic[T]):
 class PendingCalls(Generic[T]):
     """The calls of one listener that wait to begin. Belongs to the event loop. `next` has one user."""
 
-    def __init__(self, max_pending: int, reading: Callable[[], int] = lambda: 0) -> None:
-        """Takes how many may wait, and what returns how many requests are being read that may be large."""
+    def __init__(self, max_pending: int, reading: Callable[[str], int] = lambda _: 0) -> None:
+        """Takes how many may wait, and what returns how many requests of a network are being read."""
         self._reading = reading
         self._max_pending = max_pending
         self._queue = FairQueue[T]()
         self._wanted: asyncio.Future[T] | None = None
         """Of `next`, while no call waits. Gets the next one that comes."""
         self._begun = 0
-        """Calls that `next` has given."""
+        """Calls that `next` has given in this round of the loop."""
+        self._slowed = set[str]()
+        """Networks of which no further call begins in this round."""
         self._ended_by: Exception | None = None
 
     @property
@@ -106,7 +116,7 @@ class PendingCalls(Generic[T]):
     def add(self, connection: str, call: T) -> tuple[str, T] | None:
         """Lets a call wait. Returns one that is to be refused, and its connection, if there are too many."""
         if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(call)
+            self._wanted.set_result(self._begin(connection, call))
             return None
         self._queue.add(connection, call)
         return self._queue.take_newest_of_largest() if self._queue.count > self._max_pending else None
@@ -115,17 +125,39 @@ class PendingCalls(Generic[T]):
         """Returns a future of the call that begins next. The one before must be done.
 
         The future raises what `end` was given. Who waits for it while calls are there goes on at once, but for each
-        BEGUN_AT_ONCE-th time, and while MANY_READ requests are being read: then the loop does something else first.
+        BEGUN_AT_ONCE-th time, and when all calls are of networks of which MANY_READ requests are being read and one
+        has begun: then the loop does something else first.
         """
         loop = asyncio.get_running_loop()
-        self._begun += 1
-        gives_way = self._begun % BEGUN_AT_ONCE == 0 or self._reading() >= MANY_READ
-        wanted = self._wanted = loop.create_future() if gives_way else _AtOnce[T](loop=loop)
         if self._ended_by is not None:
+            wanted = self._wanted = loop.create_future()
             wanted.set_exception(self._ended_by)
-        elif self._queue.count:
-            wanted.set_result(self._queue.take())
+        elif (call := self._next_of_round()) is not None:
+            wanted = self._wanted = _AtOnce[T](loop=loop)
+            wanted.set_result(call)
+        else:
+            self._begun = 0
+            self._slowed.clear()
+            wanted = self._wanted = loop.create_future()
+            if self._queue.count:
+                wanted.set_result(self._begin(*self._queue.take()))
         return wanted
+
+    def _next_of_round(self) -> T | None:
+        """Returns a call that begins in this round of the loop; None if no further one does."""
+        if self._begun == BEGUN_AT_ONCE:
+            return None
+        try:
+            return self._begin(*self._queue.take(self._slowed.__contains__))
+        except IndexError:
+            return None
+
+    def _begin(self, connection: str, call: T) -> T:
+        self._begun += 1
+        network = network_of_peer(connection)
+        if self._reading(network) >= MANY_READ:
+            self._slowed.add(network)
+        return call
 
     def end(self, error: Exception) -> Iterator[T]:
         """Ends `next` with an error. Returns the calls that wait, which do not begin any more.
@@ -139,7 +171,7 @@ class PendingCalls(Generic[T]):
 
     def _rest(self) -> Iterator[T]:
         while self._queue.count:
-            yield self._queue.take()
+            yield self._queue.take()[1]
 
     @property
     def has_ended(self) -> bool:

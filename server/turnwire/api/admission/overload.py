@@ -1,14 +1,17 @@
 """The overload manager: how many calls there are, whatever listener they came by, and whether there is memory for more.
 
-Memory pressure is normal, high or critical (`telemetry/memory_monitor.py` measures it). High: what can be made
-again is dropped. Critical: requests that are not whole are ended, and if that has not helped soon, what begins new work
-is refused.
+Memory pressure is normal, high, critical or exhausted (`telemetry/memory_monitor.py` measures it). High: what can be
+made again is dropped. Critical: requests that are not whole are ended, and if that has not helped soon, what begins new
+work is refused. Exhausted: it is refused at once.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
+
+import structlog
 
 from turnwire.api.admission.abuse import CutOffs
 from turnwire.api.admission.requests import RETRY_AFTER, Requests
@@ -22,13 +25,18 @@ SMALL_METADATA_BYTES = 1024
 """Of one call: less is part of what any call takes. With a token it has some hundreds."""
 
 REFUSE_AFTER_SECONDS = 2.0
-"""How long memory is critical before new work is refused and no incomplete request is spared. By then the end of the
-others has helped, or not: it takes some tenths of a second until their memory is free."""
+"""How long memory is critical before new work is refused and incomplete requests are spared for a moment only. By then
+the end of the others has helped, or not: it takes some tenths of a second until their memory is free."""
+
+SPARED_SECONDS = 0.1
+"""How long a request may be read from then on: a small one, such as an abort, is there by then."""
 
 READ_AT_ONCE = 8
 """Requests that are read at a time while memory is critical. Of those that are incomplete when it becomes critical, the
 newest go on: those of honest clients are among them. As large as requests may be by default, they have half of what is
 between critical memory and its limit."""
+
+log = structlog.get_logger()
 
 
 class InFlight(NamedTuple):
@@ -56,6 +64,7 @@ class Overload:
         self._critical_bytes: int | None = None
         """The bytes that the process may have, while memory is critical; else None."""
         self._critical_since = 0.0
+        self._is_exhausted = False
         self.caches = list[Callable[[], None]]()
         """What drops things that are kept in memory and can be made again."""
 
@@ -77,39 +86,60 @@ class Overload:
             MemoryShort: there is no memory for new work.
         """
         limits, network = self._limits, network_of_peer(connection)
-        if begins_work and self._critical_bytes is not None and self._is_critical_for_long():
+        if begins_work and self._critical_bytes is not None and self._refuses_work():
             raise _memory_short(self._critical_bytes)
-        more = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
-        if more and self._metadata_bytes + more > limits.max_metadata_bytes:
-            raise TooManyCalls.at("limits.max_metadata_bytes", limits.max_metadata_bytes, RETRY_AFTER)
         if self.calls >= limits.max_calls:
             raise TooManyCalls.at("limits.max_calls", limits.max_calls, RETRY_AFTER)
         if self._calls_of[network] >= limits.max_calls_per_address:
             raise TooManyCalls.at("limits.max_calls_per_address", limits.max_calls_per_address, RETRY_AFTER)
-        self._metadata_bytes += more
+        counted = self.enter_uncounted(metadata_bytes)
         self.calls += 1
         self._calls_of[network] += 1
-        return InFlight(network, more)
+        return InFlight(network, counted)
 
     def leave(self, call: InFlight) -> None:
         """Forgets a call that has ended and whose answer is no longer kept."""
         self.calls -= 1
-        self._metadata_bytes -= call.metadata_bytes
+        self.leave_uncounted(call.metadata_bytes)
         self._calls_of[call.network] -= 1
         if not self._calls_of[call.network]:
             del self._calls_of[call.network]
 
-    def drop_caches(self) -> None:
-        """Drops what can be made again, because memory pressure is high. Called again and again while it is."""
-        for drop in self.caches:
-            drop()
+    def enter_uncounted(self, metadata_bytes: int) -> int:
+        """Counts the metadata of a call that is none of `limits.max_calls`. Returns what `leave_uncounted` takes.
 
-    def memory_critical(self, max_bytes: int | None) -> None:
+        Raises:
+            TooManyCalls: the metadata of all calls is too much.
+        """
+        counted = metadata_bytes if metadata_bytes > SMALL_METADATA_BYTES else 0
+        if counted and self._metadata_bytes + counted > self._limits.max_metadata_bytes:
+            raise TooManyCalls.at("limits.max_metadata_bytes", self._limits.max_metadata_bytes, RETRY_AFTER)
+        self._metadata_bytes += counted
+        return counted
+
+    def leave_uncounted(self, counted: int) -> None:
+        """Forgets the metadata of a call that has ended."""
+        self._metadata_bytes -= counted
+
+    def drop_caches(self) -> None:
+        """Drops what can be made again, because memory pressure is high. Called again and again while it is.
+
+        What one of them raises is logged.
+        """
+        for drop in self.caches:
+            try:
+                drop()
+            except Exception as error:  # the others have memory to give, too
+                log.error("cache_not_dropped", exc_info=error)
+
+    def memory_critical(self, max_bytes: int | None, *, is_exhausted: bool = False) -> None:
         """Sheds load while memory is critical. Called again and again while it is, and once when it no longer is.
 
         Args:
             max_bytes: What the process may have; None when memory is no longer critical.
+            is_exhausted: Whether it has nearly as much.
         """
+        self._is_exhausted = is_exhausted
         if max_bytes is None:
             self._critical_bytes = None
             self.requests.unbound_reading()
@@ -119,7 +149,11 @@ class Overload:
             self._critical_since = asyncio.get_running_loop().time()
             self.requests.bound_reading(READ_AT_ONCE, error)
         self._critical_bytes = max_bytes
-        self.requests.shed_incomplete(error, spared=0 if self._is_critical_for_long() else READ_AT_ONCE)
+        seconds = SPARED_SECONDS if self._is_critical_for_long() else math.inf
+        self.requests.shed_incomplete(error, READ_AT_ONCE, seconds)
+
+    def _refuses_work(self) -> bool:
+        return self._is_exhausted or self._is_critical_for_long()
 
     def _is_critical_for_long(self) -> bool:
         return asyncio.get_running_loop().time() - self._critical_since >= REFUSE_AFTER_SECONDS

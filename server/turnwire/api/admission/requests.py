@@ -7,13 +7,14 @@ without a budget a hundred large ones would wait in memory, whatever the server 
 
 import asyncio
 import contextlib
-import itertools
-import sys
+import math
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from turnwire.api.admission.flow import Client
+from turnwire.api.admission.read_slots import ReadSlots
 from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.networks import network_of_peer
@@ -40,11 +41,6 @@ of thousands of them."""
 RETRY_AFTER = timedelta(seconds=1)
 """When whoever is refused because of too many calls, or too little memory, may try again."""
 
-_UNBOUNDED = sys.maxsize
-
-MAX_WAITING_READS = 1_000
-"""Requests that wait until they may be read, while memory is critical; one network has half of it at most."""
-
 T = TypeVar("T")
 
 
@@ -63,9 +59,10 @@ class Finish(Protocol):
 class _Reading:
     """One request that is being read."""
 
-    __slots__ = ("error", "scope")
+    __slots__ = ("error", "scope", "since")
 
     def __init__(self) -> None:
+        self.since = asyncio.get_running_loop().time()
         self.scope = asyncio.timeout(RECEIVE_SECONDS)
         self.error: DomainError | None = None
 
@@ -83,24 +80,19 @@ class Requests:
         """Takes the memory that requests may have from 4 KiB on."""
         self._memory = FairSemaphore(max_bytes)
         self._waiting = FairSemaphore(MAX_WAITING_REQUESTS_BYTES, tenant_limit=MAX_WAITING_REQUESTS_BYTES // 2)
-        self._slots = FairSemaphore(_UNBOUNDED)
-        """Of requests that are being read, by network."""
-        self._queued = FairSemaphore(MAX_WAITING_READS, tenant_limit=MAX_WAITING_READS // 2)
-        self._short: DomainError | None = None
-        """What a request gets that waits too long for a slot; None while they are not bounded."""
+        self._slots = ReadSlots()
         self._reading: dict[str, dict[_Reading, None]] = {}
         """By network, in order of arrival."""
+        self._taken = Counter[str]()
+        """By network, large requests that are there and whose call waits for its turn on the event loop."""
         self._shedding: asyncio.Task[None] | None = None
 
-    @property
-    def incomplete(self) -> int:
-        """How many requests are being read."""
-        return sum(map(len, self._reading.values()))
+    def reading_of(self, network: str) -> int:
+        """Returns how many requests of a network may take much memory soon: they have not come, or are large and new.
 
-    @property
-    def memory_in_use(self) -> int:
-        """Bytes of the budget that are in use."""
-        return self._memory.in_use
+        Those that wait until they may be read are none of them.
+        """
+        return len(self._reading.get(network, ())) + self._taken[network]
 
     async def read(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         """Returns a request. Safe to cancel.
@@ -113,37 +105,42 @@ class Requests:
             RequestTooSlow: it took too long.
             MemoryShort: memory became critical before it was there, or stayed so until it could be read.
         """
-        if self._short is not None:
-            with as_nobody():  # it holds what others wait for
-                return await self._read_in_time(connection, receive)
-        return await self._read_in_time(connection, receive)
+        # as nobody: what is there counts as incomplete no longer, whatever else its connection has to do, and others
+        # wait for its slot
+        with as_nobody():
+            data = await self._read_in_time(connection, receive)
+        if not self._slots.are_bounded:
+            await self._turn(network_of_peer(connection), len(data))
+        return data
+
+    async def _turn(self, network: str, size: int) -> None:
+        """Waits until the loop has time for the connection whose task this is."""
+        is_large = size >= COUNTED_BYTES
+        self._taken[network] += is_large
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._taken[network] -= is_large
+            if not self._taken[network]:
+                del self._taken[network]
 
     async def _read_in_time(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
-        reading, network = _Reading(), network_of_peer(connection)
+        reading = _Reading()
         try:
             async with reading.scope:
-                if not self._slots.try_acquire(network, 1):
-                    reading.error = self._short
-                    await self._slot(network)
-                    reading.error = None
-                    reading.scope.reschedule(asyncio.get_running_loop().time() + RECEIVE_SECONDS)
+                reading.error = self._slots.error
+                await self._slots.acquire(connection)
+                if reading.error is not None:
+                    reading.error, reading.since = None, asyncio.get_running_loop().time()
+                    reading.scope.reschedule(reading.since + RECEIVE_SECONDS)
                 try:
-                    return await self._read(reading, network, receive)
+                    return await self._read(reading, network_of_peer(connection), receive)
                 finally:
-                    self._slots.release(network, 1)
+                    self._slots.release(connection)
         except TimeoutError:
             if not reading.scope.expired():
                 raise
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
-
-    async def _slot(self, network: str) -> None:
-        if not self._queued.try_acquire(network, 1):
-            assert self._short is not None
-            raise self._short
-        try:
-            await self._slots.acquire(network, 1)
-        finally:
-            self._queued.release(network, 1)
 
     async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         readings = self._reading.setdefault(network, {})
@@ -156,40 +153,46 @@ class Requests:
                 del self._reading[network]
 
     def bound_reading(self, slots: int, error: DomainError) -> None:
-        """Lets further requests be read only while fewer than so many are.
-
-        The others wait, networks in turns. Where there are several networks, each has half of the slots at most.
+        """Lets further requests be read only while fewer than so many are; see `ReadSlots`.
 
         Args:
             slots: How many are read at a time.
             error: What the callers of those get that wait too long.
         """
-        self._short = error
-        self._slots.resize(slots)
+        self._slots.bound(slots, error)
 
     def unbound_reading(self) -> None:
-        """Lets all requests be read at once again."""
-        self._short = None
-        self._slots.resize(_UNBOUNDED)
+        """Lets more and more requests be read at once, until none waits."""
+        self._slots.unbound()
 
-    def shed_incomplete(self, error: DomainError, spared: int = 0) -> None:
+    def shed_incomplete(self, error: DomainError, spared: int = 0, seconds: float = math.inf) -> None:
         """Ends requests that are being read, the oldest first: nobody knows how much of them is in memory.
 
         Those that wait until they may be read stay. Does nothing while it is at that already.
 
         Args:
             error: What their callers get.
-            spared: How many of the newest go on; the networks share them equally.
+            spared: How many go on: the newest of each network in turns.
+            seconds: How long those have been read at most.
         """
         if self._reading and (self._shedding is None or self._shedding.done()):
-            self._shedding = asyncio.create_task(self._shed(error, spared // len(self._reading)), name="shedding")
+            self._shedding = asyncio.create_task(self._shed(error, spared, seconds), name="shedding")
 
-    async def _shed(self, error: DomainError, spared: int) -> None:
-        shed = [
-            (readings, one)
-            for readings in self._reading.values()
-            for one in itertools.islice(readings, max(0, len(readings) - spared))
-        ]
+    def _newest(self, count: int, seconds: float) -> set[_Reading]:
+        """Returns the newest requests; networks have turns, of which those come first that have begun last."""
+        begun_after = asyncio.get_running_loop().time() - seconds
+        newest = set[_Reading]()
+        turns = deque(reversed(readings) for readings in reversed(self._reading.values()))
+        while turns and len(newest) < count:
+            readings = turns.popleft()
+            if (one := next(readings, None)) is not None and one.since > begun_after:
+                newest.add(one)
+                turns.append(readings)
+        return newest
+
+    async def _shed(self, error: DomainError, spared: int, seconds: float) -> None:
+        newest = self._newest(spared, seconds)
+        shed = [(readings, one) for readings in self._reading.values() for one in readings if one not in newest]
         for number, (readings, one) in enumerate(shed):
             if one in readings:  # else it has ended
                 one.end(error)

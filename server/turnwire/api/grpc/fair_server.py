@@ -56,7 +56,7 @@ def when_ended(done: Callable[[], None]) -> None:
 class FairServer(_SERVER):  # type: ignore[misc]
     """gRPC's server, which is given the calls in another order."""
 
-    def __init__(self, max_pending: int, reading: Callable[[], int], refusals: Refusals, *rest: Any) -> None:
+    def __init__(self, max_pending: int, reading: Callable[[str], int], refusals: Refusals, *rest: Any) -> None:
         """Takes what `PendingCalls` takes, what logs calls that are refused, and what gRPC's server takes."""
         super().__init__(*rest)
         self._loop_of_calls = asyncio.get_running_loop()
@@ -127,7 +127,7 @@ class FairServer(_SERVER):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def fair_servers(max_pending: int, reading: Callable[[], int], refusals: Refusals) -> Iterator[None]:
+def fair_servers(max_pending: int, reading: Callable[[str], int], refusals: Refusals) -> Iterator[None]:
     """Lets servers of gRPC that are made within begin calls in turns; takes what `FairServer` takes.
 
     With a version of gRPC that lacks what this needs, calls begin in their order, and the log says so.

@@ -17,22 +17,20 @@ from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.grpc.fair_server import when_ended
-from turnwire.api.grpc.reads import Reads
+from turnwire.api.grpc.reads import read_request
 from turnwire.api.registry import Service
 
 
-def service_handler(service: Service, gate: Gate, reads: Reads) -> "grpc.GenericRpcHandler[Any, Any]":
+def service_handler(service: Service, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
     """Returns the handler of a service; its calls run through the gate, which also parses the requests."""
-    handlers = {name: _method_handler(method, gate, reads) for name, method in service.methods().items()}
+    handlers = {name: _method_handler(method, gate) for name, method in service.methods().items()}
     return grpc.method_handlers_generic_handler(service.descriptor.full_name, handlers)
 
 
-def _method_handler(
-    method: UnaryMethod | StreamingMethod, gate: Gate, reads: Reads
-) -> "grpc.RpcMethodHandler[Any, Any]":
+def _method_handler(method: UnaryMethod | StreamingMethod, gate: Gate) -> "grpc.RpcMethodHandler[Any, Any]":
     if isinstance(method, StreamingMethod):
-        return grpc.stream_stream_rpc_method_handler(stream_behavior(method, gate, reads), response_serializer=to_bytes)
-    return grpc.stream_unary_rpc_method_handler(_unary_behavior(method, gate, reads), response_serializer=to_bytes)
+        return grpc.stream_stream_rpc_method_handler(stream_behavior(method, gate), response_serializer=to_bytes)
+    return grpc.stream_unary_rpc_method_handler(_unary_behavior(method, gate), response_serializer=to_bytes)
 
 
 def to_bytes(answer: Message | bytes) -> bytes:
@@ -40,11 +38,9 @@ def to_bytes(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-def _unary_behavior(
-    method: UnaryMethod, gate: Gate, reads: Reads
-) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
+def _unary_behavior(method: UnaryMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[Message | bytes]]:
     async def handle(_requests: Any, context: Context) -> Message | bytes:
-        receive = partial(reads.one, context)
+        receive = partial(read_request, context)
         try:
             return await gate.unary(method, receive, GrpcCaller(context), when_ended)
         except CallFailed as failed:
@@ -53,11 +49,11 @@ def _unary_behavior(
     return handle
 
 
-def stream_behavior(method: StreamingMethod, gate: Gate, reads: Reads) -> Callable[[Any, Context], Awaitable[None]]:
+def stream_behavior(method: StreamingMethod, gate: Gate) -> Callable[[Any, Context], Awaitable[None]]:
     """Returns the function that gRPC calls for a streaming method."""
 
     async def handle(_requests: Any, context: Context) -> None:
-        receive = partial(reads.one, context)
+        receive = partial(read_request, context)
         try:
             await gate.stream(method, receive, GrpcCaller(context), CallOutlet(context))
         except CallFailed as failed:

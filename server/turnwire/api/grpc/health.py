@@ -16,9 +16,10 @@ from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthChec
 from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.requests import CallerGone
 from turnwire.api.gate import CallFailed
-from turnwire.api.grpc.caller import Context
+from turnwire.api.grpc.caller import Context, GrpcCaller
+from turnwire.api.grpc.fair_server import when_ended
 from turnwire.api.grpc.handlers import CallOutlet, end_with, to_bytes
-from turnwire.api.grpc.reads import Reads
+from turnwire.api.grpc.reads import read_request
 from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import DomainError
 
@@ -31,12 +32,11 @@ MAX_REQUEST_BYTES = 1024
 class Health:
     """Reports whether the server and its services serve: `start`, then `stop`. Keeps nothing of a call."""
 
-    def __init__(self, overload: Overload, reads: Reads) -> None:
-        """Takes what bounds all calls together, and what reads their requests. No service is known before `start`."""
+    def __init__(self, overload: Overload) -> None:
+        """Takes what bounds all calls together. No service is known before `start`."""
         self._names: frozenset[str] = frozenset()
         self._stopping = asyncio.Event()
         self._overload = overload
-        self._reads = reads
 
     def start(self, names: Iterable[str]) -> "grpc.GenericRpcHandler[bytes, HealthCheckResponse]":
         """Reports the server ("") and the named services as serving. Returns the handler of the service."""
@@ -53,6 +53,12 @@ class Health:
 
     async def _check(self, _requests: object, context: Context) -> HealthCheckResponse:
         # it does not count for limits.max_calls: a load balancer is answered beside any number of other calls
+        try:
+            counted = self._overload.enter_uncounted(GrpcCaller(context).metadata_bytes)
+        except DomainError as error:
+            end_with(context, CallFailed(status_of(error)))
+            return self._answer(None)
+        when_ended(partial(self._overload.leave_uncounted, counted))
         name = await self._asked(context)
         if name is not None and name not in self._names:
             context.set_code(grpc.StatusCode.NOT_FOUND)
@@ -60,7 +66,8 @@ class Health:
 
     async def _watch(self, _requests: object, context: Context) -> None:
         try:
-            taken = self._overload.enter(0, begins_work=False, connection=context.peer())
+            caller = GrpcCaller(context)
+            taken = self._overload.enter(caller.metadata_bytes, begins_work=False, connection=caller.connection())
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return
@@ -88,7 +95,7 @@ class Health:
     async def _asked(self, context: Context) -> str | None:
         """Returns the name in a request. None if there is none; the call then has its status."""
         try:
-            receive = partial(self._reads.one, context)
+            receive = partial(read_request, context)
             return _service(await self._overload.requests.read(context.peer(), receive), context)
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha._async import ReflectionServicer
 from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.grpc.handlers import stream_behavior, to_bytes
-from turnwire.api.grpc.reads import Reads
+from turnwire.api.grpc.reads import read_next
 from turnwire.api.rights import REFLECTION
 from turnwire.domain.principal import Principal
 
@@ -26,31 +26,28 @@ MAX_REQUEST_BYTES = 1024
 """Of a request: more than any name of a file, a service or a message."""
 
 
-def reflection_handlers(
-    names: Iterable[str], gate: Gate, reads: Reads
-) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
+def reflection_handlers(names: Iterable[str], gate: Gate) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
     """Returns the handlers of both versions.
 
     Args:
         names: Full names of the services to list, beside reflection itself in the version that has a descriptor here.
         gate: Runs the calls.
-        reads: Reads their requests.
     """
     servicer = ReflectionServicer((*names, reflection.SERVICE_NAME))
-    return tuple(_handler(name, servicer, gate, reads) for name in SERVICE_NAMES)
+    return tuple(_handler(name, servicer, gate) for name in SERVICE_NAMES)
 
 
-def _handler(name: str, servicer: Any, gate: Gate, reads: Reads) -> "grpc.GenericRpcHandler[Any, Any]":
+def _handler(name: str, servicer: Any, gate: Gate) -> "grpc.GenericRpcHandler[Any, Any]":
     parse = reflection_pb2.ServerReflectionRequest.FromString
 
     async def handle(requests: Any, context: Context) -> None:
         def run(_principal: Principal, request: Any) -> AsyncGenerator[Any]:
-            further = partial(gate.further, method, partial(_next, context, reads), GrpcCaller(context))
+            further = partial(gate.further, method, partial(_next, context), GrpcCaller(context))
             answers: AsyncGenerator[Any] = servicer.ServerReflectionInfo(_Requests(request, further), context)
             return answers
 
         method = StreamingMethod(f"{name}.{_METHOD}", REFLECTION, parse, run, MAX_REQUEST_BYTES)
-        await stream_behavior(method, gate, reads)(requests, context)
+        await stream_behavior(method, gate)(requests, context)
 
     method = grpc.stream_stream_rpc_method_handler(handle, response_serializer=to_bytes)
     return grpc.method_handlers_generic_handler(name, {_METHOD: method})
@@ -60,8 +57,8 @@ class _NoMore(Exception):
     """The caller has no further request."""
 
 
-async def _next(context: Context, reads: Reads) -> bytes:
-    data: Any = await reads.next(context)
+async def _next(context: Context) -> bytes:
+    data: Any = await read_next(context)
     if isinstance(data, bytes):
         return data
     raise _NoMore

@@ -13,7 +13,6 @@ from turnwire.api.gate import Gate
 from turnwire.api.grpc.fair_server import fair_servers
 from turnwire.api.grpc.handlers import service_handler
 from turnwire.api.grpc.health import SERVICE_NAME, Health
-from turnwire.api.grpc.reads import Reads
 from turnwire.api.grpc.reflection import reflection_handlers
 from turnwire.api.grpc.tls import ServerCertificates
 from turnwire.api.grpc.tracing import CallTracing
@@ -69,11 +68,10 @@ class GrpcServer:
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
-        self._reads = reads = Reads()
-        fair = fair_servers(limits.limits.max_pending_calls, lambda: reads.count, overload.refusals)
+        fair = fair_servers(limits.limits.max_pending_calls, overload.requests.reading_of, overload.refusals)
         with unblocked_wakeups(), fair:
             self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
-        self._health = Health(overload, reads)
+        self._health = Health(overload)
         self._certificates = certificates
 
     def bind(self, listen: str, access: SocketAccess = SocketAccess()) -> str:  # noqa: B008 - is frozen
@@ -111,11 +109,9 @@ class GrpcServer:
         """Starts serving the services through the gate, and the health and reflection services."""
         services = tuple(services)
         names = [service.descriptor.full_name for service in services]
-        self._server.add_generic_rpc_handlers(
-            tuple(service_handler(service, gate, self._reads) for service in services)
-        )
+        self._server.add_generic_rpc_handlers(tuple(service_handler(service, gate) for service in services))
         self._server.add_generic_rpc_handlers((self._health.start(names),))
-        self._server.add_generic_rpc_handlers(reflection_handlers((*names, SERVICE_NAME), gate, self._reads))
+        self._server.add_generic_rpc_handlers(reflection_handlers((*names, SERVICE_NAME), gate))
         await self._server.start()
 
     async def refuse_work(self) -> None:

@@ -140,7 +140,7 @@ class Instruments:
             "How late a timer of the event loop runs; measured at least 10 times a second.",
             buckets=_DELAYS,
         )
-        self.memory_short = self._gauge("memory_short", "1 while new work is refused for want of memory, else 0.")
+        self.memory_short = self._gauge("memory_short", "1 while memory is critical, else 0: soon new work is refused.")
         info = self._gauge("build_info", "Always 1; the labels have the versions.", "version", "python")
         info.labels(turnwire.__version__, platform.python_version()).set(1)
         ProcessCollector(registry=self.registry)

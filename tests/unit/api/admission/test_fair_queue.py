@@ -24,7 +24,7 @@ def waiting(counts: dict[str, int]) -> FairQueue[str]:
 
 def taken(queue: FairQueue[str], count: int) -> list[str]:
     """Returns what is next."""
-    return [queue.take() for _ in range(count)]
+    return [queue.take()[1] for _ in range(count)]
 
 
 def test_connections_take_turns() -> None:
@@ -71,18 +71,19 @@ class _Model:
         self.connections = [one for one in self.connections if self.of(one)]
         self.networks = [one for one in self.networks if self.size(one)]
 
-    def take(self) -> int:
-        network = self.networks[0]
+    def take(self, skipped: set[str]) -> tuple[str, int]:
+        network = next(one for one in self.networks if one not in skipped)
         connection = next(one for one in self.connections if network_of_peer(one) == network)
         item = self.of(connection)[0]
-        self.networks.append(self.networks.pop(0))
+        self.networks.remove(network)
+        self.networks.append(network)
         self.connections.remove(connection)
         self.connections.append(connection)
         self.remove(connection, item)
-        return item
+        return connection, item
 
 
-@given(st.lists(st.tuples(st.sampled_from(("add", "take", "newest")), st.sampled_from(NAMES)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from(("add", "take", "skip", "newest")), st.sampled_from(NAMES)), max_size=60))
 def test_a_queue_does_what_its_model_does(steps: list[tuple[str, str]]) -> None:
     """Whatever is done, each item comes out once and in its turn; the newest of the largest goes when there are too
     many.
@@ -92,11 +93,16 @@ def test_a_queue_does_what_its_model_does(steps: list[tuple[str, str]]) -> None:
         if step == "add":
             queue.add(name, number)
             model.add(name, number)
+        elif step in ("take", "skip"):
+            skipped = {network_of_peer(name)} if step == "skip" else set[str]()
+            if set(model.networks) <= skipped:
+                with pytest.raises(IndexError):
+                    queue.take(skipped.__contains__)
+            else:
+                assert queue.take(skipped.__contains__) == model.take(skipped)
         elif not model.items:
             with pytest.raises(IndexError):
-                queue.take() if step == "take" else queue.take_newest_of_largest()
-        elif step == "take":
-            assert queue.take() == model.take()
+                queue.take_newest_of_largest()
         else:
             connection, item = queue.take_newest_of_largest()
             network = network_of_peer(connection)
@@ -111,7 +117,7 @@ def test_a_queue_does_what_its_model_does(steps: list[tuple[str, str]]) -> None:
 
 def pending(calls: dict[str, int], max_pending: int = 1_000, reading: int = 0) -> PendingCalls[str]:
     """Returns calls that wait, so many of each connection: `a0`, `a1`, ..."""
-    waiting = PendingCalls[str](max_pending, lambda: reading)
+    waiting = PendingCalls[str](max_pending, lambda network: reading if network == "host" else 0)
     for connection, count in calls.items():
         for number in range(count):
             assert waiting.add(f"host:{connection}", f"{connection}{number}") is None
@@ -137,7 +143,7 @@ async def test_a_call_begins_when_it_comes() -> None:
 async def test_many_calls_begin_in_a_round_of_the_loop_but_not_all(reading: int, least: int, most: int) -> None:
     """As gRPC waits for them. Where a round takes long, one a round would be few; thousands would hold up the loop.
 
-    While as many requests are being read, which may become large, one begins in a round at most.
+    While as many requests of a network are being read, which may become large, one of its calls begins in a round.
     """
     waiting = pending({"a": 4 * BEGUN_AT_ONCE}, reading=reading)
 
@@ -150,6 +156,29 @@ async def test_many_calls_begin_in_a_round_of_the_loop_but_not_all(reading: int,
         await asyncio.sleep(0)
         rounds += 1
     assert least <= rounds <= most
+
+
+async def test_one_that_reads_much_slows_down_only_its_own_network() -> None:
+    """The calls of others begin in the same round."""
+    waiting = pending({"a": 20}, reading=MANY_READ)
+    for number in range(6):
+        waiting.add("neighbour:1", f"n{number}")
+    begun_in = list[list[str]]()
+    begun_now = list[str]()
+
+    async def begin_all() -> None:
+        while waiting.count:
+            done, _ = await asyncio.wait({waiting.next()})
+            begun_now.append(done.pop().result())
+
+    beginning = asyncio.create_task(begin_all())
+    while not beginning.done():
+        await asyncio.sleep(0)
+        begun_in.append(begun_now[:])
+        begun_now.clear()
+    rounds = [one for one in begun_in if one]
+    assert all(len([name for name in one if name.startswith("a")]) <= 1 for one in rounds)
+    assert {"n0", "n1", "n2", "n3", "n4", "n5"} <= {name for one in rounds[:3] for name in one}
 
 
 async def test_nobody_asks_any_more() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.fakes.identity import some_load
 from tests.support.fakes.loop import settled
@@ -57,6 +58,8 @@ async def test_critical_memory_ends_requests_that_are_not_whole(monkeypatch: pyt
     load.memory_critical(450)
     assert not await ended()
     monkeypatch.setattr(overload, "REFUSE_AFTER_SECONDS", 0.0)
+    assert not await ended()  # it has only just begun
+    monkeypatch.setattr(overload, "SPARED_SECONDS", 0.0)
     assert await ended()
     load.memory_critical(None)
     assert not await ended()
@@ -89,6 +92,30 @@ async def test_new_work_waits_for_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
     load.memory_critical(None)
     load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
+
+
+async def test_new_work_is_refused_at_once_when_memory_is_exhausted() -> None:
+    """However short memory has been critical, and only while it is exhausted."""
+    load = some_load(max_memory_bytes=1000)
+    load.memory_critical(450, is_exhausted=True)
+    with pytest.raises(MemoryShort):
+        load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
+    load.enter(100, begins_work=False, connection="ipv4:192.0.2.1:1")
+    load.memory_critical(450, is_exhausted=False)
+    load.enter(100, begins_work=True, connection="ipv4:192.0.2.1:1")
+
+
+def test_a_cache_that_fails_keeps_no_other_from_being_dropped() -> None:
+    """Its error is logged."""
+    load, dropped = some_load(), list[str]()
+
+    def fail() -> None:
+        raise KeyError("a cache")
+
+    load.caches += [fail, lambda: dropped.append("other")]
+    with capture_logs() as lines:
+        load.drop_caches()
+    assert (dropped, [line["event"] for line in lines]) == (["other"], ["cache_not_dropped"])
 
 
 def test_what_begins_work_are_methods() -> None:

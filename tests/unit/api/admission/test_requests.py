@@ -1,8 +1,11 @@
 """Requests: read within a time, with memory for large ones until they are carried out."""
 
 import asyncio
+import contextvars
+import itertools
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +19,9 @@ from turnwire.api.admission.requests import (
     run_to_completion,
 )
 from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
+from turnwire.event_loop import fair_queue
+from turnwire.event_loop.fair_loop import ROUND_SECONDS, FairSelectorLoop
+from turnwire.event_loop.owner import own
 
 MAX_BYTES = 10 * MEMORY_OF_BYTE * COUNTED_BYTES
 HALF = 5 * COUNTED_BYTES
@@ -65,7 +71,7 @@ async def test_requests_have_memory_by_what_they_take() -> None:
     assert asked.begun[3:] == ["3"]
     asked.finish("1", "3", "small")
     await asyncio.gather(*calls)
-    assert asked.requests.memory_in_use == 0
+    assert asked.requests._memory.in_use == 0
 
 
 async def test_one_that_is_larger_than_the_budget_has_all_of_it() -> None:
@@ -106,7 +112,7 @@ async def test_further_ones_are_refused_when_too_much_waits(monkeypatch: pytest.
     assert error.value.retry_after is not None
     asked.finish(*"12346")
     await asyncio.gather(*calls, modest)
-    assert (asked.requests.memory_in_use, asked.requests._waiting.in_use) == (0, 0)
+    assert (asked.requests._memory.in_use, asked.requests._waiting.in_use) == (0, 0)
 
 
 async def test_a_caller_who_leaves_while_it_waits_is_forgotten() -> None:
@@ -162,7 +168,7 @@ async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RequestTooSlow) as error:
         await requests.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
     assert error.value.metadata["limit"] == "RECEIVE_SECONDS"
-    assert requests.incomplete == 0
+    assert requests.reading_of("a") == 0
 
 
 class Incomplete:
@@ -199,7 +205,7 @@ class Incomplete:
         ended = {name: type(task.exception()) for name, task in self._reading.items() if task.done()}
         self._come.set()
         await asyncio.gather(*self._reading.values(), return_exceptions=True)
-        assert self._requests.incomplete == 0
+        assert self._requests._reading == {}
         return ended
 
 
@@ -211,19 +217,40 @@ async def test_incomplete_requests_are_shed() -> None:
     requests = Asked().requests
     incomplete = Incomplete(requests)
     await incomplete.begin("1", "2", "3")
-    assert requests.incomplete == 3
+    assert requests.reading_of("192.0.2.1") == 3
     requests.shed_incomplete(MEMORY_SHORT)
     assert await incomplete.ended() == {"1": MemoryShort, "2": MemoryShort, "3": MemoryShort}
 
 
 async def test_the_newest_of_each_network_are_spared() -> None:
-    """Networks share what is spared, however many requests each of them has."""
+    """In turns, until there are as many: what one network does not need, another one has."""
     requests = Asked().requests
     incomplete = Incomplete(requests)
     await incomplete.begin(*"12345")
     await incomplete.begin("honest", network="192.0.2.2")
     requests.shed_incomplete(MEMORY_SHORT, 4)
-    assert await incomplete.ended() == dict.fromkeys("123", MemoryShort)
+    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
+
+
+async def test_some_are_spared_where_there_are_many_networks() -> None:
+    """Those of the networks that came last."""
+    requests = Asked().requests
+    incomplete = Incomplete(requests)
+    for number in range(5):
+        await incomplete.begin(str(number), network=f"192.0.2.{number}")
+    requests.shed_incomplete(MEMORY_SHORT, 2)
+    assert await incomplete.ended() == dict.fromkeys("012", MemoryShort)
+
+
+async def test_only_those_that_have_just_begun_are_spared_in_the_end() -> None:
+    """A small request is there in a moment."""
+    requests = Asked().requests
+    incomplete = Incomplete(requests)
+    await incomplete.begin(*"12")
+    await elapse(timedelta(seconds=0.2))
+    await incomplete.begin("3")
+    requests.shed_incomplete(MEMORY_SHORT, 8, 0.1)
+    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
 
 
 async def test_few_are_read_at_a_time_when_that_is_bounded() -> None:
@@ -245,20 +272,6 @@ async def test_few_are_read_at_a_time_when_that_is_bounded() -> None:
     assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
 
 
-async def test_networks_share_what_may_be_read() -> None:
-    """The requests of another address do not wait for all those of one."""
-    requests = Asked().requests
-    requests.bound_reading(4, MEMORY_SHORT)
-    incomplete = Incomplete(requests)
-    await incomplete.begin(*"1234")
-    await incomplete.begin("honest", network="192.0.2.2")
-    await incomplete.begin("5")
-    requests.shed_incomplete(MEMORY_SHORT, 3)
-    await settled()
-    assert incomplete.received == [*"1234", "honest"]
-    assert await incomplete.ended() == {"1": MemoryShort}
-
-
 async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what it has waited for: it is not its caller that was slow."""
     monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
@@ -266,19 +279,6 @@ async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.Monke
     requests.bound_reading(0, MEMORY_SHORT)
     with pytest.raises(MemoryShort):
         await requests.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
-
-
-async def test_few_wait_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes memory for as long. Further ones are refused at once, of one network when it has half of them."""
-    monkeypatch.setattr(module, "MAX_WAITING_READS", 4)
-    requests = Asked().requests
-    requests.bound_reading(0, MEMORY_SHORT)
-    incomplete = Incomplete(requests)
-    await incomplete.begin(*"123")
-    await incomplete.begin("honest", network="192.0.2.2")
-    assert await incomplete.refused() == ["3"]
-    requests.unbound_reading()
-    assert await incomplete.ended() == {"3": MemoryShort}
 
 
 async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
@@ -292,3 +292,36 @@ async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
     await settled()
     await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
     assert await incomplete.ended() == {}
+
+
+def test_a_request_that_is_there_is_not_shed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its call waits for its turn on the loop. A large one counts as being read until then."""
+    connection, network = "ipv4:192.0.2.1:1", "192.0.2.1"
+    ticks = itertools.count(step=ROUND_SECONDS / 4)
+    monkeypatch.setattr(fair_queue, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+
+    async def check() -> None:
+        requests, come = Asked().requests, asyncio.get_running_loop().create_future()
+
+        async def read() -> bytes:
+            own(connection)
+            return await requests.read(connection, lambda: come)
+
+        reading = asyncio.create_task(read())
+        while not requests.reading_of(network):
+            await asyncio.sleep(0)
+        of_connection = contextvars.Context()
+        of_connection.run(own, connection)
+        for _ in range(1000):
+            asyncio.get_running_loop().call_soon(int, context=of_connection)
+        come.set_result(b"x" * COUNTED_BYTES)
+        await asyncio.sleep(0)
+        requests.shed_incomplete(MEMORY_SHORT)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (reading.done(), requests.reading_of(network)) == (False, 1)
+        assert len(await reading) == COUNTED_BYTES
+        assert requests.reading_of(network) == 0
+
+    with asyncio.Runner(loop_factory=FairSelectorLoop) as runner:
+        runner.run(check())

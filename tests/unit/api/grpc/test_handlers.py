@@ -11,7 +11,6 @@ from opencode.session.session_pb2 import GetSessionRequest
 from tests.support.fakes.identity import KnownCallers, some_load
 from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.handlers import stream_behavior
-from turnwire.api.grpc.reads import Reads
 from turnwire.domain.principal import Role
 from turnwire.identity.everybody import Everybody
 
@@ -65,7 +64,7 @@ async def test_a_client_that_leaves_in_mid_write_is_no_error_of_the_server(
 
     client = GoneClient()
     method = StreamingMethod("Watch", Role.READER, bytes, answers)
-    await stream_behavior(method, Gate(Everybody(), some_load()), Reads())(b"", client)  # type: ignore[arg-type]
+    await stream_behavior(method, Gate(Everybody(), some_load()))(b"", client)  # type: ignore[arg-type]
     assert (client.aborted, closed) == (False, [True])
     assert "rpc_failed" not in capsys.readouterr().out
 
@@ -104,7 +103,6 @@ async def test_a_refused_call_leaves_nothing_for_the_garbage_collector() -> None
     handle = stream_behavior(
         StreamingMethod("Watch", Role.READER, GetSessionRequest.FromString, answers),
         Gate(KnownCallers({}), some_load()),
-        Reads(),
     )
     call = RefusedCall()
     gone = weakref.ref(call)

@@ -6,8 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from turnwire.api.admission.requests import COUNTED_BYTES
-from turnwire.api.grpc.reads import Reads
+from turnwire.api.grpc.reads import read_next
 
 
 class Call:
@@ -25,43 +24,30 @@ class Call:
 
 
 async def test_a_read_goes_on_when_its_call_has_ended() -> None:
-    """GRPC frees a message only when it is read. An error of such a read is told to nobody."""
-    reads, call = Reads(), Call()
-    reading = asyncio.create_task(reads.next(call))  # type: ignore[arg-type]
+    """GRPC frees a message only when it is read."""
+    call = Call()
+    reading = asyncio.create_task(read_next(call))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    assert (reads.count, call.was_read) == (0, False)
+    assert not call.was_read
     call.request.set_result(b"")
     while not call.was_read:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("size", "counted"), [(0, 0), (COUNTED_BYTES - 1, 0), (COUNTED_BYTES, 1)])
-async def test_what_may_be_large_counts(size: int, counted: int) -> None:
-    """A small request until it has come, had its call a turn since or not; a large one until it is taken."""
-    reads, call, seen = Reads(), Call(), list[int]()
-
-    async def one() -> bytes:
-        data: bytes = await reads.next(call)  # type: ignore[arg-type]
-        return data
-
-    reading = asyncio.create_task(one())
+async def test_the_error_of_a_read_reaches_its_call() -> None:
+    """And nobody when its call has ended: asyncio logs none."""
+    call, told = Call(), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    left, reading = (asyncio.create_task(read_next(call)) for _ in range(2))  # type: ignore[arg-type]
     await asyncio.sleep(0)
-    assert reads.count == 1
-    call.request.set_result(b"x" * size)
-    while not reading.done():
-        seen.append(reads.count)
-        await asyncio.sleep(0)
-    assert seen[-1] == counted
-    assert (len(await reading), reads.count) == (size, 0)
-
-
-async def test_a_read_that_fails_counts_no_longer() -> None:
-    """Its error reaches its call."""
-    reads, call = Reads(), Call()
+    left.cancel()
+    await asyncio.wait((left,))
     call.request.set_exception(grpc.aio.InternalError("its call has ended"))
     with pytest.raises(grpc.aio.InternalError):
-        await reads.next(call)  # type: ignore[arg-type]
-    assert reads.count == 0
+        await reading
+    await asyncio.sleep(0)
+    del left, reading
+    assert told == []

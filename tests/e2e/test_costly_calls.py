@@ -37,9 +37,11 @@ from opencode.session.session_pb2 import (
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, streamed, words_of
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.api.admission import overload, requests, sending
-from turnwire.api.grpc.server import LOOKAHEAD_BYTES
 from turnwire.app import Server
 from turnwire.domain.limits import Limits
+
+DEFAULT_WINDOW_BYTES = 65_535
+"""What HTTP/2 lets a client send of a body before it has read the settings of the server."""
 
 SESSIONS = "/opencode.session.SessionService"
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -88,7 +90,7 @@ async def test_the_request_of_a_stranger_is_not_received(tmp_path: Path) -> None
         sending = asyncio.create_task(one.send_body(1, message(b"x", announced=10_000_000) + bytes(10_000_000)))
         await until(lambda: one.ended > 0)
         sending.cancel()
-        assert one.windows.get(1, 0) >= -LOOKAHEAD_BYTES
+        assert one.windows.get(1, 0) >= -DEFAULT_WINDOW_BYTES
 
 
 async def test_slow_requests_do_not_hold_up_others(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ async def test_text_is_accumulated(client: Client) -> None:
     async with subscribed(client) as stream:
         await client.messages.SendMessage(ask("ping", session_id))
         await stream.until_finish("stop")
-        accepted = await client.messages.SendMessage(ask("/rate 300\n/words 100", session_id))
+        accepted = await client.messages.SendMessage(ask("/rate 60\n/words 60", session_id))
         await stream.until_finish("stop")
     answer = await answer_to(client, accepted)
     texts = [

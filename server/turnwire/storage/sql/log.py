@@ -1,8 +1,9 @@
 """Pages of the log: events with what the rows of their messages and turns say now."""
 
-from collections.abc import Generator
+import itertools
+from collections.abc import Generator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,7 +14,7 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.ports.codec import Codec
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.storage.rows import KINDS, Facts, is_of_turn, kind_of, moment, turn_of, unpacked
-from turnwire.storage.sql.alternatives import with_alternatives
+from turnwire.storage.sql.alternatives import alternatives, counted, with_alternatives
 from turnwire.storage.sql.columns import MESSAGE_BYTES, TURN_HEADER, WITH_PARTS, number, one_session, read_messages
 from turnwire.storage.sql.database import Database, Dialect
 from turnwire.storage.sql.pages import HeavyRead
@@ -24,6 +25,17 @@ PAGE_BYTES = 64 * 1024
 
 PAGE_EVENTS = 256
 """Made for one page at most, so that other reads do not wait for it for more than some milliseconds."""
+
+AT_ONCE = 64
+"""Events for which what they are about is read together."""
+
+SMALL_BYTES = 16 * 1024
+"""Of a message that is read so: a mebibyte of all together at most."""
+
+_HEADS = f"""
+SELECT message_id, sessions.session_id, messages.session, branched_at, {MESSAGE_BYTES}
+FROM messages JOIN sessions ON sessions.id = messages.session WHERE message_id {{among}}
+"""
 
 COLUMNS = "session_id, sequence, at_us, turn_id, kind, message_id, facts"
 """What `_logged` takes."""
@@ -132,64 +144,98 @@ def _made(
     events, frames, size, last, removed = list[Event](), list[bytes](), 0, 0, removed_sessions(db)
     subjects = Subjects(db, max_bytes)
     with closing(rows):
-        for order, *columns in rows:
-            logged = _logged(*columns)
-            is_gone = logged.session_id in removed and logged.kind != SessionDeleted.__name__
-            is_wanted = not is_gone and (kinds is None or logged.kind in kinds)
-            try:
-                event = event_of(subjects, logged) if is_wanted else None
-            except HeavyRead:
-                if not last:
-                    raise
-                break
-            last = int(order)
-            size += len(logged.facts)
-            if event is not None:
-                events.append(event)
-                frames.append(codec.encode_event(event))
-                size += len(frames[-1])
-            if size >= PAGE_BYTES or len(frames) >= PAGE_EVENTS:
-                break
+        while some := [(order, _logged(*columns)) for order, *columns in itertools.islice(rows, AT_ONCE)]:
+            wanted = [_is_replayed(logged, removed) and (kinds is None or logged.kind in kinds) for _, logged in some]
+            subjects.read([logged for (_, logged), is_wanted in zip(some, wanted, strict=True) if is_wanted])
+            for (order, logged), is_wanted in zip(some, wanted, strict=True):
+                try:
+                    event = event_of(subjects, logged) if is_wanted else None
+                except HeavyRead:
+                    if not last:
+                        raise
+                    return tuple(events), tuple(frames), last
+                last = int(order)
+                size += len(logged.facts)
+                if event is not None:
+                    events.append(event)
+                    frames.append(codec.encode_event(event))
+                    size += len(frames[-1])
+                if size >= PAGE_BYTES or len(frames) >= PAGE_EVENTS:
+                    return tuple(events), tuple(frames), last
     return tuple(events), tuple(frames), last
 
 
+def _is_replayed(logged: Logged, removed: frozenset[str]) -> bool:
+    return logged.session_id not in removed or logged.kind == SessionDeleted.__name__
+
+
+class _Head(NamedTuple):
+    """What is known of a message before it is read."""
+
+    session_id: str
+    session: int
+    branched_at: int
+    size_bytes: int
+
+
 class Subjects:
-    """What the events of a page are about, each read once: a message of a thousand calls has thousands of events."""
+    """What events are about, each read once: a message of a thousand calls has thousands of events.
+
+    Small ones are read together for some events at a time: for each of its own, PostgreSQL would be asked apart.
+    """
 
     def __init__(self, db: Database, max_bytes: int | None = None) -> None:
-        """Takes the connection, in the transaction that reads the events, and the bytes of a light message."""
+        """Takes the connection, in the snapshot that reads the events, and the bytes of a light message."""
         self._db = db
         self._max_bytes = max_bytes
-        self._message_id = ("", "")
-        self._message: Message | None = None
+        self._heads = dict[str, _Head]()
+        self._small = dict[str, Message]()
+        self._turns = dict[str, tuple[str, Turn]]()
+        self._large: Message | None = None  # the one that was read last
+
+    def read(self, logged: Sequence[Logged]) -> None:
+        """Reads what further events are about. `message` and `turn` are asked for these alone from now on."""
+        among, keys = self._db.dialect.among, self._db.dialect.keys
+        self._heads.clear()
+        self._small.clear()
+        self._turns.clear()
+        if message_ids := {one.message_id for one in logged if one.message_id}:
+            heads = self._db.rows(_HEADS.format(among=among), (keys(message_ids),))
+            self._heads.update((message_id, _Head(*head)) for message_id, *head in heads)
+        if small := {name: head for name, head in self._heads.items() if head.size_bytes <= SMALL_BYTES}:
+            where = f"messages.message_id {among}"
+            found = read_messages(self._db, where, (keys(small),), "messages.id", columns=WITH_PARTS)
+            numbers = dict[str, tuple[int, int]]()
+            for session in {head.session for head in small.values() if head.branched_at}:
+                names = [name for name, head in small.items() if head.session == session]
+                numbers.update(alternatives(self._db, session, names))
+            found = tuple(counted(message, numbers) for message in found) if numbers else found
+            self._small.update((message.message_id, message) for message in found)
+        if turn_ids := {one.turn_id for one in logged if not one.message_id and is_of_turn(one.kind)}:
+            turns = self._db.rows(f"SELECT {TURN_HEADER} FROM turns WHERE turn_id {among}", (keys(turn_ids),))
+            self._turns.update((row[0], (row[1], turn_of(*row))) for row in turns)
 
     def message(self, session_id: str, message_id: str) -> Message | None:
         """Returns a message; None when it is gone: one of this id may be another session's by now.
 
         Raises HeavyRead: it has more bytes.
         """
-        if self._message_id != (session_id, message_id):
-            self._message = self._read(session_id, message_id)
-            self._message_id = session_id, message_id
-        return self._message
+        head = self._heads.get(message_id)
+        if head is None or head.session_id != session_id:
+            return None
+        if self._max_bytes is not None and head.size_bytes > self._max_bytes:
+            raise HeavyRead
+        if message_id in self._small:
+            return self._small[message_id]
+        if self._large is None or self._large.message_id != message_id:
+            found = read_messages(self._db, "messages.message_id = ?", (message_id,), "place", columns=WITH_PARTS)
+            [self._large] = with_alternatives(self._db, head.session, found) if head.branched_at else found
+        return self._large
 
     def turn(self, session_id: str, turn_id: str) -> Turn | None:
         """Returns a turn without its settings; None when it is gone."""
-        query = f"SELECT {TURN_HEADER} FROM turns WHERE turn_id = ? AND {_OF_SESSION}"
-        row = self._db.row(query, (turn_id, session_id))
-        return None if row is None else turn_of(*row)
-
-    def _read(self, session_id: str, message_id: str) -> Message | None:
-        where = f"message_id = ? AND {_OF_SESSION}"
-        sized = f"SELECT session, {MESSAGE_BYTES} FROM messages WHERE {where}"
-        row = self._db.row(sized, (message_id, session_id))
-        if row is None:
-            return None
-        if self._max_bytes is not None and row[1] > self._max_bytes:
-            raise HeavyRead
-        found = read_messages(self._db, where, (message_id, session_id), "place", columns=WITH_PARTS)
-        is_branched = number(self._db, "SELECT branched_at FROM sessions WHERE id = ?", (row[0],)) > 0
-        return with_alternatives(self._db, row[0], found)[0] if is_branched else found[0]
+        owner, turn = self._turns.get(turn_id, ("", None))
+        return turn if owner == session_id else None
 
 
 def event_of(subjects: Subjects, logged: Logged) -> Event | None:
@@ -209,6 +255,3 @@ def event_of(subjects: Subjects, logged: Logged) -> Event | None:
     if kind is None:
         return None
     return Event(session_id=logged.session_id, kind=kind, at=at, turn_id=logged.turn_id, sequence=logged.sequence)
-
-
-_OF_SESSION = "session = (SELECT id FROM sessions WHERE session_id = ?)"

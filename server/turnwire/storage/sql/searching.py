@@ -5,10 +5,10 @@ import math
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from turnwire.domain.conversation.messages import Content, MessageType
+from turnwire.domain.conversation.messages import MessageType
 from turnwire.domain.errors import InvalidRequest, SearchTooCostly, TooManySearches
 from turnwire.domain.pages import MAX_PAGE_BYTES
 from turnwire.domain.searching.content import searched_text
@@ -16,7 +16,7 @@ from turnwire.domain.searching.hits import MAX_CANDIDATES, MAX_RANKED, Search, S
 from turnwire.domain.searching.queries import Query, Term
 from turnwire.domain.searching.snippets import snippet
 from turnwire.domain.searching.words import tokens
-from turnwire.storage.rows import microseconds
+from turnwire.storage.rows import Row, microseconds
 from turnwire.storage.sql.columns import session_row
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database, Interrupted, Words
@@ -62,14 +62,15 @@ ORDER BY search_index.rowid {order} LIMIT ?
 """The entries that are shown, through the index alone."""
 
 _SHOWN = """
-SELECT messages.session, messages.message_id, {type}, coalesce({sender_name}, ''), at_us, messages.id, part_index,
-    excerpt
+SELECT search_entries.id, sessions.session_id, coalesce(nullif({title}, ''), first_words), messages.message_id, {type},
+    coalesce({sender_name}, ''), at_us, part_index
 FROM search_entries JOIN messages ON messages.id = search_entries.message
 JOIN live_sessions AS sessions ON sessions.id = messages.session
-WHERE search_entries.id = ? AND on_path = 1 AND queued = 0 AND sessions.tenant = ?
+WHERE search_entries.id {among} AND on_path = 1 AND queued = 0 AND sessions.tenant = ?
 """
 
-_KEPT = "SELECT message, part_index, excerpt FROM search_entries WHERE id = ?"
+_READ_AT_ONCE = 16
+"""Entries that are shown or ranked together: the messages of so many are in memory at the same time."""
 
 
 class Searches:
@@ -182,7 +183,6 @@ class _Finding:
         """Raises SessionNotFound: the tenant has no session of one of the ids."""
         self._db, self._tenant, self._search = db, tenant, search
         self._sessions = [session_row(db, tenant, session_id) for session_id in search.session_ids]
-        self._read: tuple[int, dict[int, Content]] = (0, {})  # the message that was read last: its row and its parts
 
     def entries(self, after: list[int], size: int) -> list[int]:
         """Returns the entries from a place on, in order: one more than the page, or by rank all that are left.
@@ -201,39 +201,40 @@ class _Finding:
 
     def hits(self, ids: list[int]) -> tuple[tuple[SearchHit, ...], int]:
         """Returns the hits of some entries, and how many of these were read until the page was full."""
-        hits: list[SearchHit] = []
-        sessions: dict[int, tuple[str, str]] = {}
+        hits = list[SearchHit]()
         ends_at, size, read = time.monotonic() + SHOWING_SECONDS, 0, 0
-        field = self._db.dialect.field
-        shown = _SHOWN.format(type=field("messages.body", "type"), sender_name=field("messages.body", "sender_name"))
-        titled = (
-            f"SELECT session_id, coalesce(nullif({field('body', 'title')}, ''), first_words) FROM sessions WHERE id = ?"
-        )
-        for entry in ids:
+        for shown, text in self._shown(ids):
             if read and (size > MAX_PAGE_BYTES or time.monotonic() > ends_at):
                 break
             read += 1
-            row = self._db.row(shown, (entry, self._tenant))
-            if row is None:  # hidden or removed since the first page
+            if shown is None:  # hidden or removed since the first page
                 continue
-            session, message_id, type, sender_name, at_us, *kept = row
-            if session not in sessions:
-                [sessions[session]] = self._db.rows(titled, (session,))
-            session_id, title = sessions[session]
+            session_id, title, message_id, type, sender_name, at_us, part_index = shown
             size += _HIT_BYTES + len(title.encode()) + len(sender_name.encode())
             hits.append(
                 SearchHit(
                     session_id=session_id,
                     session_title=title,
                     message_id=message_id,
-                    part_index=kept[1],
+                    part_index=part_index,
                     type=MessageType(type),
                     created_at=datetime.fromtimestamp(at_us / 1_000_000, UTC),
                     sender_name=sender_name,
-                    snippet=snippet(self._text(*kept), self._search.query),
+                    snippet=snippet(text, self._search.query),
                 )
             )
         return tuple(hits), read
+
+    def _shown(self, ids: list[int]) -> Iterator[tuple[Row | None, str]]:
+        """Yields what is shown of each entry, None of one that is not shown, and its text."""
+        dialect = self._db.dialect
+        fields = {name: dialect.field("messages.body", name) for name in ("type", "sender_name")}
+        query = _SHOWN.format(title=dialect.field("sessions.body", "title"), among=dialect.among, **fields)
+        for some in _portions(ids):
+            shown = {entry: row for entry, *row in self._db.rows(query, (dialect.keys(some), self._tenant))}
+            texts = dict(self._texts(list(shown)))
+            for entry in some:
+                yield tuple(shown[entry]) if entry in shown else None, texts.get(entry, "")
 
     def _found(self, order: str, count: int, after: Sequence[int] = ()) -> list[tuple[int, int]]:
         """Returns the first entries that are hits, with the number of their words."""
@@ -259,14 +260,16 @@ class _Finding:
         rows = self._db.rows(query, (wanted, least, most, start, end, self._tenant, *some, count))
         return [(entry, words) for entry, words in rows]
 
-    def _text(self, message_row: int, part_index: int, excerpt: str | None) -> str:
-        """Returns the searched text of an entry; "" when it cannot be read any more."""
-        if excerpt is not None:
-            return excerpt
-        if self._read[0] != message_row:
-            self._read = message_row, stored_contents(self._db, message_row)
-        content = self._read[1].get(part_index)
-        return "" if content is None else searched_text(content)
+    def _texts(self, entries: list[int]) -> Iterator[tuple[int, str]]:
+        """Yields the searched texts of entries, in any order; "" of one that cannot be read any more."""
+        query = f"SELECT id, message, part_index, excerpt FROM search_entries WHERE id {self._db.dialect.among}"
+        for some in _portions(entries):
+            kept = self._db.rows(query, (self._db.dialect.keys(some),))
+            contents = stored_contents(self._db, {message for _, message, _, excerpt in kept if excerpt is None})
+            for entry, message, index, excerpt in kept:
+                content = contents.get(message, {}).get(index)
+                text = "" if content is None else searched_text(content)
+                yield entry, text if excerpt is None else excerpt
 
     def _best(self, found: Mapping[int, int]) -> list[int]:
         """Returns the best entries, at most MAX_RANKED, the best first and of equal ones the newest.
@@ -291,11 +294,10 @@ class _Finding:
             return sum(weight * count / (count + _SATURATION * length) for weight, count in counts)
 
         def exact_score(entry: int) -> float:
-            [kept] = self._db.rows(_KEPT, (entry,))
-            text = tokens(self._text(*kept)[:COUNTED_CHARACTERS])
-            return score(entry, lambda term: max(1, term.count(text)))
+            return score(entry, lambda term: max(1, term.count(beginnings[entry])))
 
         likely = _sorted(lambda entry: score(entry, lambda _: 1), found)[:MAX_RANKED]
+        beginnings = {entry: tokens(text[:COUNTED_CHARACTERS]) for entry, text in self._texts(likely)}
         return _sorted(exact_score, likely)
 
     def _having(self, term: Term, found: Mapping[int, int]) -> set[int]:
@@ -306,6 +308,10 @@ class _Finding:
         within = f"SELECT rowid FROM search_index WHERE {index.matches} AND rowid BETWEEN ? AND ?"
         rows = self._db.rows(within, (both, min(found), max(found)))
         return {entry for (entry,) in rows if entry in found}
+
+
+def _portions(entries: list[int]) -> Iterator[list[int]]:
+    return (entries[at : at + _READ_AT_ONCE] for at in range(0, len(entries), _READ_AT_ONCE))
 
 
 def _sorted(score: Callable[[int], float], entries: Iterable[int]) -> list[int]:

@@ -10,7 +10,7 @@ be read.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import itemgetter
@@ -92,7 +92,7 @@ class WordIndex:
         """
         find = "SELECT id, part_index, excerpt FROM search_entries WHERE message = ?"
         entries = self._db.rows(find, (message_row,))
-        contents = stored_contents(self._db, message_row) if entries else {}
+        contents = stored_contents(self._db, [message_row])[message_row] if entries else {}
         kept = {part.index: searched_text(part.content) for part in changed.parts} if entries and changed else {}
         stay = set[int]()
         for entry, index, excerpt in entries:
@@ -175,9 +175,13 @@ def _characters(part: Part) -> int:
     return sum(len(text or "") for text in texts_of(part))
 
 
-def stored_contents(db: Database, message_row: int) -> dict[int, Content]:
-    """Returns the contents of a message's parts by their index; of a message that cannot be read, nothing."""
-    [(parts,)] = db.rows("SELECT parts FROM messages WHERE id = ?", (message_row,))
+def stored_contents(db: Database, messages: Collection[int]) -> dict[int, dict[int, Content]]:
+    """Returns the contents of the parts of messages by their rows and indexes; of one that cannot be read, nothing."""
+    rows = db.rows(f"SELECT id, parts FROM messages WHERE id {db.dialect.among}", (db.dialect.keys(messages),))
+    return {row: _contents(parts) for row, parts in rows}
+
+
+def _contents(parts: bytes) -> dict[int, Content]:
     try:
         return {part.index: part.content for part in parts_of(parts)}
     except ValueError:

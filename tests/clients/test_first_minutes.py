@@ -12,8 +12,8 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Condition, Thread
@@ -26,6 +26,7 @@ import pytest
 
 from opencode.message.content_pb2 import MESSAGE_TYPE_USER
 from opencode.session.session_pb2 import ListSessionsRequest
+from tests.support.clients.chromium import browser
 from tests.support.clients.conversation import messages_of, words_of
 from tests.support.servers.mcp import own_port
 from tests.support.servers.running import connect
@@ -311,7 +312,8 @@ def _frames(body: bytes) -> Iterator[bytes]:
 async def test_web_page_works_in_a_browser(tmp_path: Path) -> None:
     """It shows the answer while it comes, goes on with its conversation, and says why an answer failed."""
     with page(tmp_path) as (files, server):
-        async with browser(f"{files}/index.html?server={server}", tmp_path) as evaluate:
+        ready = "'form' in window && form.onsubmit !== null"
+        async with browser(f"{files}/index.html?server={server}", tmp_path, ready) as evaluate:
             await evaluate("words.type = 'hidden'")  # which takes several lines
             for words, shown in (
                 (f"/rate 50\n/reason Hm.\n{WORLDS} {WORLDS}", f"{WORLDS} {WORLDS}"),
@@ -334,43 +336,3 @@ async def _abort(session_id: str, server: str) -> None:
         method = f"{server}/opencode.message.MessageService/AbortSession"
         async with session.post(method, json={"sessionId": session_id}) as answer:
             assert answer.status == 200
-
-
-@asynccontextmanager
-async def browser(url: str, folder: Path) -> AsyncIterator[Callable[[str], Awaitable[Any]]]:
-    """Opens a page in Chromium; gives a function that evaluates JavaScript in it."""
-    process = await asyncio.create_subprocess_exec(
-        *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-        *("--remote-debugging-port=0", f"--user-data-dir={folder / 'profile'}", url),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr
-    try:
-        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
-            debugger = b""
-            while b"DevTools listening on " not in debugger:
-                debugger = await process.stderr.readline()
-            host = debugger.decode().split("ws://")[1].split("/")[0]
-            target = None
-            while target is None:
-                async with session.get(f"http://{host}/json") as listed:
-                    pages = await listed.json()
-                target = next((one for one in pages if one["url"] == url), None)
-            async with session.ws_connect(target["webSocketDebuggerUrl"]) as socket:
-                numbers = iter(range(1, 10_000))
-
-                async def evaluate(code: str) -> Any:
-                    number = next(numbers)
-                    await socket.send_json({"id": number, "method": "Runtime.evaluate", "params": {"expression": code}})
-                    while (answer := await socket.receive_json()).get("id") != number:
-                        pass
-                    assert "exceptionDetails" not in answer["result"], answer
-                    return answer["result"]["result"].get("value")
-
-                while not await evaluate("'form' in window && form.onsubmit !== null"):
-                    await asyncio.sleep(0.05)
-                yield evaluate
-    finally:
-        process.kill()
-        await process.wait()

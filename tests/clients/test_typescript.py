@@ -3,6 +3,7 @@
 Its packages are downloaded, so this runs only with TURNWIRE_TEST_TYPESCRIPT=1.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -12,13 +13,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.support.servers.serving import announced_address
+from tests.support.clients.chromium import browser
+from tests.support.servers.mcp import own_port
+from tests.support.servers.serving import announced_address, serving
 
-CLIENT = Path(__file__).parents[2] / "clients/typescript"
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "clients/typescript"
 
 
 def _skipped() -> str:
@@ -50,23 +56,24 @@ def run(*command: str, folder: Path = CLIENT, **environ: str) -> str:
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, str]]:
     """Runs `turnwire serve` with a web listener; the address of gRPC and the URL of the other."""
-    (folder / "turnwire.toml").write_text('[web]\nlisten = "127.0.0.1:0"\n')
+    (folder / "turnwire.toml").write_text('[web]\nlisten = "127.0.0.1:0"\n[permissions]\n"erase" = "ask"\n')
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
     command = [sys.executable, "-m", "turnwire", "serve", "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
     assert process.stderr
+    lines = process.stderr
+    reader = threading.Thread(target=lines.read)  # a full pipe would stop it
     try:
-        web = process.stderr.readline().rsplit(maxsplit=1)[-1]
-        assert web.startswith("http://"), web
-        address = announced_address(process.stderr)
-        reader = threading.Thread(target=process.stderr.read)  # a full pipe would stop it
+        web = next(line for line in lines if " on http://" in line).rsplit(maxsplit=1)[-1]
+        address = announced_address(lines)
         reader.start()
         yield address, web
     finally:
         process.terminate()
         process.wait(timeout=200)
-        reader.join()
-        process.stderr.close()
+        if reader.ident is not None:
+            reader.join()
+        lines.close()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,3 +170,88 @@ def test_package_is_complete(tmp_path: Path) -> None:
     options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--lib", "es2022,dom"]
     run("node", str(compiler), *options, "use.ts", folder=tmp_path)
     assert run("node", "use.js", folder=tmp_path) == "unavailable\n"
+
+
+PAGE_SERVER = "http://127.0.0.1:8081"
+"""Where the programs of docs/react.md look for a server."""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The programs of docs/react.md, each as `page.tsx` in a folder of its own, compiled strictly."""
+    project = tmp_path_factory.mktemp("react")
+    packed = json.loads(run("npm", "pack", "--json", "--pack-destination", str(project)))
+    pinned = json.loads((CLIENT / "package.json").read_text())["devDependencies"]
+    names = ("react", "react-dom", "ai", "@ai-sdk/react", "@types/react", "@types/react-dom", "typescript")
+    (project / "package.json").write_text('{"type": "module", "private": true}')
+    versions = [f"{name}@{pinned[name]}" for name in names]
+    packages = [f"./{packed[0]['filename']}", "esbuild@0.28.2", *versions]
+    run("npm", "install", "--no-audit", "--no-fund", *packages, folder=project)
+    text = (ROOT / "docs/react.md").read_text()
+    page = re.search(r"^```html\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```tsx\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert page
+    folders = {}
+    for name, block in zip(("chat", "hooks"), blocks, strict=True):
+        assert f'"{PAGE_SERVER}"' in block
+        folders[name] = project / name
+        folders[name].mkdir()
+        (folders[name] / "page.tsx").write_text(block)
+        (folders[name] / "index.html").write_text(page[1])
+    options = ["--noEmit", "--strict", "--skipLibCheck", "--jsx", "react-jsx", "--target", "es2022"]
+    modules = ["--module", "esnext", "--moduleResolution", "bundler", "--lib", "es2023,dom,dom.iterable"]
+    run("npx", "tsc", *options, *modules, "chat/page.tsx", "hooks/page.tsx", folder=project)
+    return folders
+
+
+def bundled(folder: Path, server: str) -> Path:
+    """Makes `page.js` of a program that looks for a server elsewhere, with the command of docs/react.md."""
+    command = re.search(r"^npx (esbuild page\.tsx .*)$", (ROOT / "docs/react.md").read_text(), re.MULTILINE)
+    assert command
+    source = folder / "page.tsx"
+    source.write_text(re.sub(r'baseUrl: "[^"]*"', f'baseUrl: "{server}"', source.read_text()))
+    run("npx", *command[1].split(), folder=folder)
+    return folder / "page.js"
+
+
+@pytest.mark.parametrize("name", ["chat", "hooks"])
+def test_react_programs_do_what_their_page_says(name: str, programs: dict[str, Path], tmp_path: Path) -> None:
+    """Each as a person uses it, in a document of jsdom: `test/program.ts` has what is done and what is to be seen."""
+    with served(tmp_path) as (_, web):
+        page = bundled(programs[name], web)
+        assert run("node", str(CLIENT / "dist/test/program.js"), name, str(page)) == f"{name}: done\n"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="not installed: chromium")
+async def test_react_program_works_in_a_browser(programs: dict[str, Path], tmp_path: Path) -> None:
+    """The chat shows an answer, stops one, goes on with it when it is loaded again, and answers a call."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(programs["chat"]))
+    with own_port() as port, ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{files.server_port}"
+        bundled(programs["chat"], f"http://127.0.0.1:{port}")
+        with serving(tmp_path, f'[web]\nlisten = "127.0.0.1:{port}"\nallowed_origins = ["{origin}"]\n'):
+            ready = "document.forms.length === 1"
+            async with browser(f"{origin}/index.html", tmp_path, ready) as evaluate, asyncio.timeout(200):
+
+                async def until(code: str) -> None:
+                    while not await evaluate(code):
+                        await asyncio.sleep(0.05)
+
+                async def say(text: str) -> None:
+                    await evaluate(f"document.forms[0].text.value = {json.dumps(text)}")
+                    await until("!document.forms[0].querySelector('button').disabled")
+                    await evaluate("document.forms[0].requestSubmit()")
+
+                last = "document.querySelector('article:last-of-type').textContent"
+                await say("één 世界 🌍")
+                await until(f"document.querySelectorAll('article').length === 2 && {last} === 'één 世界 🌍'")
+                await say("/tool pick_colour {}\n/step\nA good one.")
+                await until("document.querySelectorAll('article button').length === 3")
+                await evaluate("document.querySelector('article button').click()")
+                await until(f"{last}.includes('output-available') && {last}.includes('A good one.')")
+                await say("/rate 20\n/words 60")
+                await until(f"document.querySelectorAll('article').length === 6 && {last}.split(' ').length > 5")
+                await evaluate("location.reload()")
+                await until(f"document.querySelectorAll('article').length === 6 && {last}.split(' ').length === 60")
+        files.shutdown()

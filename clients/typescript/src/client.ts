@@ -15,7 +15,7 @@ import {
 import { type Question, QuestionAction, QuestionService } from "./gen/opencode/question/question_pb.js";
 import { type GetServerInfoResponse, ServerService } from "./gen/opencode/server/server_pb.js";
 import { type CreateSessionRequestSchema, type SessionInfo, SessionService } from "./gen/opencode/session/session_pb.js";
-import { type PermissionRequest, PermissionService } from "./gen/opencode/tool/tool_pb.js";
+import { type PermissionRequest, PermissionService, ToolService } from "./gen/opencode/tool/tool_pb.js";
 import { type StartTurnResponse, TurnService } from "./gen/opencode/turn/turn_service_pb.js";
 import { Listeners } from "./listeners.js";
 import type { WatchState } from "./resume.js";
@@ -125,7 +125,7 @@ export class Client {
   ask(message: string | OutgoingMessage, options: CallOptions = {}): Answer {
     const { signal, close } = this.#scope(options.signal);
     const tools = typeof message === "string" ? [] : (message.tools ?? []);
-    const runner = new ToolRunner(this.#transport, tools, { signal });
+    const runner = new ToolRunner(this.service(ToolService), tools, { signal });
     return new Answer({
       send: () => this.send(message, { signal }),
       watch: ({ sessionId, resumeToken }) => this.watch(sessionId, { signal, resumeToken }),
@@ -188,7 +188,7 @@ export class Client {
   async runTools(sessionId: string, tools: readonly Tool[], options: RunToolsOptions = {}): Promise<void> {
     const { signal, close } = this.#scope(options.signal);
     try {
-      const runner = new ToolRunner(this.#transport, tools, { ...options, signal });
+      const runner = new ToolRunner(this.service(ToolService), tools, { ...options, signal });
       for await (const { event, conversation } of this.watch(sessionId, { signal })) {
         runner.take(event);
         if (event.kind.case === "caughtUp") runner.takeMessages(conversation.messages);

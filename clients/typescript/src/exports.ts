@@ -12,6 +12,7 @@ export type { WatchState } from "./resume.js";
 export type { AnswerSettings, AppendedMessage, OutgoingMessage } from "./send.js";
 export { SessionList, type SessionsChange } from "./session-list.js";
 export { type SharedWatch, type SharedWatchOptions, sharedWatch } from "./shared/shared-watch.js";
-export { type JsonSchema, type Tool, type ToolContext, ToolOutput, tool } from "./tool.js";
+export { textOf } from "./text.js";
+export { type JsonSchema, type Tool, type ToolContext, type ToolDeclaration, ToolOutput, tool } from "./tool.js";
 export type { LeaseOptions } from "./tool-runner.js";
 export type { WatchOptions, WatchUpdate } from "./watch.js";

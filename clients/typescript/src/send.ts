@@ -8,7 +8,7 @@ import {
   type SendMessageRequest,
 } from "./gen/opencode/message/message_pb.js";
 import { type TurnSettings, TurnSettingsSchema } from "./gen/opencode/turn/turn_pb.js";
-import { type Tool, definitionOf } from "./tool.js";
+import { type Tool, type ToolDeclaration, definitionOf } from "./tool.js";
 
 /** A message to send: the fields of SendMessageRequest, with shorter forms of those that are used most. */
 export interface OutgoingMessage extends Omit<MessageInitShape<typeof SendMessageRequestSchema>, "$typeName" | "model" | "tools"> {
@@ -37,8 +37,11 @@ export function appendRequest({ text, parts, ...rest }: AppendedMessage): Append
   return create(AppendMessageRequestSchema, { ...rest, parts: withText(text, parts) });
 }
 
+/** What declares its tools, whoever runs them. */
+type Declaring<Request extends { tools?: readonly Tool[] }> = Omit<Request, "tools"> & { tools?: readonly ToolDeclaration[] };
+
 /** Returns the settings of a turn. */
-export function turnSettings({ model, tools, ...rest }: AnswerSettings): TurnSettings {
+export function turnSettings({ model, tools, ...rest }: Declaring<AnswerSettings>): TurnSettings {
   const named = typeof model === "string" ? split(model) : model;
   return create(TurnSettingsSchema, {
     ...rest,
@@ -57,7 +60,7 @@ function withText(
 }
 
 /** Returns the request for a message. */
-export function sendRequest(message: string | OutgoingMessage): SendMessageRequest {
+export function sendRequest(message: string | Declaring<OutgoingMessage>): SendMessageRequest {
   const { text, model, tools, parts, ...rest } = typeof message === "string" ? { text: message } : message;
   const request: MessageInitShape<typeof SendMessageRequestSchema> = {
     ...rest,

@@ -1,13 +1,12 @@
-import { type Client as ServiceClient, createClient } from "@connectrpc/connect";
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Client as ServiceClient } from "@connectrpc/connect";
 
 import { Backoff, pause } from "./backoff.js";
 import { TurnwireError } from "./errors.js";
 import type { SessionEvent } from "./gen/opencode/event/session_event_pb.js";
 import type { SessionMessage } from "./gen/opencode/message/content_pb.js";
-import { type SubmitToolResultRequestSchema, type ToolCallState, ToolService } from "./gen/opencode/tool/tool_pb.js";
+import type { SubmitToolResultRequestSchema, ToolCallState, ToolService } from "./gen/opencode/tool/tool_pb.js";
 import { type Tool, ToolOutput } from "./tool.js";
-import type { CallTransport } from "./transport.js";
 
 /** How calls are claimed, so that of several clients one runs them. */
 export interface LeaseOptions {
@@ -42,9 +41,9 @@ export class ToolRunner {
   /** The calls that run here, by id; a call leaves when its result is stored. */
   readonly #running = new Map<string, AbortController>();
 
-  constructor(transport: CallTransport, tools: readonly Tool[], options: ToolRunnerOptions) {
+  constructor(service: ServiceClient<typeof ToolService>, tools: readonly Tool[], options: ToolRunnerOptions) {
     this.#tools = new Map(tools.map((tool) => [tool.name, tool]));
-    this.#service = createClient(ToolService, transport);
+    this.#service = service;
     this.#options = options;
     options.signal.addEventListener("abort", this.#end, { once: true });
     if (options.signal.aborted) this.#end();

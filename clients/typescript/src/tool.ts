@@ -64,8 +64,11 @@ export function tool<Input = Record<string, unknown>>(definition: {
   return definition;
 }
 
+/** A tool without its function: somebody else runs it. */
+export type ToolDeclaration = Omit<Tool, "run">;
+
 /** Returns the declaration of a tool, as messages and settings of sessions take it. */
-export function definitionOf(tool: Tool): MessageInitShape<typeof ToolDefinitionSchema> {
+export function definitionOf(tool: ToolDeclaration): MessageInitShape<typeof ToolDefinitionSchema> {
   return {
     name: tool.name,
     description: tool.description,

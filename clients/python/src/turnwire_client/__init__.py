@@ -8,7 +8,7 @@ from turnwire_client.answers import Answer
 from turnwire_client.blocking import BlockingAnswer, BlockingClient, BlockingWatch
 from turnwire_client.client import Appending, Client, Settings
 from turnwire_client.connection import Tls
-from turnwire_client.conversation import Conversation
+from turnwire_client.conversation import Conversation, text_of
 from turnwire_client.errors import (
     AbortedError,
     ClientClosedError,
@@ -65,5 +65,6 @@ __all__ = [
     "UnknownError",
     "Update",
     "Watch",
+    "text_of",
     "tool_of",
 ]

@@ -24,6 +24,11 @@ _KEPT_TURNS = 256
 """Ended turns that are remembered, the newest ones."""
 
 
+def text_of(message: SessionMessage) -> str:
+    """Returns what a message says: its text parts, joined. Reasoning, refusals and calls are not part of it."""
+    return "".join(part.text.text for part in message.parts if part.HasField("text"))
+
+
 class Conversation:
     """What a client holds of one session. Not safe for several threads at once.
 

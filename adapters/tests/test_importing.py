@@ -401,3 +401,8 @@ async def test_a_wrong_row_of_opencode_refuses_the_file_or_is_left_out(tmp_path:
         other = make_old_file(tmp_path / "messages.db")
         process = await started("import", "opencode", other, target=server.address)
         assert b"it is no database of OpenCode" in (await process.communicate())[1]
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("DELETE FROM session")
+        process = await started("import", "opencode", path, target=server.address)
+        assert b"there are no sessions in it" in (await process.communicate())[1]
+        assert process.returncode == 2

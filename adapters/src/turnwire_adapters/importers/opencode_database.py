@@ -81,6 +81,8 @@ def documents(
             yield json_text({"info": _info(session), "messages": messages}).encode(errors="replace") + b"\n"
     if lost := wanted - found:
         raise FileError(f"{path}: there is no session {min(lost)}")
+    if not found:
+        raise FileError(f"{path}: there are no sessions in it")
 
 
 def _info(session: Json) -> Json:

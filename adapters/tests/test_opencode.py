@@ -352,8 +352,10 @@ async def test_what_another_frontend_takes_back_is_shown_as_a_revert(opencode: O
         assert (await opencode.call("GET", path))["revert"] == {"messageID": first}
         assert "revert" not in await opencode.call("POST", f"{path}/unrevert")
         assert len(await opencode.messages(session)) == 4
+        is_revert = shows({"messageID": first})
+        told = sum(map(is_revert, listener.events))
         await turnwire.sessions.ClearSession(ClearSessionRequest(session_id=session))
-        await listener.until(shows({"messageID": first}))
+        await listener.until(lambda _: sum(map(is_revert, listener.events)) > told)
         await opencode.prompt(session, "Three")
         assert listener.shown(session) == [("user", "Three"), ("assistant", "Three")]
 

@@ -4,7 +4,6 @@
 """
 
 import ipaddress
-import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -17,6 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnwire_adapters.forms import WrongJson, an_object, read_json
 
 PING_SECONDS = 15
 """Between comments in a stream in which nothing happens: proxies end silent connections after about a minute."""
@@ -165,12 +166,9 @@ async def json_object(request: Request) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:
-        value = json.loads(body, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise HTTPException(400, "the body must be a JSON object")
-    return value
+        return an_object(read_json(body, "the body"), "the body")
+    except WrongJson as error:
+        raise HTTPException(400, f"{error.place} {error.description}") from None
 
 
 def event_stream(
@@ -181,7 +179,3 @@ def event_stream(
     When the client leaves or the process stops, the iterator is cancelled at its `await`.
     """
     return EventSourceResponse(events, headers=headers, ping=PING_SECONDS, sep="\n")
-
-
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")

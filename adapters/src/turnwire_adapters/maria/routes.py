@@ -69,7 +69,7 @@ from opencode.session.session_pb2 import (
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE, BUSY_POLICY_STEER
-from turnwire_adapters.forms import Json, WrongJson, a_text
+from turnwire_adapters.forms import Json, WrongJson, a_text, read_json
 from turnwire_adapters.http import bearer_token, event_stream, json_object
 from turnwire_adapters.maria.conversations import conversation_json
 from turnwire_adapters.maria.envelopes import QUEUE, Envelopes, queued_json
@@ -373,10 +373,7 @@ async def _system_prompt(request: Request, client: Client) -> Response:
 
 
 async def _set_system_prompt(request: Request, client: Client) -> Response:
-    try:
-        given = json.loads(await request.body())
-    except ValueError as error:
-        raise WrongJson("body", f"is not JSON: {error}") from None
+    given = read_json(await request.body(), "body")
     prompt = None if given is None else a_text(given, "body")
     update = UpdateSessionRequest(
         session_id=session_id_of(request.path_params["task"]), settings=SessionSettings(system=prompt)

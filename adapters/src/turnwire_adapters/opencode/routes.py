@@ -40,25 +40,12 @@ from turnwire_adapters.opencode.questions import question_json
 from turnwire_adapters.opencode.reading import PAGE_SIZE, Known, Reader
 from turnwire_adapters.opencode.streams import EventStream, Streams
 from turnwire_adapters.opencode.writing import BadRequestError, Writer
+from turnwire_adapters.statuses import retry_after, status_of
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import NotFoundError, TurnwireError, UnauthenticatedError
 
 LIST_LIMIT = 100
 """Sessions of a list without a limit, as OpenCode's."""
-
-_STATUS = {
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.OUT_OF_RANGE: 400,
-    grpc.StatusCode.UNAUTHENTICATED: 401,
-    grpc.StatusCode.PERMISSION_DENIED: 403,
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.ABORTED: 409,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-    grpc.StatusCode.UNIMPLEMENTED: 501,
-    grpc.StatusCode.UNAVAILABLE: 503,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
-}
 
 _EMPTY_LISTS = (
     *(
@@ -457,10 +444,12 @@ def _failed(_: Request, error: Exception) -> JSONResponse:
     if error.code is grpc.StatusCode.INVALID_ARGUMENT:
         fields = "; ".join(f"{one.field}: {one.description}" for one in error.violations)
         return _error(400, "BadRequest", fields or error.message)
-    headers = {"www-authenticate": 'Basic realm="Turnwire"'} if isinstance(error, UnauthenticatedError) else {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after.total_seconds())))
-    return _error(_STATUS.get(error.code, 500), "UnknownError", f"{error.reason}: {error.message}", headers)
+    headers = retry_after(error)
+    if isinstance(error, UnauthenticatedError):
+        headers["www-authenticate"] = 'Basic realm="Turnwire"'
+    # OpenCode's own conflicts are wrong requests; its clients know no 409 for a turn that runs.
+    status = 400 if error.code is grpc.StatusCode.FAILED_PRECONDITION else status_of(error)
+    return _error(status, "UnknownError", f"{error.reason}: {error.message}", headers)
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:

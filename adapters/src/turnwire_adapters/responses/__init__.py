@@ -27,7 +27,7 @@ from turnwire_adapters.responses import errors
 from turnwire_adapters.responses.conversations import Conversations, page_of
 from turnwire_adapters.responses.creating import create
 from turnwire_adapters.responses.errors import ApiError, from_turnwire, not_found
-from turnwire_adapters.responses.following import current, finished, follow, path_of
+from turnwire_adapters.responses.following import current, finished, follow
 from turnwire_adapters.responses.forgetting import Forgetting
 from turnwire_adapters.responses.ids import ResponseId, UnknownIdError, read_response_id
 from turnwire_adapters.responses.items import items_of
@@ -124,7 +124,7 @@ class Responses:
         named = _named(request)
         async with self._upstream.client(bearer_token(request)) as client:
             shown, stream = await current(client, named)
-            messages = [one for one in await path_of(client, named.session_id) if one.type != MESSAGE_TYPE_HOST]
+            messages = [one for one in await client.messages(named.session_id) if one.type != MESSAGE_TYPE_HOST]
             if not messages:
                 raise not_found("Response", shown["id"])
             if not stream.ended or messages[-1].turn_id != named.turn_id:
@@ -141,7 +141,7 @@ class Responses:
             shown, _ = await current(client, named)
             own = {item["id"] for item in shown["output"]}
             items = []
-            for item in (item for one in await path_of(client, named.session_id) for item in items_of(one)):
+            for item in (item for one in await client.messages(named.session_id) for item in items_of(one)):
                 if item["id"] in own:
                     break
                 items.append(item)

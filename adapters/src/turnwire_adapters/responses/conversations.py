@@ -20,7 +20,7 @@ from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire_adapters.http import bearer_token, json_object
 from turnwire_adapters.responses.creating import append_request, entries_of
 from turnwire_adapters.responses.errors import ApiError, not_found
-from turnwire_adapters.responses.following import message_of, path_of
+from turnwire_adapters.responses.following import message_of
 from turnwire_adapters.responses.ids import UnknownIdError, conversation_id, read_conversation_id, read_item_id
 from turnwire_adapters.responses.items import Item, items_of
 from turnwire_adapters.responses.requests import read_input, read_metadata, wrong
@@ -77,7 +77,7 @@ class Conversations:
         """GET /conversations/{id}/items."""
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
-            found = await path_of(client, info.id)
+            found = await client.messages(info.id)
         return JSONResponse(page_of([item for message in found for item in items_of(message)], request))
 
     async def add_items(self, request: Request) -> Response:
@@ -105,7 +105,7 @@ class Conversations:
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
             message, _ = await _item(client, request)
-            found = await path_of(client, info.id)
+            found = await client.messages(info.id)
             if not found or found[-1].message_id != message.message_id:
                 raise wrong("item_id", "is not of the newest message, and no other can be taken back")
             revert = RevertSessionRequest(session_id=info.id, before_message_id=message.message_id)

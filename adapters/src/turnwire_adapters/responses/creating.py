@@ -147,7 +147,7 @@ class _Beginning:
             raise ApiError(words, status=409, param="previous_response_id", code="conversation_locked")
         if stream.waiting and await self._is_open(stream.waiting):
             return await self._answer_calls(previous.session_id, self._request.input, previous)
-        path = await following.path_of(self._client, previous.session_id)
+        path = await self._client.messages(previous.session_id)
         last = next((one for one in reversed(path) if one.type != MESSAGE_TYPE_HOST), None)
         if last is not None and last.turn_id == previous.turn_id:
             return await self._send(previous.session_id, await self._resolved(self._request.input))
@@ -339,7 +339,7 @@ class _Beginning:
 
     async def _is_same(self, session_id: str, given: Sequence[Input], last: int) -> bool:
         """Returns whether the input is what the session has, but for the answers at its end."""
-        stored = [item for one in await following.path_of(self._client, session_id) for item in items_of(one)]
+        stored = [item for one in await self._client.messages(session_id) for item in items_of(one)]
         by_id = {item["id"]: item for item in stored}
         said: list[Any] = []
         results: dict[str, str] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.event.event_pb2_grpc import EventServiceStub
 from opencode.message.content_pb2 import SessionMessage
-from opencode.message.message_pb2 import GetMessageRequest, ListMessagesRequest
+from opencode.message.message_pb2 import GetMessageRequest
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.turn.turn_pb2 import TURN_STATUS_QUEUED, Turn
 from opencode.turn.turn_service_pb2 import WatchTurnRequest
@@ -74,18 +74,6 @@ async def message_of(client: Client, session_id: str, message_id: str) -> Sessio
     """Returns a message. Raises TurnwireError."""
     request = GetMessageRequest(session_id=session_id, message_id=message_id)
     return (await client.call(client.stub(MessageServiceStub).GetMessage, request)).message
-
-
-async def path_of(client: Client, session_id: str) -> list[SessionMessage]:
-    """Returns the messages of a conversation, oldest first. Raises TurnwireError."""
-    request = ListMessagesRequest(session_id=session_id, page_size=1000)
-    found: list[SessionMessage] = []
-    while True:
-        page = await client.call(client.stub(MessageServiceStub).ListMessages, request)
-        found += page.messages
-        if not page.next_page_token:
-            return found
-        request.page_token = page.next_page_token
 
 
 async def current(client: Client, named: ResponseId) -> tuple[dict[str, Any], ResponseStream]:

@@ -220,12 +220,11 @@ export class TurnwireChatTransport<Message extends UIMessage = UIMessage> implem
         await this.#submit(sessionId, part);
       }
     }
-    const messageId = [...shown.keys()].at(-1);
-    const turnId = messageId === undefined ? "" : await this.#turnOfCall(sessionId, messageId);
+    const lastCallId = [...shown.keys()].at(-1);
+    const turnId = lastCallId === undefined ? "" : await this.#turnOfCall(sessionId, lastCallId);
     if (turnId === "") throw invalid("the last message is an answer without a call to go on with");
     const chunks = new TurnChunks(this.#tools, turnId, "", shown, denied);
-    const questionId = "";
-    return { sessionId, turnId, questionId, answerId: answer.id, chunks, answered };
+    return { sessionId, turnId, questionId: "", answerId: answer.id, chunks, answered };
   }
 
   async #submit(sessionId: string, part: DynamicToolUIPart): Promise<void> {

@@ -188,6 +188,7 @@ async def test_kinds_filter_durable_events(client: Client, live: bool) -> None:
     assert kinds([e for e in watch.events if e.sequence]) == ["message_added", "message_added", "turn_ended"]
 
 
+@pytest.mark.own_server
 @pytest.mark.slow
 async def test_watch_of_all_sessions_has_every_event_once(client: Client) -> None:
     """Over many sessions, resumed half way again and again: each session folds to its stored messages."""

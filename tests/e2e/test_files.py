@@ -152,6 +152,7 @@ async def test_nothing_outside_the_roots_is_read(tmp_path: Path) -> None:
         assert await messages_of(client, session_id) == []
 
 
+@pytest.mark.own_server
 @pytest.mark.slow
 async def test_local_server_reads_below_the_folder_where_it_was_started(client: Client, tmp_path: Path) -> None:
     """Without any configuration, by absolute paths too; nothing above it."""

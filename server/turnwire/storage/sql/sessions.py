@@ -6,7 +6,8 @@ not pass, in steps that look at a bounded number of sessions each, so that no ot
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -20,7 +21,7 @@ from turnwire.ports.moving.sessions import SessionNames
 from turnwire.ports.pages import Page, SessionPage
 from turnwire.ports.store import StoredRequest
 from turnwire.storage.rows import facets_of, microseconds
-from turnwire.storage.sql.columns import SESSION_COLUMNS, one_session, session_header, session_of
+from turnwire.storage.sql.columns import SESSION_COLUMNS, number, one_session, session_header, session_of, total
 from turnwire.storage.sql.database import Database
 
 DELETING = "FROM sessions WHERE state <> 'live' AND state = 'deleting'"
@@ -34,9 +35,6 @@ STEP_BYTES = 16 * 2**20
 
 MAX_STEPS = 10
 """Reads for one page that has a size. A page that has not found enough by then is short, and has a next one."""
-
-_READ_AT_ONCE = 100
-"""Sessions that one statement reads: a page of the usual size, and no more than a step needs by much."""
 
 Place = tuple[int | str, str]
 """The sort key of a session, and its id."""
@@ -301,34 +299,32 @@ def _of_rows(db: Database, tenant: str, wanted: SessionFilter, rows: list[int]) 
 
 
 def _read(db: Database, keys: list[_Key], max_bytes: int | None) -> list[Found]:
-    found, total = list[Found](), 0
-    for some in _portions(db, keys):
-        query = f"SELECT id, {session_header(db.dialect)} FROM sessions WHERE id {db.dialect.among}"
-        rows = {row: columns for row, *columns in db.rows(query, (db.dialect.keys([key[2] for key in some]),))}
-        for sort_key, session_id, row in some:
-            header, *columns = rows[row]
-            session = session_of(header, *columns)
-            size = _listed_bytes(header, session)
-            found.append(Found((sort_key, session_id), size, session))
-            total += size
-            if max_bytes is not None and total > max_bytes:
-                return found
+    keys = _readable(db, keys)
+    query = f"SELECT id, {session_header(db.dialect)} FROM sessions WHERE id {db.dialect.among}"
+    rows = {row[0]: row[1:] for row in db.rows(query, (_rows_of(db, keys),))}
+    found, found_bytes = list[Found](), 0
+    for sort_key, session_id, row in keys:
+        session = session_of(*rows[row])
+        size = _listed_bytes(rows[row][0], session)
+        found.append(Found((sort_key, session_id), size, session))
+        found_bytes += size
+        if max_bytes is not None and found_bytes > max_bytes:
+            break
     return found
 
 
-def _portions(db: Database, keys: list[_Key]) -> Iterator[list[_Key]]:
-    """Yields the sessions that one statement reads at a time; not those behind STEP_BYTES."""
-    query = f"SELECT id, body_bytes FROM sessions WHERE id {db.dialect.among}"
-    read = 0
-    for at in range(0, len(keys), _READ_AT_ONCE):
-        some = keys[at : at + _READ_AT_ONCE]
-        sizes: dict[int, int] = dict(db.rows(query, (db.dialect.keys([key[2] for key in some]),)))
-        for count, key in enumerate(some, 1):
-            read += sizes[key[2]]
-            if read > STEP_BYTES:
-                yield some[:count]
-                return
-        yield some
+def _readable(db: Database, keys: list[_Key]) -> list[_Key]:
+    """Returns the first sessions, as many as STEP_BYTES has, and one more."""
+    among = f"FROM sessions WHERE id {db.dialect.among}"
+    if number(db, f"SELECT {total('body_bytes')} {among}", (_rows_of(db, keys),)) <= STEP_BYTES:
+        return keys
+    sizes: dict[int, int] = dict(db.rows(f"SELECT id, body_bytes {among}", (_rows_of(db, keys),)))
+    read = itertools.accumulate(sizes[row] for _, _, row in keys)
+    return keys[: sum(1 for _ in itertools.takewhile(lambda size: size <= STEP_BYTES, read)) + 1]
+
+
+def _rows_of(db: Database, keys: list[_Key]) -> object:
+    return db.dialect.keys([row for _, _, row in keys])
 
 
 def _listed_bytes(header: str, session: Session) -> int:

@@ -11,6 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, TypeVar
 
 from turnwire.api.admission.flow import Client
@@ -19,7 +20,7 @@ from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.networks import network_of_peer
 from turnwire.domain.text import WIDEST_BYTES
-from turnwire.event_loop.owner import as_nobody
+from turnwire.event_loop.owner import as_nobody, for_all
 
 RECEIVE_SECONDS = 30.0
 """How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
@@ -59,12 +60,19 @@ class Finish(Protocol):
 class _Reading:
     """One request that is being read."""
 
-    __slots__ = ("error", "scope", "since")
+    __slots__ = ("error", "is_large", "scope", "since")
 
     def __init__(self) -> None:
         self.since = asyncio.get_running_loop().time()
         self.scope = asyncio.timeout(RECEIVE_SECONDS)
         self.error: DomainError | None = None
+        self.is_large = False
+        """Set when it is there, large, and its call waits for its turn on the event loop."""
+
+    def come(self) -> None:
+        """Ends the time for it: it is there."""
+        if not self.scope.expired():
+            self.scope.reschedule(None)
 
     def end(self, error: DomainError) -> None:
         """Ends it with an error, unless it has ended."""
@@ -99,30 +107,17 @@ class Requests:
 
         Args:
             connection: Whose request it is.
-            receive: Returns the request once it is there.
+            receive: Returns the request once it is there. When it returns a future, that is not cancelled, and the
+                request is there when it is done, though the call may wait long for its turn on the event loop.
 
         Raises:
             RequestTooSlow: it took too long.
             MemoryShort: memory became critical before it was there, or stayed so until it could be read.
         """
-        # as nobody: what is there counts as incomplete no longer, whatever else its connection has to do, and others
-        # wait for its slot
-        with as_nobody():
-            data = await self._read_in_time(connection, receive)
-        if not self._slots.are_bounded:
-            await self._turn(network_of_peer(connection), len(data))
-        return data
-
-    async def _turn(self, network: str, size: int) -> None:
-        """Waits until the loop has time for the connection whose task this is."""
-        is_large = size >= COUNTED_BYTES
-        self._taken[network] += is_large
-        try:
-            await asyncio.sleep(0)
-        finally:
-            self._taken[network] -= is_large
-            if not self._taken[network]:
-                del self._taken[network]
+        if self._slots.are_bounded:
+            with as_nobody():  # it holds what others wait for
+                return await self._read_in_time(connection, receive)
+        return await self._read_in_time(connection, receive)
 
     async def _read_in_time(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         reading = _Reading()
@@ -143,11 +138,35 @@ class Requests:
             raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
 
     async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
-        readings = self._reading.setdefault(network, {})
-        readings[reading] = None
+        self._reading.setdefault(network, {})[reading] = None
         try:
-            return await receive()
+            with as_nobody():  # a future is done at once, whatever else its connection has to do
+                received = receive()
+            if not isinstance(received, asyncio.Future):
+                return await received
+            received.add_done_callback(partial(self._note, reading, network), context=for_all())
+            return await asyncio.shield(received)
         finally:
+            self._forget(reading, network)
+
+    def _note(self, reading: _Reading, network: str, received: "asyncio.Future[bytes]") -> None:
+        """Takes that a request is there, had its call a turn since or not."""
+        # the error of what nobody waits for is retrieved, so that asyncio does not log it
+        if received.cancelled() or received.exception() is not None or reading not in self._reading.get(network, ()):
+            return
+        self._forget(reading, network)
+        reading.come()
+        if len(received.result()) >= COUNTED_BYTES:
+            reading.is_large = True
+            self._taken[network] += 1
+
+    def _forget(self, reading: _Reading, network: str) -> None:
+        if reading.is_large:
+            reading.is_large = False
+            self._taken[network] -= 1
+            if not self._taken[network]:
+                del self._taken[network]
+        elif (readings := self._reading.get(network)) is not None and reading in readings:
             del readings[reading]
             if not readings:
                 del self._reading[network]

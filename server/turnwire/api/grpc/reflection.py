@@ -4,6 +4,7 @@ Its calls run through the gate, as those of the contract. Here alone a stream ha
 the first one, and the next one when its answer is sent.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Self
@@ -15,7 +16,6 @@ from grpc_reflection.v1alpha._async import ReflectionServicer
 from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
 from turnwire.api.grpc.handlers import stream_behavior, to_bytes
-from turnwire.api.grpc.reads import read_next
 from turnwire.api.rights import REFLECTION
 from turnwire.domain.principal import Principal
 
@@ -57,8 +57,13 @@ class _NoMore(Exception):
     """The caller has no further request."""
 
 
-async def _next(context: Context) -> bytes:
-    data: Any = await read_next(context)
+def _next(context: Context) -> "asyncio.Task[bytes]":
+    """Reads the next request; see `grpc.reads`. The task raises _NoMore."""
+    return asyncio.create_task(_next_request(context))
+
+
+async def _next_request(context: Context) -> bytes:
+    data: Any = await context.read()
     if isinstance(data, bytes):
         return data
     raise _NoMore

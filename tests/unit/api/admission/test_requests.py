@@ -6,6 +6,7 @@ import itertools
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,24 @@ async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch
         await requests.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
     assert error.value.metadata["limit"] == "RECEIVE_SECONDS"
     assert requests.reading_of("a") == 0
+
+
+async def test_what_is_received_goes_on_when_its_call_has_ended() -> None:
+    """GRPC frees a message only when it is read. Its error is told to nobody then: asyncio logs none."""
+    requests, told = Asked().requests, list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    received = asyncio.get_running_loop().create_future()
+    left, reading = (asyncio.create_task(requests.read("a", lambda: received)) for _ in range(2))
+    await settled()
+    left.cancel()
+    await asyncio.wait((left,))
+    assert (received.cancelled(), requests.reading_of("a")) == (False, 1)
+    received.set_exception(KeyError("its call has ended"))
+    with pytest.raises(KeyError):
+        await reading
+    del left, reading
+    await settled()
+    assert (told, requests.reading_of("a")) == ([], 0)
 
 
 class Incomplete:

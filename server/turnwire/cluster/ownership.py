@@ -58,8 +58,11 @@ class Sessions(Protocol):
         """Stops what runs as a stop of the server does, and drops what is in memory. Returns when it is durable."""
         ...
 
-    def forget(self, shards: frozenset[int]) -> None:
-        """Drops all that is in memory as a crash would, without storing anything; ends the watches."""
+    async def forget(self, shards: frozenset[int]) -> None:
+        """Drops all that is in memory as a crash would, without storing anything; ends the watches.
+
+        Returns when nothing that began before is left: it could write beside what is recovered later.
+        """
         ...
 
     def is_idle(self, shard: int) -> bool:
@@ -109,14 +112,17 @@ class Ownership:
         while not self._stopped.is_set():
             try:
                 if self._is_stopping:
+                    await self._locks.leave()
                     await self._give(frozenset(self._phases))
                     self._stopped.set()
-                    return
-                await self._look()
-                await self._locks.wait(LOOK_SECONDS)
+                else:
+                    await self._look()
+                    await self._locks.wait(LOOK_SECONDS)
             except ConnectionLost:
-                self._forget()
-                if not self._is_stopping:
+                await self._forget()
+                if self._is_stopping:
+                    self._stopped.set()
+                else:
                     await self._locks.renew()
 
     async def stop(self) -> None:
@@ -128,12 +134,13 @@ class Ownership:
         held = await self._locks.held()
         self._note(held)
         free = [shard for shard in range(SHARDS) if shard not in held.owners and shard not in self._phases]
-        if free:
+        missing = ceil(SHARDS / held.nodes) - len(self._phases)
+        if free and missing > 0:  # who has its share leaves them to the others, also what it has just given away
             self._rng.shuffle(free)
             wanted = len(free) if len(free) <= FEW_FREE or held.nodes == 1 else ceil(len(free) / 2)
-            await self._take(free[:wanted])
-        elif surplus := self._surplus(held.nodes):
-            await self._give(surplus)
+            await self._take(free[: min(wanted, missing)])
+        elif missing < 0:
+            await self._give(self._surplus(-missing))
 
     async def _take(self, wanted: list[int]) -> None:
         taken = await self._locks.take(wanted)
@@ -144,18 +151,15 @@ class Ownership:
             await self._sessions.recover(taken)
         except Exception as error:  # somebody else may do better, or the next look
             log.error("shards_not_recovered", count=len(taken), exc_info=error)
-            self._sessions.forget(taken)
+            await self._sessions.forget(taken)
             await self._release(taken)
             return
         self._phases.update(dict.fromkeys(taken, Phase.MINE))
         self._tell()
         log.info("shards_taken", count=len(taken), owned=len(self._phases))
 
-    def _surplus(self, nodes: int) -> frozenset[int]:
-        """Returns idle shards to give away, when this node has more than its share."""
-        too_many = len(self._phases) - ceil(SHARDS / nodes)
-        if too_many <= 0:
-            return frozenset()
+    def _surplus(self, too_many: int) -> frozenset[int]:
+        """Returns idle shards to give away, of more than this node's share."""
         idle = [shard for shard in self._phases if self._sessions.is_idle(shard)]
         return frozenset(self._rng.sample(idle, min(len(idle), too_many, GIVEN_AT_ONCE)))
 
@@ -173,12 +177,12 @@ class Ownership:
             del self._phases[shard]
         self._tell()
 
-    def _forget(self) -> None:
+    async def _forget(self) -> None:
         """Forgets everything: another node may own it already, and what was being written may be stored or not."""
         lost = frozenset(self._phases)
         self._phases.clear()
-        self._sessions.forget(lost)
         self._tell()
+        await self._sessions.forget(lost)
         log.warning("shards_lost", count=len(lost))
 
     def _note(self, held: Held) -> None:

@@ -10,7 +10,7 @@ would leave it no time for anything else. Who is woken later has more to write i
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from operator import attrgetter
 
@@ -123,6 +123,8 @@ class Ring:
         self.readers: set[Subscription] = set()
         """Those whose positions are in this ring; changed by the feed."""
         self.closed = False
+        self.is_left = False
+        """Whether it was closed because another node goes on with the session."""
         self._waiting: list[asyncio.Future[None]] = []
         self._last_read: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
         self._untrimmed = 0  # entries appended since the readers were last looked at
@@ -250,8 +252,8 @@ class Subscription:
 
     @property
     def shutting_down(self) -> bool:
-        """True when the feed closed."""
-        return self._feed.closed
+        """True when the feed closed, or the session is another node's now: the watch can go on elsewhere, or later."""
+        return self._feed.closed or self._ring.is_left
 
     @property
     def lagging(self) -> bool:
@@ -400,7 +402,7 @@ class Feed:
         self.held_bytes -= ring.bytes
         if session_id is None:
             del self._tenants[tenant]
-        else:
+        elif self._sessions.get((tenant, session_id)) is ring:  # else it was left, and there may be another one
             del self._sessions[tenant, session_id]
 
     async def run(self) -> None:
@@ -409,6 +411,17 @@ class Feed:
             await asyncio.sleep(self._tick_seconds)
             for ring in (*self._tenants.values(), *self._sessions.values()):
                 ring.wake()
+
+    def leave(self, is_left: Callable[[str], bool]) -> None:
+        """Closes the subscriptions of sessions that this node no longer has. Those that come later are new ones.
+
+        Args:
+            is_left: Returns whether a session is one of them, by its id.
+        """
+        for key in [key for key in self._sessions if is_left(key[1])]:
+            ring = self._sessions.pop(key)
+            ring.is_left = True
+            ring.close()
 
     def close(self) -> None:
         """Closes every subscription. Idempotent."""

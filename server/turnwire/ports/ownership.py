@@ -38,6 +38,10 @@ class Locks(Protocol):
         """Releases the locks of shards. Raises ConnectionLost."""
         ...
 
+    async def leave(self) -> None:
+        """Counts this node no longer among those that live: it takes no shards. Raises ConnectionLost."""
+        ...
+
     async def wait(self, seconds: float) -> None:
         """Returns after some time; raises ConnectionLost as soon as the connection is lost."""
         ...

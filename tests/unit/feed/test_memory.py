@@ -218,3 +218,20 @@ async def test_the_watchers_of_another_ring_wait_for_few() -> None:
     await elapse(timedelta(seconds=AT_ONCE / PER_SECOND))
     assert other[0].done()
     assert _woken(crowd) < len(crowd)
+
+
+async def test_watches_of_sessions_that_are_left_end_and_later_ones_are_new() -> None:
+    """They end as at a stop, so that their clients go on elsewhere. Others see nothing of it."""
+    feed = Feed(ProtoCodec(), max_watchers=4, tick=timedelta(hours=1))
+    left, other, of_all = (feed.subscribe("default", session_id) for session_id in ("ses_1", "ses_2", None))
+    feed.leave(lambda session_id: session_id == "ses_1")
+    assert (left.closed, left.shutting_down) == (True, True)
+    assert not other.closed
+    assert not of_all.closed
+    later = feed.subscribe("default", "ses_1")
+    left.close()
+    feed.publish("default", EVENT)
+    assert (later.behind, later.shutting_down) == (True, False)
+    for one in (other, of_all, later):
+        one.close()
+    assert (feed.open_watchers, feed.held_bytes) == (0, 0)

@@ -8,7 +8,7 @@ rewind or the choice of another branch, and when others need its memory.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -276,6 +276,14 @@ class LiveConversations:
         """Returns about how much memory the messages of a conversation take; None when it is not known."""
         conversation = self._live.get((tenant, session_id))
         return conversation.message_bytes if conversation is not None and conversation.is_known else None
+
+    def leave(self, is_left: Callable[[str], bool]) -> None:
+        """Drops the conversations of sessions that another node may change from now on, by their ids."""
+        for key in [key for key in self._live if is_left(key[1])]:
+            if self._live[key].users:
+                self._live[key].forget()
+            else:
+                self._drop(key)
 
     def clear(self) -> None:
         """Drops what nobody uses."""

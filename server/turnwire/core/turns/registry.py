@@ -146,13 +146,17 @@ class Turns:
         owner = self._owners.get(session_id)
         return Aborted() if owner is None else await owner.abort(expected_turn_id, keep_queue=keep_queue)
 
-    async def recover(self) -> None:
+    async def recover(self, is_mine: Callable[[str], bool] = lambda _: True) -> None:
         """Resumes or ends the turns that an earlier process left, and starts the waiting ones.
 
-        Of those that wait behind another one, only headers are read. Called once, before serving.
+        Of those that wait behind another one, only headers are read. Called before calls of their sessions are carried
+        out.
+
+        Args:
+            is_mine: Returns whether a session is one whose turns go on here, by its id.
         """
         store = self._environment.store
-        unfinished = await store.unfinished_turns()
+        unfinished = [turn for turn in await store.unfinished_turns() if is_mine(turn.session_id)]
         running = [turn for turn in unfinished if turn.status is TurnStatus.RUNNING]
         waiting = {turn.turn_id: turn for turn in unfinished if turn.status is TurnStatus.QUEUED}
         newest = {turn.session_id: turn.turn_id for turn in running}
@@ -183,6 +187,26 @@ class Turns:
         return tuple(
             Waiting(entry.message_id, waiting[entry.turn_id].header()) for entry in entries if entry.turn_id in waiting
         )
+
+    async def leave(self, is_left: Callable[[str], bool]) -> None:
+        """Stops the turns of sessions that another node is to have, as `aclose` does, and forgets them.
+
+        Returns when nothing of them is left. What the store refuses meanwhile is left as it is stored: it has lost
+        these sessions already.
+
+        Args:
+            is_left: Returns whether a session is one of them, by its id.
+        """
+        owners = [owner for session_id, owner in self._owners.items() if is_left(session_id)]
+        for owner in owners:
+            owner.suspend(RESTARTED)
+        for owner in owners:
+            await owner.idle()
+            owner.forget()
+
+    def is_idle(self, is_of: Callable[[str], bool]) -> bool:
+        """Returns whether nothing runs or waits in some sessions, by their ids."""
+        return not any(is_of(session_id) for session_id in self._owners)
 
     async def aclose(self) -> TurnCounts:
         """Stops all turns and returns, when all their content is durable, what the next start continues.

@@ -292,6 +292,12 @@ class SessionTurns:
         if self.run is not None:
             self.run.suspend(ending)
 
+    def forget(self) -> None:
+        """Drops the session from memory, though a turn of it may be stored as running. Call when it is `idle`."""
+        count_requests(self._environment, self._tenant, self.schedule.calls, None)
+        self._is_forgotten = True
+        self._forget(self._session_id)
+
     async def idle(self) -> None:
         """Returns when nothing runs any more. Safe to cancel."""
         await self._actor.idle()

@@ -501,3 +501,43 @@ async def test_questions_count_while_their_calls_wait() -> None:
     assert environment.open_questions == {}
     asking.cancel()
     await turns.aclose()
+
+
+async def test_turns_of_sessions_that_go_to_another_node_stop_and_are_forgotten() -> None:
+    """Those of others go on."""
+    turns = _turns(FakeStore(sessions_by_id={name: make_session(name) for name in ("ses_1", "ses_2")}))
+    await send(turns, "a")
+    await send(turns, "b")
+    await send(turns, "c", session_id="ses_2")
+    await settled()
+    await turns.leave(lambda session_id: session_id == "ses_1")
+    assert turns.counts() == TurnCounts(running=1, waiting=0, queued=0)
+    assert turns.is_idle(lambda session_id: session_id == "ses_1")
+    assert not turns.is_idle(lambda session_id: session_id == "ses_2")
+    assert turns.running("default") == 1
+    await turns.aclose()
+
+
+async def test_sessions_that_are_lost_are_forgotten_though_nothing_can_be_stored() -> None:
+    """Their turns stay as they are stored, for the node that has them now; their questions are its own."""
+    store = FullDisk(sessions_by_id=SESSIONS)
+    tools = FakeServerTools(server_tool("fs.read"))
+    provider = FakeProvider(
+        (ToolCallDelta(0, "fs.read", "c1", "{}"), PartEnded(0), StepFinished(FinishReason.STOP, ""))
+    )
+    environment = make_environment(store, FakeProviders(provider), tools=tools)
+    turns = Turns(environment)
+    await send(turns, "a")
+    await settled()
+    await tools.until_called(1)
+    asking = asyncio.ensure_future(tools.asks[0](NewQuestion(prompt="Which?", form=SchemaForm(schema_json=FORM))))
+    await settled()
+    assert environment.open_questions == {"default": 1}
+    store.is_full, stored = True, len(store.commits)
+    await turns.leave(lambda _: True)
+    assert (turns.counts(), len(store.commits)) == (TurnCounts(0, 0, 0), stored)
+    assert environment.open_questions == {}
+    store.is_full = False
+    assert (await send(turns, "b")).reply.queue_position == 0
+    asking.cancel()
+    await turns.aclose()

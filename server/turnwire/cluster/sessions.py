@@ -1,0 +1,51 @@
+"""What this node has in memory of the sessions of its shards."""
+
+from collections.abc import Callable
+
+from turnwire.core.conversation.conversations import LiveConversations
+from turnwire.core.turns.registry import Turns
+from turnwire.domain.shards import shard_of
+from turnwire.feed.memory import Feed
+
+
+class NodeSessions:
+    """Implements `cluster.ownership.Sessions`; see there. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        conversations: LiveConversations,
+        feed: Feed,
+        forget_cached: Callable[[Callable[[str], bool]], None],
+    ) -> None:
+        """Args:
+        turns: What runs and waits.
+        conversations: The conversations of sessions with turns.
+        feed: The watches.
+        forget_cached: Drops what the store keeps of some sessions, by their ids.
+        """
+        self._turns, self._conversations, self._feed = turns, conversations, feed
+        self._forget_cached = forget_cached
+
+    async def recover(self, shards: frozenset[int]) -> None:
+        """Continues or ends the turns that an earlier owner left."""
+        await self._turns.recover(lambda session_id: shard_of(session_id) in shards)
+
+    async def suspend(self, shards: frozenset[int]) -> None:
+        """Stops what runs, ends the watches, and drops what is in memory."""
+
+        def is_left(session_id: str) -> bool:
+            return shard_of(session_id) in shards
+
+        self._feed.leave(is_left)
+        await self._turns.leave(is_left)
+        self._conversations.leave(is_left)
+        self._forget_cached(is_left)
+
+    async def forget(self, shards: frozenset[int]) -> None:
+        """Drops what is in memory; the store refuses what turns would store at their end."""
+        await self.suspend(shards)
+
+    def is_idle(self, shard: int) -> bool:
+        """Returns whether no turn runs or waits in a shard."""
+        return self._turns.is_idle(lambda session_id: shard_of(session_id) == shard)

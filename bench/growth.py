@@ -19,12 +19,12 @@ from turnwire.domain.conversation.sessions import Session, SessionFilter, Sessio
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import AddSpending, Change, Commit, MarkArchived, PutMessage, PutSession
 from turnwire.ports.pages import Page
+from turnwire.storage.sql.accounts import add_to_totals
+from turnwire.storage.sql.engine import SqlEngine
 from turnwire.storage.sql.words import adopt_words
-from turnwire.storage.sqlite.accounts import add_to_totals
 from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
-from turnwire.storage.sqlite.writing.engine import SqliteEngine
 from turnwire.storage.units import CommitWriter, Transaction
 
 FEW = 10
@@ -63,7 +63,7 @@ def fill(path: Path, sessions: int, messages: int) -> None:
         adopt_words(db)
         writer, pending = CommitWriter(ProtoCodec(), 10_000), 0
         next_number = itertools.count(1).__next__
-        transaction = Transaction(SqliteEngine(db), next_number, 1)
+        transaction = Transaction(SqlEngine(db), next_number, 1)
         db.execute("BEGIN")
         for number in range(sessions):
             for commit in _commits(number, messages):
@@ -75,7 +75,7 @@ def fill(path: Path, sessions: int, messages: int) -> None:
                     transaction.finish()
                     db.execute("COMMIT")
                     db.execute("BEGIN")
-                    transaction = Transaction(SqliteEngine(db), next_number, transaction.next_position)
+                    transaction = Transaction(SqlEngine(db), next_number, transaction.next_position)
         add_to_totals(db, transaction.deltas)
         transaction.finish()
         db.execute("COMMIT")

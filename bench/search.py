@@ -18,11 +18,11 @@ from turnwire.domain.searching.hits import Search, SearchOrder
 from turnwire.domain.searching.queries import parse_query
 from turnwire.domain.searching.words import tokens
 from turnwire.ports.commit import Commit, PutMessage, PutSession
+from turnwire.storage.sql.engine import SqlEngine, last_position
 from turnwire.storage.sql.searching import find, match
 from turnwire.storage.sql.words import adopt_words
 from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.writing.engine import SqliteEngine, last_number, last_position
 from turnwire.storage.units import CommitWriter, Transaction
 
 MESSAGES = 100_000
@@ -113,12 +113,12 @@ def _database(path: Path) -> SqliteDatabase:
 def _stored(db: SqliteDatabase, made: list[str], name: str, *, index: bool) -> float:
     """Stores messages. Returns the seconds of CPU for each."""
     writer = CommitWriter(ProtoCodec(), 10_000)
-    next_number = itertools.count(1 + last_number(db)).__next__
+    next_number = db.numbers().__next__
     started = _cpu()
     for begin in range(0, len(made), PER_TRANSACTION):
         session_id = f"ses_{name}_{begin // PER_SESSION}"
         db.execute("BEGIN IMMEDIATE")
-        transaction = Transaction(SqliteEngine(db), next_number, 1 + last_position(db))
+        transaction = Transaction(SqlEngine(db), next_number, 1 + last_position(db))
         if not index:
             transaction.engine.index = lambda *_, **__: False  # type: ignore[method-assign]
         if begin % PER_SESSION == 0:

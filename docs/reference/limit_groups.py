@@ -320,7 +320,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "core.turns.session": {"MAX_JOINING_BYTES": PIECES},
         "core.ending": {"MAX_PAUSES": "the turn ends"},
         "core.use_cases.late_turns": {"MAX_ATTEMPTS": "`STALE_VERSION`", "MAX_BEHIND": INVALID},
-        "storage.sqlite.writing.writer": {
+        "storage.sql.writer": {
             "MAX_BATCH": WAITS,
             "MAX_BATCH_BYTES": WAITS,
             "STOP_SECONDS": "it is not stored",
@@ -404,7 +404,7 @@ CONSTANTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Uploads and files": {
         "api.wire.requests.files.uploads": {"MAX_CHUNK_BYTES": INVALID},
         "core.use_cases.uploads": {"MAX_DIGESTS": WAITS},
-        "storage.sqlite.uploads.rows": {"MAX_EXPIRED": PIECES},
+        "storage.sql.uploads": {"MAX_EXPIRED": PIECES},
     },
     "Archives": {
         "api.services.moving.transfer": {"MAX_SESSIONS": INVALID, "MAX_OPTIONS": INVALID},

@@ -74,6 +74,7 @@ from turnwire.ports.moving.archives import ArchiveFormat, ArchiveWriter
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
+from turnwire.storage.sql.store import SqlStore
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile
 from turnwire.telemetry.observing import observing
@@ -108,7 +109,7 @@ class Server:
         self._providers: list[ConfiguredProviders] = []
         """Those in use, which are the last, and those before them, which running turns may still call."""
         self._feed: Feed | None = None
-        self._store: SqliteStore | None = None
+        self._store: SqlStore | None = None
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
         self.web_address = ""
@@ -268,16 +269,19 @@ class Server:
         self.metrics_address = observation.metrics_address
         return observation.observer
 
-    async def _open_store(self, codec: Codec, feed: Feed, observer: Observer, stack: AsyncExitStack) -> SqliteStore:
+    async def _open_store(self, codec: Codec, feed: Feed, observer: Observer, stack: AsyncExitStack) -> SqlStore:
         config = self._config.storage
-        settings = StorageSettings(
-            path=config.path,
-            retained_events_per_session=config.retained_events_per_session,
-            retained_events_days=config.retained_events_days,
-        )
-        store = await SqliteStore.open(
-            settings, codec, feed.publish_stored, self._fail, observer, is_watched=feed.is_watched
-        )
+        parts = (codec, feed.publish_stored, self._fail, observer)
+        kept, days = config.retained_events_per_session, config.retained_events_days
+        store: SqlStore
+        if config.url:
+            from turnwire.storage.postgres.store import PostgresSettings, PostgresStore  # noqa: PLC0415 - an extra
+
+            server = PostgresSettings(url=config.url, retained_events_per_session=kept, retained_events_days=days)
+            store = await PostgresStore.open(server, *parts, is_watched=feed.is_watched)
+        else:
+            file = StorageSettings(path=config.path, retained_events_per_session=kept, retained_events_days=days)
+            store = await SqliteStore.open(file, *parts, is_watched=feed.is_watched)
         stack.push_async_callback(store.aclose)
         for event, facts in store.warnings().items():
             log.warning(event, **facts)
@@ -322,7 +326,7 @@ class Server:
         for listen, address in ((config.server.listen, self.address), (config.web.listen, self.web_address)):
             if missing := missing_protection(listen, config.tls, config.auth):
                 log.warning("open_to_other_machines", address=address, missing=" ".join(missing))
-        log.debug("serving", address=self.address, database=str(config.storage.path))
+        log.debug("serving", address=self.address, database=config.storage.url or str(config.storage.path))
 
 
 def create_server(config: Config, environ: Mapping[str, str]) -> Server:

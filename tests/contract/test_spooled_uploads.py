@@ -14,14 +14,14 @@ from tests.support.fakes.opened_store import opened_store
 from turnwire.core.intake.uploads import spooled
 from turnwire.domain.errors import InvalidRequest, StorageError, StorageFull, UploadNotFound
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.uploads.store import SqliteUploads
+from turnwire.storage.sql.upload_store import SqlUploads
 
 CONTENT = os.urandom(3 * 2**20 + 5)
 LATER = NOW + timedelta(days=1)
 
 
 @pytest.fixture
-async def uploads(tmp_path: Path) -> AsyncIterator[SqliteUploads]:
+async def uploads(tmp_path: Path) -> AsyncIterator[SqlUploads]:
     """A store with a complete upload upl_1 and an upload upl_2 that grows."""
     async with opened_store(tmp_path) as opened:
         for upload_id in ("upl_1", "upl_2"):
@@ -33,7 +33,7 @@ async def uploads(tmp_path: Path) -> AsyncIterator[SqliteUploads]:
         yield opened.store.uploads
 
 
-async def test_the_file_has_all_bytes_and_no_name(uploads: SqliteUploads, tmp_path: Path) -> None:
+async def test_the_file_has_all_bytes_and_no_name(uploads: SqlUploads, tmp_path: Path) -> None:
     """It can seek, is closed in the end, and stays whole when the upload is removed."""
     folder = tmp_path / "spool"
     folder.mkdir()
@@ -51,7 +51,7 @@ async def test_the_file_has_all_bytes_and_no_name(uploads: SqliteUploads, tmp_pa
     [("default", "upl_2", InvalidRequest), ("default", "upl_3", UploadNotFound), ("other", "upl_1", UploadNotFound)],
 )
 async def test_only_a_complete_upload_of_the_tenant(
-    uploads: SqliteUploads, tmp_path: Path, tenant: str, upload_id: str, error: type[Exception]
+    uploads: SqlUploads, tmp_path: Path, tenant: str, upload_id: str, error: type[Exception]
 ) -> None:
     """Anything else is refused before a file is made."""
     with pytest.raises(error):
@@ -60,7 +60,7 @@ async def test_only_a_complete_upload_of_the_tenant(
 
 
 async def test_a_full_disk_is_a_clean_error(
-    uploads: SqliteUploads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uploads: SqlUploads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is for the database; a folder that is gone is one too."""
     with pytest.raises(StorageError) as missing:
@@ -75,7 +75,7 @@ async def test_a_full_disk_is_a_clean_error(
     assert full.closed
 
 
-async def test_the_file_goes_with_an_error_of_its_user(uploads: SqliteUploads, tmp_path: Path) -> None:
+async def test_the_file_goes_with_an_error_of_its_user(uploads: SqlUploads, tmp_path: Path) -> None:
     """Which passes unchanged."""
     with pytest.raises(ZeroDivisionError):
         async with spooled(uploads, "default", "upl_1", tmp_path) as file:

@@ -3,9 +3,7 @@
 import asyncio
 import heapq
 import random
-import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -50,7 +48,6 @@ from turnwire.ports.commit import (
 from turnwire.ports.pages import Page
 from turnwire.storage.sql import usage as reading
 from turnwire.storage.sql.columns import stored_bytes
-from turnwire.storage.sqlite.database import SQLITE
 from turnwire.storage.units import PRUNE_SLACK
 
 PLOT = make_file(b"plot", "plot.png")
@@ -74,16 +71,17 @@ def _stored(opened: OpenedStore, tenant: str = "default") -> int:
     """Returns what the account says, which must be what the file has."""
     told = opened.store.of(tenant).account(NOW).stored_bytes
     owned = "JOIN sessions ON sessions.id = session WHERE sessions.tenant = ?"
-    with closing(sqlite3.connect(opened.path)) as db:
+    with opened.database() as db:
+        length = db.dialect.byte_length
         queries = (
-            "SELECT sum(length(CAST(body AS BLOB))) FROM sessions WHERE tenant = ?",
-            *(f"SELECT sum(length(CAST({t}.body AS BLOB))) FROM {t} {owned}" for t in _WITH_BODY),
-            f"SELECT sum(length(CAST(settings AS BLOB))) FROM turns {owned}",
-            f"SELECT sum({stored_bytes(SQLITE)}) FROM messages {owned}",
+            f"SELECT sum({length('body')}) FROM sessions WHERE tenant = ?",
+            *(f"SELECT sum({length(f'{t}.body')}) FROM {t} {owned}" for t in _WITH_BODY),
+            f"SELECT sum({length('settings')}) FROM turns {owned}",
+            f"SELECT sum({stored_bytes(db.dialect)}) FROM messages {owned}",
             "SELECT sum(length(facts)) FROM events JOIN sessions USING (session_id) WHERE sessions.tenant = ?",
             "SELECT sum(length(content)) FROM files WHERE tenant = ?",
         )
-        assert told == sum(db.execute(query, (tenant,)).fetchone()[0] or 0 for query in queries)
+        assert told == sum(db.row(query, (tenant,))[0] or 0 for query in queries)
     return told
 
 
@@ -164,10 +162,11 @@ async def test_a_turn_counts_as_it_is_stored_last(opened: OpenedStore) -> None:
     assert _stored(opened) == before
 
 
+@pytest.mark.sqlite
 async def test_events_and_turns_are_written_without_triggers(opened: OpenedStore) -> None:
     """SQLite copies each page that a statement with a trigger changes; a message brings ten events and a turn."""
-    with closing(sqlite3.connect(opened.path)) as db:
-        found = db.execute("SELECT tbl_name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    with opened.database() as db:
+        found = db.rows("SELECT tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
     written = {table for table, sql in found if " DELETE ON " not in sql}
     assert not written & {"events", "turns"}
 

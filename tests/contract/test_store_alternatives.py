@@ -1,8 +1,6 @@
 """Paths through a session in the store: what leaves, what joins, and what that costs."""
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,8 +23,7 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.tree import select_path
+from turnwire.storage.sql.tree import select_path
 
 
 @pytest.fixture
@@ -115,6 +112,7 @@ async def test_calls_off_the_path_are_known(opened: OpenedStore) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sqlite
 async def test_a_path_costs_what_changes(tmp_path: Path) -> None:
     """No text is written again, and the messages that stay are not touched, however many there are."""
     async with opened_store(tmp_path) as opened:
@@ -124,14 +122,14 @@ async def test_a_path_costs_what_changes(tmp_path: Path) -> None:
         for number in range(300, 310):
             await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 1_000_000)))
         wal = opened.path.with_name(f"{opened.path.name}-wal")
-        with closing(sqlite3.connect(opened.path, timeout=200, factory=SqliteDatabase)) as db:
+        with opened.database() as db:
             for commit, most in (
                 (selecting("msg_299", PathEnd.HERE), 500_000),
                 (selecting("msg_300"), 500_000),
                 (selecting("msg_308", PathEnd.HERE), 150_000),
                 (selecting("msg_309"), 150_000),
             ):
-                assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+                assert db.row("PRAGMA wal_checkpoint(TRUNCATE)") == (0, 0, 0)
                 await opened.store.commit(commit)
                 assert wal.stat().st_size < most
         assert len(await shown(opened)) == 310
@@ -150,7 +148,7 @@ async def _steps_of_a_short_branch(opened: OpenedStore) -> int:
         counted += 1
         return 0
 
-    with closing(sqlite3.connect(opened.path, timeout=200, factory=SqliteDatabase)) as db:
+    with opened.database() as db:
         db.set_progress_handler(count, 1)
         select_path(db, 1, SelectPath("msg_309", PathEnd.NEWEST))
         db.rollback()

@@ -22,7 +22,6 @@ from tests.support.fakes.domain_values import (
     put,
 )
 from tests.support.fakes.opened_store import OpenedStore, opened_store
-from tests.support.oracles.sound import assert_sound
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.conversation.events import QueueChanged, SessionUpdated
 from turnwire.domain.conversation.messages import MessageStatus, Text, ToolUse
@@ -47,8 +46,8 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.pages import Bounds, Page
 from turnwire.ports.store import StoredEvent, StoredRequest
+from turnwire.storage.sql.writer import PART_BYTES, Other
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
-from turnwire.storage.sqlite.writing.writer import PART_BYTES, Other
 
 
 @pytest.fixture
@@ -200,7 +199,7 @@ async def test_a_refused_unit_leaves_nothing_to_those_behind_it(
     assert (await store.commit(again)).queue_revision == 2
     assert [entry.message_id for entry in (await reads.queue("ses_1", Page())).entries] == ["msg_q"]
     await store.aclose()
-    assert_sound(opened.path)
+    opened.assert_sound()
 
 
 async def test_units_of_one_transaction_build_on_each_other(opened: OpenedStore) -> None:
@@ -232,7 +231,7 @@ async def test_units_of_one_transaction_build_on_each_other(opened: OpenedStore)
     assert (await reads.message_of_call("ses_1", "prt_call")).message_id == "msg_2"
     assert (await reads.queue("ses_1", Page())).entries == ()
     await store.aclose()
-    assert_sound(opened.path)
+    opened.assert_sound()
 
 
 async def test_events_are_published_in_commit_order_before_the_answer(opened: OpenedStore) -> None:
@@ -261,6 +260,7 @@ async def test_published_frames_are_the_stored_ones(opened: OpenedStore) -> None
     assert frames == tuple(ProtoCodec().encode_event(s.event) for s in opened.published)
 
 
+@pytest.mark.sqlite
 async def test_sessions_that_nobody_watches_need_no_frames(tmp_path: Path) -> None:
     """What is stored of their events is the same."""
     published: list[StoredEvent] = []
@@ -334,8 +334,8 @@ async def test_waiting_commits_have_an_outcome_when_the_store_closes(opened: Ope
 
 async def test_a_stop_stores_no_longer_than_it_has_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is being stored then is stored. What waits behind it is refused, in its transaction or not."""
-    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.BATCH_SECONDS", 0.0)  # a transaction has one unit
-    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.STOP_SECONDS", 0.0)
+    monkeypatch.setattr("turnwire.storage.sql.writer.BATCH_SECONDS", 0.0)  # a transaction has one unit
+    monkeypatch.setattr("turnwire.storage.sql.writer.STOP_SECONDS", 0.0)
     is_begun, may_end = threading.Event(), threading.Event()
 
     def hold(_db: object, _deltas: object) -> None:
@@ -387,7 +387,7 @@ async def test_large_commits_do_not_share_one_transaction(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch, is_refused: bool
 ) -> None:
     """A transaction holds a bounded number of bytes; what waits behind it keeps its order and its outcome."""
-    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.MAX_BATCH_BYTES", 100_000)
+    monkeypatch.setattr("turnwire.storage.sql.writer.MAX_BATCH_BYTES", 100_000)
     await opened.store.commit(creating("ses_1"))
     ended = list[int]()
     opened.store._writer._observer = type("Ends", (), {"batch_ended": lambda _, end: ended.append(end.commits)})()
@@ -407,7 +407,7 @@ async def test_large_commits_do_not_share_one_transaction(
 
 async def test_commits_are_stored_in_their_order(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large and small ones, also when each transaction has one alone."""
-    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.BATCH_SECONDS", 0.0)
+    monkeypatch.setattr("turnwire.storage.sql.writer.BATCH_SECONDS", 0.0)
     for number in range(9):
         await opened.store.commit(creating(f"ses_{number}"))
     told = list[str]()
@@ -429,7 +429,7 @@ async def test_commits_of_many_parts_do_not_share_one_transaction(
     opened: OpenedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part costs a statement, however short its text is."""
-    monkeypatch.setattr("turnwire.storage.sqlite.writing.writer.MAX_BATCH_BYTES", 50 * PART_BYTES)
+    monkeypatch.setattr("turnwire.storage.sql.writer.MAX_BATCH_BYTES", 50 * PART_BYTES)
     await opened.store.commit(creating("ses_1"))
     ended = list[int]()
     opened.store._writer._observer = type("Ends", (), {"batch_ended": lambda _, end: ended.append(end.commits)})()

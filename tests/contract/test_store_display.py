@@ -1,9 +1,7 @@
 """Store, reading: display forms are those of the messages, also when they are kept."""
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -45,7 +43,6 @@ from turnwire.ports.commit import Commit, PutMessage, RemoveMessage
 from turnwire.ports.pages import Page
 from turnwire.storage.sql import displays
 from turnwire.storage.sql.displays import DisplayForms
-from turnwire.storage.sqlite.database import SqliteDatabase
 
 
 @pytest.fixture
@@ -168,7 +165,7 @@ async def test_kept_display_forms_are_bounded(opened: OpenedStore) -> None:
     await opened.store.commit(creating())
     for number in range(10):
         await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 500)))
-    with closing(sqlite3.connect(opened.path, isolation_level=None, factory=SqliteDatabase)) as db:
+    with opened.database() as db:
         whole = displays.display(db, DEFAULT_TENANT, "ses_1", Page(), forms)
         assert displays.display(db, DEFAULT_TENANT, "ses_1", Page(), forms) == whole
     assert len(displays_in(whole.frames)) == 10

@@ -1,8 +1,6 @@
 """Store, writing: an answer that streams costs what is new of it, and reads as if it were written whole."""
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -54,11 +52,12 @@ def _putting(message: Message) -> Commit:
 
 
 def _count(opened: OpenedStore) -> int:
-    with closing(sqlite3.connect(opened.path)) as db:
-        return int(db.execute("SELECT count(*) FROM drafts").fetchone()[0])
+    with opened.database() as db:
+        return int(db.row("SELECT count(*) FROM drafts")[0])
 
 
 @pytest.mark.slow
+@pytest.mark.sqlite
 @pytest.mark.parametrize("kind", [Text, ToolUse])
 async def test_a_save_costs_what_is_new(opened: OpenedStore, kind: type[Text] | type[ToolUse]) -> None:
     """The second fifty write as many bytes as the first; of a text and of a call."""
@@ -66,9 +65,9 @@ async def test_a_save_costs_what_is_new(opened: OpenedStore, kind: type[Text] | 
     await opened.store.commit(_putting(STARTED))
     new: Content = ToolUse(name="write", call_id="c1", input_json=PIECE) if kind is ToolUse else Text(PIECE)
     costs = list[int]()
-    with closing(sqlite3.connect(opened.path)) as db:
+    with opened.database() as db:
         for number in range(100):
-            assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+            assert db.row("PRAGMA wal_checkpoint(TRUNCATE)") == (0, 0, 0)
             await opened.store.commit(_saving(DraftPart(open_part(0, new), continues=number > 0)))
             costs.append(log.stat().st_size)
     assert sum(costs[50:]) < 1.5 * sum(costs[:50]) < 5_000_000

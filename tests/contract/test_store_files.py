@@ -1,8 +1,6 @@
 """Store: the files of tool results, and which session may read which file."""
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,9 +33,9 @@ def _call(*files: File, full_output: File | None = None) -> ToolUse:
     )
 
 
-def _stored(path: Path) -> set[bytes]:
-    with closing(sqlite3.connect(path)) as db:
-        return {content for (content,) in db.execute("SELECT content FROM files")}
+def _stored(opened: OpenedStore) -> set[bytes]:
+    with opened.database() as db:
+        return {content for (content,) in db.rows("SELECT content FROM files")}
 
 
 async def _readable(opened: OpenedStore, session_id: str = "ses_1") -> list[bytes | None]:
@@ -90,7 +88,7 @@ async def test_a_changed_result_leaves_no_bytes_behind(opened: OpenedStore) -> N
     """A file that only the replaced result had is removed; the others stay."""
     await _put(opened, make_answer("msg_1", _call(PLOT, LOG, full_output=ALL)), 0)
     await _put(opened, make_answer("msg_1", _call(LOG)), 0)
-    assert _stored(opened.path) == {LOG_BYTES}
+    assert _stored(opened) == {LOG_BYTES}
     assert await _readable(opened) == [None, LOG_BYTES, None]
     await _put(opened, make_answer("msg_1", _call()), 0)
     assert await _readable(opened) == [None, None, None]
@@ -110,11 +108,11 @@ async def test_a_file_stays_as_long_as_anything_refers_to_it(opened: OpenedStore
     await opened.store.commit(adding(make_answer("msg_3", _call(LOG), session_id="ses_2")))
     await opened.store.commit(removing("ses_1"))
     await opened.store.removals()
-    assert _stored(opened.path) == {PLOT_BYTES, LOG_BYTES}
+    assert _stored(opened) == {PLOT_BYTES, LOG_BYTES}
     assert await _readable(opened, "ses_2") == [PLOT_BYTES, LOG_BYTES, None]
     await opened.store.commit(removing("ses_2"))
     await opened.store.removals()
-    assert _stored(opened.path) == set()
+    assert _stored(opened) == set()
 
 
 async def test_files_go_with_the_message(opened: OpenedStore) -> None:
@@ -123,7 +121,7 @@ async def test_files_go_with_the_message(opened: OpenedStore) -> None:
     await opened.store.commit(adding(queued, NOW, FILES))
     await opened.store.commit(adding(make_answer("msg_2", _call(ALL))))
     await opened.store.commit(Commit(session_id="ses_1", at=NOW, changes=(RemoveMessage("msg_1"),)))
-    assert _stored(opened.path) == {ALL_BYTES}
+    assert _stored(opened) == {ALL_BYTES}
 
 
 async def test_files_survive_a_restart(opened: OpenedStore, tmp_path: Path) -> None:
@@ -134,4 +132,4 @@ async def test_files_survive_a_restart(opened: OpenedStore, tmp_path: Path) -> N
         assert await _readable(again) == [PLOT_BYTES, None, ALL_BYTES]
         await again.store.commit(removing("ses_1"))
         await again.store.removals()
-        assert PLOT_BYTES not in _stored(again.path)
+        assert PLOT_BYTES not in _stored(again)

@@ -1,9 +1,7 @@
 """Store: lists of sessions have those that pass, in order, page by page, however they are filtered."""
 
 import random
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from turnwire.domain.text import folded
 from turnwire.ports.commit import Change, Commit, MarkArchived, NewEvent, NoteFirstWords, PutSession
 from turnwire.ports.pages import Page
 from turnwire.storage.sql import sessions as lists
-from turnwire.storage.sqlite.database import SqliteDatabase
 
 TITLES = ("", "Plans", "plans of ÉTÉ", "straße", "Zoo", "plan%_")
 DIRECTORIES = ("", "/a", "/b")
@@ -160,12 +157,13 @@ async def test_a_step_reads_a_bounded_number_of_bytes(opened: OpenedStore, monke
     assert len(await _listed(opened, SessionFilter(), None)) == 30
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("order", SessionOrder)
 @pytest.mark.parametrize("archived", [None, False, True])
 async def test_an_order_is_read_from_its_index(opened: OpenedStore, order: SessionOrder, archived: bool | None) -> None:
     """No list sorts what it does not answer, and none reads sessions that come before its page."""
     statements: list[str] = []
-    with closing(sqlite3.connect(opened.path, isolation_level=None, factory=SqliteDatabase)) as db:
+    with opened.database() as db:
         db.set_trace_callback(statements.append)
         place: lists.Place = ("m" if order is SessionOrder.TITLE else 5, "ses_1")
         lists.step(db, "a", SessionFilter(order=order, archived=archived), place, lists.Budget(10, None))
@@ -174,7 +172,7 @@ async def test_an_order_is_read_from_its_index(opened: OpenedStore, order: Sessi
             row[3]
             for statement in statements
             if statement.startswith("SELECT")
-            for row in db.execute(f"EXPLAIN QUERY PLAN {statement}")
+            for row in db.rows(f"EXPLAIN QUERY PLAN {statement}")
         )
     index = lists.ORDERS[order].index_name
     assert f"COVERING INDEX {index} (tenant=? AND archived=? AND ({lists.ORDERS[order].column}" in plan
@@ -250,5 +248,5 @@ async def test_words_of_a_titled_session_are_noted_without_being_told(opened: Op
     assert (await store.session("ses_1")).shown_title == "Mine"
     assert first_words_of(await store.session("ses_1")) == "Words"
     assert (await store.session("ses_2")).shown_title == "Copied"
-    with closing(sqlite3.connect(opened.path)) as db:
-        assert db.execute("SELECT count(*) FROM sessions WHERE body LIKE '%first_words%'").fetchone() == (0,)
+    with opened.database() as db:
+        assert db.row("SELECT count(*) FROM sessions WHERE body LIKE '%first_words%'") == (0,)

@@ -29,8 +29,8 @@ from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
 from turnwire.storage.sql import pages, tenant_reads
 from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.writer import Other
 from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.writing.writer import Other
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ class Losing:
     def lose(self, looks: int) -> None:
         """Makes the files look lost after they were looked at so many times."""
         left = iter([None] * looks)
-        files = self.store._files
+        files = self.store._keeper.files
         files.loss: Callable[[], StorageCorrupt | None] = lambda: next(left, StorageCorrupt("lost"))
 
 

@@ -1,8 +1,6 @@
 """Store: calls that clients may run, listed without reading conversations."""
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -17,7 +15,6 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, PutMessage, PutTurn, RemoveMessage
 from turnwire.ports.pages import OpenCall, Page
 from turnwire.storage.sql import asking
-from turnwire.storage.sqlite.database import SqliteDatabase
 
 LOOK = ToolUse(name="look", call_id="c1", input_json="{}", started_at=NOW)
 ALL = frozenset[str]()
@@ -161,9 +158,10 @@ async def test_a_page_is_divided_by_bytes(opened: OpenedStore) -> None:
     assert len(page.calls) == 3 + 8
 
 
+@pytest.mark.sqlite
 async def test_listing_reads_no_conversation(opened: OpenedStore) -> None:
     """SQLite finds the calls by their index, and the rest by ids."""
-    with closing(sqlite3.connect(opened.path, factory=SqliteDatabase)) as db:
+    with opened.database() as db:
         seen: list[str] = []
         db.set_trace_callback(seen.append)
         for session_id in ("", "ses_1"):
@@ -171,7 +169,7 @@ async def test_listing_reads_no_conversation(opened: OpenedStore) -> None:
         queries = [query for query in seen if "open_calls" in query]
         assert len(queries) == 2
         for query in queries:
-            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}")]
+            plan = [row[3] for row in db.rows(f"EXPLAIN QUERY PLAN {query}")]
             long = [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step]
             long = [step for step in long if not step.startswith("SCAN json_each")]  # the names of the tools
             assert long == [], plan

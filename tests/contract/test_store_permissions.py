@@ -1,8 +1,6 @@
 """Store: permission requests and what the turns of a session have spent."""
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -20,7 +18,6 @@ from turnwire.ports.commit import Commit, PutPermission, PutTurn
 from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import Spent
 from turnwire.storage.sql import turns
-from turnwire.storage.sqlite.database import SqliteDatabase
 
 ONE = make_permission("per_b", patterns=("fs.write", "fs.*"), call_id="call_1", metadata_json='{"path":"/a"}')
 TWO = make_permission("per_a")
@@ -191,11 +188,12 @@ async def test_spent_of_an_unknown_session_is_an_error(opened: OpenedStore) -> N
         await opened.store.of(DEFAULT_TENANT).spent("ses_none")
 
 
+@pytest.mark.sqlite
 async def test_spent_reads_no_bodies_of_turns(opened: OpenedStore) -> None:
     """An index holds what was spent: a body holds all tools of its turn."""
-    with closing(sqlite3.connect(opened.path, factory=SqliteDatabase)) as db:
+    with opened.database() as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
         turns.spent(db, DEFAULT_TENANT, "ses_1")
-        plan = db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}").fetchall()
+        plan = db.rows(f"EXPLAIN QUERY PLAN {statements[-1]}")
     assert "turns_spent" in plan[0][3]

@@ -2,9 +2,7 @@
 
 import asyncio
 import base64
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -31,7 +29,6 @@ from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, Pu
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Bounds, EventPage, Page, PrunedSession
 from turnwire.storage.sql import messages as messages_of
-from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.units import PRUNE_SLACK
 
 IDS = [f"msg_{i}" for i in range(5)] + ["msg_q0", "msg_q1"]
@@ -547,14 +544,15 @@ async def test_turns_of_other_sessions_answer_no_question(opened: OpenedStore) -
     assert not (await opened.store.of(DEFAULT_TENANT).question("ses_1", "msg_asked")).has_turn
 
 
+@pytest.mark.sqlite
 async def test_a_tool_call_is_found_without_reading_the_conversation(opened: OpenedStore) -> None:
     """By its index: no statement goes through the messages of the session."""
     await _store_call(opened, "ses_1", "msg_a", "prt_a")
-    with closing(sqlite3.connect(opened.path, factory=SqliteDatabase)) as db:
+    with opened.database() as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
         messages_of.message_of_call(db, DEFAULT_TENANT, "ses_1", "prt_a")
-        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
+        plan = " ".join(row[3] for row in db.rows(f"EXPLAIN QUERY PLAN {statements[-1]}"))
     assert "SEARCH calls USING PRIMARY KEY (tool_call_id=?)" in plan
     assert "SCAN" not in plan
     assert "messages_in_order" not in plan

@@ -1,7 +1,6 @@
 """Removing sessions: each is gone at once for all readers, and what it leaves goes in steps."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.support.fakes.domain_values import (
     removing,
 )
 from tests.support.fakes.opened_store import OpenedStore, events_in, kinds_in, opened_store
-from tests.support.oracles.sound import problems
 from turnwire.domain.accounts import Account
 from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.permissions import PermissionAnswer, PermissionChoice
@@ -39,8 +37,8 @@ from turnwire.ports.commit import (
     SessionState,
 )
 from turnwire.ports.pages import Page
-from turnwire.storage.sqlite import states
-from turnwire.storage.sqlite.housekeeping import Housekeeping
+from turnwire.storage.sql import states
+from turnwire.storage.sql.housekeeping import Housekeeping
 
 CALLER = BUILT_IN
 KEPT, OWN = b"of both sessions", b"of the session that goes"
@@ -123,7 +121,7 @@ async def test_a_session_is_gone_at_once(tmp_path: Path) -> None:
         assert await opened.store.request(CALLER, "ses_gone 0") is not None
         after = tenant.account(NOW)
         assert (after.sessions, after.stored_bytes - before.stored_bytes) == (1, len(OWN))  # files stay for a while
-    assert problems(tmp_path / "turnwire.db") == []
+    opened.assert_sound()
 
 
 async def test_what_it_leaves_goes_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +138,7 @@ async def test_what_it_leaves_goes_in_steps(tmp_path: Path, monkeypatch: pytest.
             async with opened_store(tmp_path) as opened:
                 is_more = await opened.store._removal.step()
                 steps += is_more
-            assert problems(tmp_path / "turnwire.db") == []
+            opened.assert_sound()
     async with opened_store(tmp_path) as opened:
         await opened.store.removals()
         assert opened.store.of("default").account(NOW) == before
@@ -162,13 +160,13 @@ async def test_it_goes_by_itself_and_after_a_restart(tmp_path: Path, monkeypatch
             await opened.store.commit(begun)
     async with opened_store(tmp_path) as opened:
         await opened.store.removals()
-        assert _rows(opened.path) == {"sessions": 0, "messages": 0, "turns": 0, "requests": 0, "files": 0, "events": 1}
+        assert _rows(opened) == {"sessions": 0, "messages": 0, "turns": 0, "requests": 0, "files": 0, "events": 1}
         assert opened.store.of("default").account(NOW) == Account()
         await _fill(opened, "ses_kept")
         await opened.store.commit(removing("ses_kept"))
         await opened.store.removals()
-        assert _rows(opened.path)["messages"] == 0
-    assert problems(tmp_path / "turnwire.db") == []
+        assert _rows(opened)["messages"] == 0
+    opened.assert_sound()
 
 
 @pytest.mark.slow
@@ -185,13 +183,13 @@ async def test_who_waits_does_not_wait_for_what_is_removed_later(tmp_path: Path)
             if waiting.done():
                 break
         await waiting
-        assert _rows(opened.path)["messages"] == 0
+        assert _rows(opened)["messages"] == 0
 
 
-def _rows(path: Path) -> dict[str, int]:
-    with sqlite3.connect(path) as db:
+def _rows(opened: OpenedStore) -> dict[str, int]:
+    with opened.database() as db:
         tables = ("sessions", "messages", "turns", "requests", "files", "events")
-        return {table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}
+        return {table: db.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables}
 
 
 PART = make_session("ses_part")

@@ -1,9 +1,7 @@
 """Old events go, a few at a time: by age and by count, and never those of a turn that runs."""
 
 import random
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,9 +16,9 @@ from turnwire.domain.errors import SessionNotFound
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.ports.commit import Commit, NewEvent, PutTurn
 from turnwire.ports.pages import Bounds
-from turnwire.storage.sqlite.log import retention
-from turnwire.storage.sqlite.log.retention import Retention
-from turnwire.storage.sqlite.writing.writer import Other
+from turnwire.storage.sql import retention
+from turnwire.storage.sql.retention import Retention
+from turnwire.storage.sql.writer import Other
 from turnwire.storage.units import PRUNE_SLACK
 
 DAY = timedelta(days=1)
@@ -72,8 +70,8 @@ async def kept(opened: OpenedStore, session_id: str) -> list[int]:
 
 def counted_as_stored(opened: OpenedStore) -> None:
     """Checks that the account says what the sessions say."""
-    with closing(sqlite3.connect(opened.path)) as db:
-        (stored,) = db.execute("SELECT sum(stored_bytes) FROM sessions WHERE tenant = ?", (DEFAULT_TENANT,)).fetchone()
+    with opened.database() as db:
+        (stored,) = db.row("SELECT sum(stored_bytes) FROM sessions WHERE tenant = ?", (DEFAULT_TENANT,))
     assert opened.store.of(DEFAULT_TENANT).account(NOW).stored_bytes == stored
 
 

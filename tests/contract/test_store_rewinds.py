@@ -1,8 +1,6 @@
 """Store, rewinds: what hiding messages and bringing them back leaves of a conversation."""
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -147,21 +145,22 @@ async def test_hidden_messages_go_with_their_session(opened: OpenedStore) -> Non
     await opened.store.commit(hiding())
     await opened.store.commit(removing())
     await opened.store.removals()
-    with closing(sqlite3.connect(opened.path)) as db:
-        assert db.execute("SELECT count(*) FROM messages").fetchone() == (0,)
-        assert db.execute("SELECT count(*) FROM tool_calls").fetchone() == (0,)
+    with opened.database() as db:
+        assert db.row("SELECT count(*) FROM messages") == (0,)
+        assert db.row("SELECT count(*) FROM tool_calls") == (0,)
 
 
 @pytest.mark.slow
+@pytest.mark.sqlite
 async def test_hiding_costs_little_whatever_messages_hold(tmp_path: Path) -> None:
     """Neither hiding nor showing writes the text of messages again, which holds up every other session."""
     async with opened_store(tmp_path) as opened:
         await opened.store.commit(creating())
         for number in range(10):
             await opened.store.commit(adding(make_message(f"msg_{number}", "x" * 1_000_000)))
-        with closing(sqlite3.connect(opened.path, timeout=200)) as db:
+        with opened.database() as db:
             for commit in (hiding(), SHOWING, hiding("msg_3"), hiding("msg_1"), SHOWING, SHOWING):
-                assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+                assert db.row("PRAGMA wal_checkpoint(TRUNCATE)") == (0, 0, 0)
                 await opened.store.commit(commit)
                 assert opened.path.with_name(f"{opened.path.name}-wal").stat().st_size < 500_000
         assert len(await shown(opened)) == 10

@@ -3,7 +3,6 @@
 import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import TenantStore
 from turnwire.storage.sql import asking, files, log, sessions
 from turnwire.storage.sql.sessions import Budget, step
-from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.units import PRUNE_SLACK
 
 BYTES = b"the same bytes"
@@ -235,16 +233,17 @@ STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
 }
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("index", STATEMENTS)
 async def test_no_list_reads_what_is_anothers(opened: OpenedStore, index: str) -> None:
     """Each is read by an index that begins with the tenant, and sorted by it too."""
-    with closing(sqlite3.connect(opened.path, factory=SqliteDatabase)) as db:
+    with opened.database() as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
         STATEMENTS[index](db)
         db.set_trace_callback(None)
         plans = [
-            " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}"))
+            " ".join(row[3] for row in db.rows(f"EXPLAIN QUERY PLAN {statement}"))
             for statement in statements
             if statement.startswith("SELECT")
         ]

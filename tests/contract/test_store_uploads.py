@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,9 @@ from turnwire.domain.errors import InvalidRequest, QuotaExceeded, TooManyUploads
 from turnwire.domain.principal import Principal, Role
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.accounts import count_anew
-from turnwire.storage.sqlite.uploads.rows import BLOCK_BYTES
-from turnwire.storage.sqlite.writing.writer import MAX_BATCH_BYTES
+from turnwire.storage.sql.accounts import count_anew
+from turnwire.storage.sql.uploads import BLOCK_BYTES
+from turnwire.storage.sql.writer import MAX_BATCH_BYTES
 
 ANN = Principal(tenant="default", subject="ann", role=Role.WRITER)
 LATER = NOW + timedelta(days=1)
@@ -64,8 +62,8 @@ def _stored(opened: OpenedStore, tenant: str = "default") -> int:
 
 
 def _rows(opened: OpenedStore, table: str) -> int:
-    with closing(sqlite3.connect(opened.path)) as db:
-        (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
+    with opened.database() as db:
+        (count,) = db.row(f"SELECT count(*) FROM {table}")
     return int(count)
 
 
@@ -233,6 +231,7 @@ async def test_what_is_removed_counts_no_more_at_once(opened: OpenedStore) -> No
     await _emptied(opened)
 
 
+@pytest.mark.sqlite
 async def test_many_small_ones_go_together(opened: OpenedStore) -> None:
     """In few transactions, and none of them counts or is in the way of new ones meanwhile."""
     new = (_new(f"upl_{n}") for n in range(300))
@@ -246,6 +245,7 @@ async def test_many_small_ones_go_together(opened: OpenedStore) -> None:
     assert steps.count("COMMIT") < 20
 
 
+@pytest.mark.sqlite
 async def test_counting_reads_what_the_tenant_has(opened: OpenedStore) -> None:
     """By an index without those of others and those that are going."""
     statements: list[str] = []
@@ -253,8 +253,8 @@ async def test_counting_reads_what_the_tenant_has(opened: OpenedStore) -> None:
     await _created(opened)
     await opened.store._writing.run(lambda db: db.set_trace_callback(None))
     [count] = [statement for statement in statements if "count(*)" in statement]
-    with closing(sqlite3.connect(opened.path)) as db:
-        [plan] = db.execute(f"EXPLAIN QUERY PLAN {count}").fetchall()
+    with opened.database() as db:
+        [plan] = db.rows(f"EXPLAIN QUERY PLAN {count}")
     assert "uploads_of_tenants (tenant=?" in plan[3]
 
 
@@ -288,10 +288,9 @@ async def test_another_start_has_everything(tmp_path: Path) -> None:
         before = await _write(opened, 0, WORDS)
         await _created(opened, "upl_2")
         await opened.store.uploads.write("default", "upl_2", Chunk(offset=0, data=b"counts no more"), LATER)
-    with closing(sqlite3.connect(tmp_path / "turnwire.db")) as db:
-        db.execute("UPDATE uploads SET removed = 1 WHERE upload_id = 'upl_2'")
+    with opened.database() as db:
+        db.run("UPDATE uploads SET removed = 1 WHERE upload_id = 'upl_2'")
         count_anew(db)
-        db.commit()
     async with opened_store(tmp_path) as opened:
         assert await opened.store.uploads.upload("default", "upl_1") == before
         assert await _bytes(opened) == WORDS
@@ -329,13 +328,14 @@ async def test_units_fail_alone(opened: OpenedStore) -> None:
         *("Upload", "UploadOffsetOutOfRange", "Committed", "Upload")
     ]
     assert await _bytes(opened) == b"12345678"
-    with closing(sqlite3.connect(opened.path)) as db:
-        (session,) = db.execute("SELECT sum(stored_bytes) FROM sessions").fetchone()
+    with opened.database() as db:
+        (session,) = db.row("SELECT sum(stored_bytes) FROM sessions")
     assert _stored(opened) == session + 8 > before
 
 
-async def test_large_chunks_do_not_share_one_transaction(opened: OpenedStore) -> None:
+async def test_large_chunks_do_not_share_one_transaction(opened: OpenedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits behind them waits for a bounded number of bytes."""
+    monkeypatch.setattr("turnwire.storage.sql.writer.BATCH_SECONDS", 60.0)
     ended = []
     opened.store._writer._observer = type("Ends", (), {"batch_ended": lambda _, end: ended.append(end.commits)})()
     await asyncio.gather(*(_created(opened, f"upl_{n}") for n in range(9)))

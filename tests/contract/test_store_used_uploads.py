@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,8 +14,8 @@ from turnwire.domain.conversation.messages import File
 from turnwire.domain.errors import SessionNotFound, UploadNotFound
 from turnwire.ports.commit import Commit, PutFile, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
-from turnwire.storage.sqlite.accounts import counted_totals
-from turnwire.storage.sqlite.uploads.rows import BLOCK_BYTES
+from turnwire.storage.sql.accounts import counted_totals
+from turnwire.storage.sql.uploads import BLOCK_BYTES
 
 WORDS = bytes(range(256)) * (3 * BLOCK_BYTES // 256) + b"the end"
 """Three blocks and a bit."""
@@ -60,14 +58,14 @@ async def _file(opened: OpenedStore) -> bytes | None:
 
 
 def _rows(opened: OpenedStore, table: str) -> int:
-    with closing(sqlite3.connect(opened.path)) as db:
-        (count,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
+    with opened.database() as db:
+        (count,) = db.row(f"SELECT count(*) FROM {table}")
     return int(count)
 
 
 def _check_totals(opened: OpenedStore) -> None:
     """What the tenant's account has is what counting all rows gives."""
-    with closing(sqlite3.connect(opened.path)) as db:
+    with opened.database() as db:
         counted = sum(delta.stored_bytes for delta in counted_totals(db) if delta.tenant == "default")
     assert opened.store.of("default").account(NOW).stored_bytes == counted
 

@@ -8,6 +8,7 @@ The API keys of providers are never read here.
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -272,9 +273,24 @@ def _storage(document: Document) -> StorageConfig:
     storage = document.section("storage", StorageConfig)
     if not storage.path.name:
         raise document.error("storage.path", "names no file")
+    if storage.url:
+        _check_url(document, storage.url)
     if "path" not in document.table("storage"):
         return storage
     return msgspec.structs.replace(storage, path=document.path("storage.path", storage.path))
+
+
+def _check_url(document: Document, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        password = parts.password or parse_qs(parts.query).get("password")
+    except ValueError as error:
+        raise document.error("storage.url", "is no address") from error
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise document.error("storage.url", "is no address of PostgreSQL: it begins with postgresql://")
+    if password:
+        raise document.error("storage.url", "has a password: set PGPASSWORD, or name a password file with PGPASSFILE")
+    document.require_extra("storage.url", "postgres", "psycopg")
 
 
 def _tracing(document: Document) -> TracingConfig:

@@ -26,6 +26,7 @@ _NAMES = frozenset({*SECTIONS, *TABLES, "permissions"})
 KEY_OF_OVERRIDE = {
     "TURNWIRE_LISTEN": ("server", "listen"),
     "TURNWIRE_STORAGE_PATH": ("storage", "path"),
+    "TURNWIRE_STORAGE_URL": ("storage", "url"),
     "TURNWIRE_DEFAULT_MODEL": ("defaults", "model"),
     "TURNWIRE_LOG_LEVEL": ("log", "level"),
     "TURNWIRE_LOG_FORMAT": ("log", "format"),

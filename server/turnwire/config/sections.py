@@ -116,7 +116,11 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where conversations are stored."""
 
     path: Path = Path("turnwire.db")
-    """The SQLite file."""
+    """The SQLite file. With `url` it only says in which folder the tokens and requests too large for memory are."""
+    url: str = ""
+    """Address of a PostgreSQL database, `postgresql://USER@HOST/DATABASE`, that keeps conversations in place of the
+    file; "" for none. It has no password: PGPASSWORD or a password file (PGPASSFILE) has it. Needs the extra `postgres`
+    (docs/install.md)."""
     retained_events_per_session: Count = 10_000
     """Events that a session keeps, the newest ones; a watcher that asks for older events gets `resync`."""
     retained_events_days: Count = 30

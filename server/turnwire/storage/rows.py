@@ -63,19 +63,30 @@ def moment(microseconds: int) -> datetime:
     return at.replace(microsecond=rest) if rest else at
 
 
-def packed(prefix: str, identifier: str) -> bytes | str:
-    """Returns an id as the log has it: that of an event is 16 bytes instead of 36, unless a client has made it up."""
+def packed(prefix: str, identifier: str) -> bytes:
+    """Returns an id as the log has it: that of an event is 16 bytes instead of 36, unless a client has made it up.
+
+    An id of a client's has other lengths: one of 16 bytes gets one more.
+    """
     digits = identifier.removeprefix(f"{prefix}_")
     try:
         short = bytes.fromhex(digits)
     except ValueError:
-        return identifier
-    return short if len(short) == 16 and f"{prefix}_{short.hex()}" == identifier else identifier
+        short = b""
+    if len(short) == _SHORT_ID_BYTES and f"{prefix}_{short.hex()}" == identifier:
+        return short
+    other = identifier.encode()
+    return other + b"\0" if len(other) == _SHORT_ID_BYTES else other
 
 
-def unpacked(prefix: str, short: bytes | str) -> str:
-    """Returns the id that `packed` was given."""
-    return f"{prefix}_{short.hex()}" if isinstance(short, bytes) else short
+def unpacked(prefix: str, stored: bytes | str) -> str:
+    """Returns the id that `packed` was given. A row may have a text, too."""
+    if isinstance(stored, str):
+        return stored
+    return f"{prefix}_{stored.hex()}" if len(stored) == _SHORT_ID_BYTES else stored.decode().removesuffix("\0")
+
+
+_SHORT_ID_BYTES = 16
 
 
 def text(value: msgspec.Struct) -> str:

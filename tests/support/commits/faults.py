@@ -17,9 +17,12 @@ from turnwire.app import Server
 from turnwire.core.turns.registry import TurnCounts
 from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.storage.accounts import Accounts
-from turnwire.storage.sqlite.accounts import stored_accounts
-from turnwire.storage.sqlite.uploads import rows
-from turnwire.storage.sqlite.writing.writer import Other, Unit
+from turnwire.storage.sql import uploads as rows
+from turnwire.storage.sql.accounts import stored_accounts
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.writer import Other, Unit
+from turnwire.storage.sqlite.database import SqliteDatabase
+from turnwire.storage.units import Transaction
 
 DATABASE = "turnwire.db"
 
@@ -84,7 +87,7 @@ class Faults:
     def copy_each(self, folder: Path) -> None:
         """Copies the database as it is now, and after each further commit, to a folder `folder/NUMBER`."""
         self.durable, self._copies = 0, folder
-        with contextlib.closing(sqlite3.connect(self._writer._files.beside(""))) as db:
+        with contextlib.closing(sqlite3.connect(self._writer._keeper.files.beside(""))) as db:
             self._copy(db)
 
     def copy_no_more(self) -> None:
@@ -98,8 +101,8 @@ class Faults:
                 self._failing.append(unit)
         return self._enqueue(unit)
 
-    def _apply_or_fail(self, db: sqlite3.Connection, unit: Unit) -> Any:
-        applied = self._apply(db, unit)
+    def _apply_or_fail(self, db: Database, transaction: Transaction, unit: Unit) -> Any:
+        applied = self._apply(db, transaction, unit)
         if any(one is unit for one in self._failing):
             self.failed += 1
             raise database_full()
@@ -145,7 +148,7 @@ def counted_at_rest(server: Server) -> dict[str, Any]:
     """Returns what `counted` has to be when no turn runs or waits, with the account as it is stored."""
     assert server._environment is not None
     assert server._store is not None
-    with contextlib.closing(sqlite3.connect(server._store._files.beside(""))) as db:
+    with contextlib.closing(sqlite3.connect(server._store._keeper.files.beside(""), factory=SqliteDatabase)) as db:
         stored = Accounts(stored_accounts(db)).account(DEFAULT_TENANT, server._environment.clock())
     nothing: dict[str, Any] = {"answers whose calls wait": {}, "turns": TurnCounts(0, 0, 0)}
     zeros = dict.fromkeys(counted(server), 0)

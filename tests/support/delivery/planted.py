@@ -47,7 +47,7 @@ FAULTS = {
         "return TokenPlace(order + 1 if order > 9 else order,",
     ),
     "a restored backup goes unnoticed": Fault(
-        "storage/sqlite/timelines.py",
+        "storage/sql/timelines.py",
         "return Standing.PAST if moment.position <= end else Standing.REPLACED",
         "return Standing.PAST",
     ),

@@ -26,12 +26,12 @@ from turnwire.ports.commit import (
 )
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
+from turnwire.storage.sql import uploads
+from turnwire.storage.sql.accounts import count_anew
+from turnwire.storage.sql.engine import SqlEngine
 from turnwire.storage.sql.words import adopt_words
-from turnwire.storage.sqlite.accounts import count_anew
 from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.uploads import rows as uploads
-from turnwire.storage.sqlite.writing.engine import SqliteEngine
 from turnwire.storage.units import CommitWriter, Transaction
 
 NOTES = make_file(b"notes", "notes.txt")
@@ -66,13 +66,13 @@ def _add_uploads(db: sqlite3.Connection) -> None:
     uploads.remove(db, deltas, "default", "upl_gone")
 
 
-def fill(db: SqliteDatabase) -> None:
+def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database one without a problem. The second session has dropped its first two events."""
     migrate(db)
     adopt_words(db)
     db.execute("PRAGMA foreign_keys=ON")
     writer = CommitWriter(ProtoCodec(), 10_000)
-    transaction = Transaction(SqliteEngine(db), itertools.count(1).__next__, 1)
+    transaction = Transaction(SqlEngine(db), itertools.count(1).__next__, 1)
     for commit in COMMITS:
         writer.apply(transaction, commit)
         transaction.keep()

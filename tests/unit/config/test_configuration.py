@@ -48,6 +48,25 @@ def test_tracing_without_its_packages_is_said(monkeypatch: pytest.MonkeyPatch) -
         load("[tracing]\nenabled = true")
 
 
+def test_the_address_of_a_database_has_no_password() -> None:
+    """It would stand in the file and in lines of the log. What is no address of PostgreSQL is refused, too."""
+    assert load('[storage]\nurl = "postgresql://me@db/x"').storage.url == "postgresql://me@db/x"
+    for url in ("postgresql://me:secret@db/x", "postgresql://db/x?password=secret"):
+        with pytest.raises(ConfigError, match=r"storage.url: has a password: set PGPASSWORD") as caught:
+            load(f'[storage]\nurl = "{url}"')
+        assert "secret" not in str(caught.value)
+    for url in ("mysql://db/x", "turnwire.db", "postgresql://[::1/x"):
+        with pytest.raises(ConfigError, match=r"storage.url: is no address"):
+            load(f'[storage]\nurl = "{url}"')
+
+
+def test_a_database_without_its_packages_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs them."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigError, match=r"storage.url: needs the extra 'postgres'"):
+        load('[storage]\nurl = "postgresql://db/x"')
+
+
 @pytest.mark.parametrize("name", SECTIONS)
 def test_the_example_has_every_key(name: str) -> None:
     """Each section of which there is one is whole, in the order of the reference."""

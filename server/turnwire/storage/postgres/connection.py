@@ -10,10 +10,17 @@ from typing import Any
 
 import msgspec
 import psycopg
-from psycopg.types.numeric import Int8Dumper
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+from psycopg.types.string import StrBinaryDumper, StrDumperUnknown
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
+from turnwire.domain.shards import shard_of
+from turnwire.storage.postgres.writing import SHARDED, arrays_of, statement_of, types_of, with_shard
 from turnwire.storage.rows import Row
+from turnwire.storage.sql.changes import Change, Insert
 from turnwire.storage.sql.database import Dialect, Interrupted, Words
 
 FAILURES: tuple[type[Exception], ...] = (psycopg.Error, UnicodeDecodeError, msgspec.DecodeError)
@@ -77,12 +84,17 @@ POSTGRES = Dialect(
     greatest="greatest",
     least="least",
     hint=lambda _: "",
+    row_id="ctid",
     words=_TSVECTOR,
 )
 
 
 class _IntegerDumper(Int8Dumper):
     """All integers as bigint: by their size they would be of three types, and each statement planned for each."""
+
+
+class _IntegerBinaryDumper(Int8BinaryDumper):
+    """The same in arrays."""
 
 
 class _FlagDumper(Int8Dumper):
@@ -92,19 +104,69 @@ class _FlagDumper(Int8Dumper):
         return b"1" if obj else b"0"
 
 
+class _FlagBinaryDumper(Int8BinaryDumper):
+    """The same in arrays."""
+
+    def dump(self, obj: Any) -> "Buffer | None":
+        return super().dump(int(obj))
+
+
+class _TextDumper(StrDumperUnknown):
+    """PostgreSQL takes no NUL in a text. JSON writes it otherwise; what repeats a text has another character there."""
+
+    def dump(self, obj: str) -> "Buffer | None":
+        return super().dump(obj.replace("\0", "\ufffd"))
+
+
+class _TextBinaryDumper(StrBinaryDumper):
+    """The same in arrays."""
+
+    def dump(self, obj: str) -> "Buffer | None":
+        return super().dump(obj.replace("\0", "\ufffd"))
+
+
+class _NumericLoader(Loader):
+    """Sums of bigint are numeric, and whole numbers."""
+
+    def load(self, data: "Buffer") -> int:
+        return int(bytes(data))
+
+
+_DUMPERS = (
+    (int, _IntegerDumper),
+    (int, _IntegerBinaryDumper),
+    (bool, _FlagDumper),
+    (bool, _FlagBinaryDumper),
+    (str, _TextBinaryDumper),
+    (str, _TextDumper),
+)
+
+_COLUMNS = """
+SELECT table_name, column_name, udt_name FROM information_schema.columns WHERE table_schema = current_schema()
+"""
+
+NUMBERS_AT_ONCE = 1000
+"""Numbers of rows that one look at their sequence gives; it grows by so many."""
+
+
 class PostgresDatabase:
     """Implements `turnwire.storage.sql.database.Database`; see there. In autocommit mode."""
 
     dialect = POSTGRES
     failures = FAILURES
 
-    def __init__(self, connection: "psycopg.Connection[Row]") -> None:
-        """Use `opened`."""
-        self.connection = connection
+    def __init__(self, url: str, *, read_only: bool) -> None:
+        """Connects. Raises an error of psycopg."""
+        self._url = url
+        self._read_only = read_only
+        self.connection = _connected(url, read_only=read_only)
         """The connection of psycopg, for what the protocol does not have."""
         self._cursors = itertools.count()
         """Their names: several may be open in a snapshot."""
         self._is_over: Callable[[], bool] = lambda: False
+        self._types: dict[tuple[str, str], str] = {}
+        """Of all columns by table and name; read when something is written."""
+        self._has_changed = False
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Returns all rows."""
@@ -127,24 +189,56 @@ class PostgresDatabase:
 
     def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
         """Carries out a statement."""
-        return self._execute(statement, parameters).rowcount
+        changed = self._execute(statement, parameters).rowcount
+        self._has_changed |= changed > 0
+        return changed
+
+    def write(self, change: Change, rows: Sequence[Row]) -> None:
+        """Carries out one change for rows."""
+        if not rows:
+            return
+        if not self._types:
+            self._types = {(table, column): type_ for table, column, type_ in self.rows(_COLUMNS)}
+        if isinstance(change, Insert) and (sharded := SHARDED.get(change.table)):
+            at = change.columns.index(sharded)
+            change, rows = with_shard(change), [(*row, shard_of(row[at])) for row in rows]
+        statement = statement_of(change, types_of(change, self._types))
+        self._has_changed |= self.connection.execute(statement, arrays_of(rows)).rowcount > 0
+
+    def numbers(self) -> Iterator[int]:
+        """Yields numbers for rows, of blocks that a sequence gives."""
+        while True:
+            [(first,)] = self.rows("SELECT nextval('row_numbers')")
+            yield from range(first, first + NUMBERS_AT_ONCE)
+
+    def has_changed(self) -> bool:
+        """Returns whether the transaction has changed a row."""
+        return self._has_changed
+
+    def concerns_all(self, error: BaseException) -> bool:
+        """Returns whether an error is of the server or of the connection."""
+        return isinstance(error, psycopg.OperationalError | psycopg.errors.ReadOnlySqlTransaction) or (
+            isinstance(error, psycopg.Error) and self.connection.closed
+        )
 
     def run_many(self, statement: str, parameters: Iterable[Sequence[Any]]) -> None:
         """Carries out a statement for each of the parameters."""
         with self.connection.cursor() as cursor:
             cursor.executemany(translated(statement), parameters)
+            self._has_changed |= cursor.rowcount > 0
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """Lets all reads in the block see the same moment."""
-        self.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._surely("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         with self._ended():
             yield
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Begins a transaction that writes."""
-        self.run("BEGIN")
+        self._surely("BEGIN")
+        self._has_changed = False
         with self._ended():
             yield
 
@@ -152,7 +246,8 @@ class PostgresDatabase:
     def _ended(self) -> Iterator[None]:
         try:
             yield
-            self.run("COMMIT")
+            if self._execute("COMMIT", ()).statusmessage != "COMMIT":  # an error in it was passed over
+                raise psycopg.errors.InFailedSqlTransaction("the transaction was rolled back")
         except BaseException:
             if not self.connection.closed:
                 with contextlib.suppress(psycopg.OperationalError):  # the connection is gone, and its transaction too
@@ -182,7 +277,24 @@ class PostgresDatabase:
         """Closes the connection."""
         self.connection.close()
 
+    def renew(self) -> None:
+        """Connects again, when the connection was lost. Raises an error of psycopg."""
+        self.connection = _connected(self._url, read_only=self._read_only)
+
     def _execute(self, statement: str, parameters: Sequence[Any]) -> "psycopg.Cursor[Row]":
+        if self._read_only and self.connection.info.transaction_status != TransactionStatus.INTRANS:
+            return self._surely(statement, parameters)
+        return self.connection.execute(translated(statement), parameters)
+
+    def _surely(self, statement: str, parameters: Sequence[Any] = ()) -> "psycopg.Cursor[Row]":
+        """Carries out what belongs to no transaction: again on another connection, when this one is lost."""
+        try:
+            if not self.connection.closed:
+                return self.connection.execute(translated(statement), parameters)
+        except psycopg.OperationalError:
+            if not self.connection.closed:
+                raise
+        self.renew()
         return self.connection.execute(translated(statement), parameters)
 
 
@@ -193,14 +305,19 @@ def opened(url: str, *, read_only: bool) -> PostgresDatabase:
         StorageError: the server cannot be reached, or refuses it. Its text has no password.
     """
     try:
-        connection = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS)
+        return PostgresDatabase(url, read_only=read_only)
     except psycopg.Error as error:
         raise translate(error) from error
-    connection.adapters.register_dumper(int, _IntegerDumper)
-    connection.adapters.register_dumper(bool, _FlagDumper)
+
+
+def _connected(url: str, *, read_only: bool) -> "psycopg.Connection[Row]":
+    connection = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS)
+    for kind, dumper in _DUMPERS:
+        connection.adapters.register_dumper(kind, dumper)
+    connection.adapters.register_loader("numeric", _NumericLoader)
     if read_only:
         connection.execute("SET default_transaction_read_only = on")
-    return PostgresDatabase(connection)
+    return connection
 
 
 _OWN_MARKS = re.compile(r"'[^']*'|\?|%")
@@ -234,9 +351,7 @@ def translate(error: Exception) -> StorageError:
     if code in _CORRUPT:
         return StorageCorrupt(f"the database is damaged (SQLSTATE {code})", {"detail": str(code)})
     if is_lost(error):
-        failed = StorageError("the database cannot be reached", {"detail": code or type(error).__name__})
-        failed.may_pass = True
-        return failed
+        return StorageBusy("the database cannot be reached", {"detail": code or type(error).__name__})
     detail = code or type(error).__name__  # what the server says quotes what it was given
     return StorageError(f"the database failed: {detail}", {"detail": detail})
 

@@ -37,7 +37,7 @@ ORDER BY undos.sequence DESC LIMIT 1
 
 
 class TreeRow(NamedTuple):
-    """A message in the tree of its session; see `storage/sqlite/tree.py`."""
+    """A message in the tree of its session; see `storage/sql/tree.py`."""
 
     id: int
     message_id: str

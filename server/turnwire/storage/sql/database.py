@@ -1,11 +1,12 @@
 """A database as statements see it: one connection, used synchronously on a thread of its own."""
 
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from turnwire.domain.errors import StorageError
 from turnwire.storage.rows import Row
+from turnwire.storage.sql.changes import Change
 
 
 class Interrupted(Exception):
@@ -58,6 +59,8 @@ class Dialect(NamedTuple):
     """The same for the least one."""
     hint: Callable[[str], str]
     """Returns what stands behind the name of a table to have an index used, where the planner would err."""
+    row_id: str
+    """Column that every row has, whatever its table: where it is."""
     words: Words
     """For searches."""
 
@@ -96,6 +99,14 @@ class Database(Protocol):
         """Carries out a statement once for each of the parameters."""
         ...
 
+    def write(self, change: Change, rows: Sequence[Row]) -> None:
+        """Carries out one change for rows, of which no two have one key. Does nothing when there are none."""
+        ...
+
+    def numbers(self) -> Iterator[int]:
+        """Yields numbers for rows, of those that the store makes; each once, whatever is rolled back."""
+        ...
+
     def snapshot(self) -> AbstractContextManager[None]:
         """Lets all reads in the block see the same moment."""
         ...
@@ -106,6 +117,14 @@ class Database(Protocol):
 
     def limited(self, is_over: Callable[[], bool], max_seconds: float) -> AbstractContextManager[None]:
         """Ends what runs in the block soon after a time, and when it is over. Raises Interrupted then."""
+        ...
+
+    def has_changed(self) -> bool:
+        """Returns whether the transaction has changed a row."""
+        ...
+
+    def concerns_all(self, error: BaseException) -> bool:
+        """Returns whether an error is of the database and not of what it was given: its disk, its connection."""
         ...
 
     def translate(self, error: Exception) -> StorageError:

@@ -1,15 +1,18 @@
 """SQLite as a `Database`: the connection of `sqlite3` with the methods that statements of both engines use."""
 
 import contextlib
+import itertools
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.rows import Row
+from turnwire.storage.sql.changes import Change, Delete, Insert
 from turnwire.storage.sql.database import Dialect, Interrupted, Words
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
@@ -55,8 +58,31 @@ SQLITE = Dialect(
     without="json_remove({}, '$.{}')".format,
     contains="instr({}, ?) > 0".format,
     hint="INDEXED BY {}".format,
+    row_id="rowid",
     words=_FTS5,
 )
+
+
+_SIZES = (64, 16, 4, 1)
+"""By how many rows are inserted: a few sizes, so that SQLite need not parse statements again. For each row of its own
+the thread would wait for the interpreter."""
+
+_NUMBERED = ("sessions", "turns", "messages", "files", "permissions", "questions")
+"""Tables whose numbers the store makes."""
+
+
+@lru_cache
+def _statement(change: Change, rows: int = 1) -> str:
+    """Returns a change as a statement with parameters for some rows."""
+    if isinstance(change, Insert):
+        values = f"({', '.join('?' * len(change.columns))})"
+        return (
+            f"INSERT INTO {change.table} ({', '.join(change.columns)}) VALUES {', '.join([values] * rows)}{change.tail}"
+        )
+    if isinstance(change, Delete):
+        return f"DELETE FROM {change.table} WHERE {' AND '.join(f'{name} = ?' for name in change.columns)}"
+    changes = ", ".join(f"{name} = {expression.format('?')}" for name, expression in change.expressions)
+    return f"UPDATE {change.table} SET {changes} WHERE {change.key} = ?"
 
 
 class SqliteDatabase(sqlite3.Connection):
@@ -64,6 +90,8 @@ class SqliteDatabase(sqlite3.Connection):
 
     dialect = SQLITE
     failures = FAILURES
+    _changes_before = 0
+    """When the transaction began."""
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Returns all rows."""
@@ -87,6 +115,24 @@ class SqliteDatabase(sqlite3.Connection):
         """Carries out a statement for each of the parameters."""
         self.executemany(statement, parameters)
 
+    def write(self, change: Change, rows: Sequence[Row]) -> None:
+        """Carries out one change for rows."""
+        if not isinstance(change, Insert) or change.tail:
+            if rows:
+                self.executemany(_statement(change), rows)
+            return
+        at = 0
+        for size in _SIZES:
+            while len(rows) - at >= size:
+                self.execute(_statement(change, size), tuple(itertools.chain.from_iterable(rows[at : at + size])))
+                at += size
+
+    def numbers(self) -> Iterator[int]:
+        """Yields numbers for rows."""
+        return itertools.count(
+            1 + max(self.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0] for table in _NUMBERED)
+        )
+
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """Lets all reads in the block see the same moment."""
@@ -100,6 +146,7 @@ class SqliteDatabase(sqlite3.Connection):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Begins a transaction that writes."""
+        self._changes_before = self.total_changes
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -122,6 +169,14 @@ class SqliteDatabase(sqlite3.Connection):
             raise
         finally:
             self.set_progress_handler(None, 0)
+
+    def has_changed(self) -> bool:
+        """Returns whether the transaction has changed a row."""
+        return self.total_changes > self._changes_before
+
+    def concerns_all(self, error: BaseException) -> bool:
+        """Returns whether an error is of the disk or of another process."""
+        return isinstance(error, sqlite3.OperationalError)
 
     def translate(self, error: Exception) -> StorageError:
         """Returns the storage error for one of FAILURES."""

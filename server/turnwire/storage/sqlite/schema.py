@@ -19,7 +19,7 @@ CREATE TABLE sessions (
     -- the owner
     tenant           TEXT NOT NULL,
     -- importing: it is being stored in parts. deleting: its rows are being removed in steps. Both exist for no reader;
-    -- see storage/sqlite/states.py and removal.py
+    -- see storage/sql/states.py and removal.py
     state            TEXT NOT NULL DEFAULT 'live' CHECK (state IN ('importing', 'live', 'deleting')),
     -- the session that an importing one is to join, or NULL
     joins            INTEGER,
@@ -104,7 +104,7 @@ CREATE TABLE messages (
     place            INTEGER NOT NULL,
     -- another number with each change: what was made of a message is found by row and version
     version          INTEGER NOT NULL,
-    -- 1: it is part of the conversation, or waits. taken_back: whether and when it was; see storage/sqlite/tree.py
+    -- 1: it is part of the conversation, or waits. taken_back: whether and when it was; see storage/sql/tree.py
     on_path          INTEGER NOT NULL DEFAULT 1,
     taken_back       INTEGER NOT NULL,
     turn_id          TEXT NOT NULL,
@@ -240,7 +240,7 @@ CREATE INDEX events_of_tenants ON events (tenant);
 
 -- pruned_through: no event is left up to this position. newest_dropped: the newest one that was dropped by its age;
 -- older ones may be kept for a turn, and no position is given twice. token_key: seals the resume tokens of this
--- database; see storage/sqlite/timelines.py. Made at the first start
+-- database; see storage/sql/timelines.py. Made at the first start
 CREATE TABLE log_state (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
     pruned_through  INTEGER NOT NULL,
@@ -249,7 +249,7 @@ CREATE TABLE log_state (
 ) STRICT;
 INSERT INTO log_state VALUES (1, 0, 0, x'');
 
--- one row for each start of the server; see storage/sqlite/timelines.py
+-- one row for each start of the server; see storage/sql/timelines.py
 CREATE TABLE timelines (
     id              INTEGER PRIMARY KEY,
     timeline        TEXT NOT NULL UNIQUE,
@@ -335,7 +335,7 @@ CREATE INDEX uploads_by_expiry ON uploads (expires_at_us) WHERE removed = 0;
 CREATE INDEX uploads_removed ON uploads (id) WHERE removed = 1;
 CREATE INDEX uploads_removed_of_tenants ON uploads (tenant, received_bytes) WHERE removed = 1;
 
--- number counts from 0. All blocks of an upload but the last have the same size; see storage/sqlite/uploads/blocks.py
+-- number counts from 0. All blocks of an upload but the last have the same size; see storage/sql/uploads.py
 CREATE TABLE upload_blocks (
     id      INTEGER PRIMARY KEY,
     upload  INTEGER NOT NULL REFERENCES uploads (id),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from turnwire.storage.sql.accounts import count_anew, wrong_stored_bytes, wrong_totals
 from turnwire.storage.sql.words import forget_words
-from turnwire.storage.sqlite.accounts import count_anew, wrong_stored_bytes, wrong_totals
 from turnwire.storage.sqlite.care.backup import back_up
 from turnwire.storage.sqlite.care.facts import Facts, facts_of
 from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
@@ -164,7 +164,7 @@ def _of_file(facts: Facts) -> Iterator[Finding]:
     yield from _finding(LOST_REFERENCE, facts.lost_references)
 
 
-def _of_counters(db: sqlite3.Connection) -> Iterator[Finding]:
+def _of_counters(db: SqliteDatabase) -> Iterator[Finding]:
     yield from _finding(WRONG_STORED, wrong_stored_bytes(db))
     yield from _finding(WRONG_TOTALS, wrong_totals(db))
 
@@ -180,7 +180,7 @@ def _finding(problem: Problem, subjects: Iterable[str]) -> Iterator[Finding]:
         )
 
 
-def _repair(db: sqlite3.Connection, report: Report) -> None:
+def _repair(db: SqliteDatabase, report: Report) -> None:
     if any(finding.name == DAMAGED_INDEX.name for finding in report.findings):
         db.execute("REINDEX")
     if report.is_complete:
@@ -201,13 +201,8 @@ def _locked(path: Path) -> Iterator[None]:
 @contextmanager
 def _writing(path: Path) -> Iterator[SqliteDatabase]:
     """Gives a connection in a transaction, which is committed unless the context raises."""
-    with (
-        translated(path),
-        closing(
-            sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
-        ) as db,
-    ):
+    connecting = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
+    with translated(path), closing(connecting) as db:
         db.execute("PRAGMA synchronous=FULL")
-        db.execute("BEGIN IMMEDIATE")
-        yield db
-        db.execute("COMMIT")
+        with db.transaction():
+            yield db

@@ -9,11 +9,11 @@ from pathlib import Path
 from turnwire.domain.errors import StorageCorrupt, StorageError
 from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS
-from turnwire.storage.sqlite.database import FAILURES, translate
+from turnwire.storage.sqlite.database import FAILURES, SqliteDatabase, translate
 
 
 @contextlib.contextmanager
-def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+def read_only(path: Path) -> Iterator[SqliteDatabase]:
     """Opens the file for reading, in one transaction that ends with the context.
 
     A connection of this kind cannot delete the log of a server: closing the last connection deletes it only under an
@@ -28,7 +28,9 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
     uri = f"{path.absolute().as_uri()}?mode=ro"
     with (
         translated(path),
-        closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS)) as db,
+        closing(
+            sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, factory=SqliteDatabase)
+        ) as db,
     ):
         db.execute("PRAGMA query_only=ON")
         db.execute("BEGIN")

@@ -2,14 +2,15 @@
 
 import random
 import sqlite3
+from typing import Any
 
 import pytest
 
 from turnwire.ports.store import Moment, Standing
-from turnwire.storage.sqlite import timelines
+from turnwire.storage.sql import timelines
+from turnwire.storage.sql.timelines import Timelines
 from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.timelines import Timelines
 
 
 def _file() -> SqliteDatabase:
@@ -54,24 +55,22 @@ def test_runs_that_are_forgotten_are_unknown(monkeypatch: pytest.MonkeyPatch) ->
     assert db.execute("SELECT count(*) FROM timelines").fetchone() == (3,)
 
 
-class FullDisk:
-    """A file that takes no row any more."""
+class FullDisk(SqliteDatabase):
+    """A copy of a file that takes no row any more."""
 
     def __init__(self, db: SqliteDatabase, code: int) -> None:
         """Takes the file and what SQLite says of it."""
-        self._db = db
+        super().__init__(":memory:", isolation_level=None)
+        db.backup(self)
         self._code = code
-        self.in_transaction = True
 
-    transaction = SqliteDatabase.transaction
-
-    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
         """Fails to write."""
         if sql.startswith("INSERT"):
             error = sqlite3.OperationalError("disk")
             error.sqlite_errorcode = self._code
             raise error
-        return self._db.execute(sql, *arguments)
+        return super().execute(sql, *arguments)
 
 
 def test_a_full_disk_keeps_no_server_from_starting() -> None:

@@ -5,14 +5,14 @@ import asyncio
 from turnwire.ports.clock import utc_now
 from turnwire.ports.commit import Commit, RemoveSession, SessionState
 from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.sessions import DELETING
-from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.writing.writer import GroupWriter
+from turnwire.storage.sql.writer import GroupWriter
 
 
-def give_up_imports(db: SqliteDatabase) -> None:
+def give_up_imports(db: Database) -> None:
     """Lets everything go that an earlier run has stored in parts and not published."""
-    db.execute(
+    db.run(
         "UPDATE sessions SET state = 'deleting', head_sequence = pruned_through"
         " WHERE state <> 'live' AND state = 'importing'"
     )
@@ -24,7 +24,7 @@ class Removal:
     No order of steps, commits and crashes removes anything else.
     """
 
-    def __init__(self, writer: GroupWriter, reading: Connection[SqliteDatabase]) -> None:
+    def __init__(self, writer: GroupWriter, reading: Connection[Database]) -> None:
         """Takes what carries the steps out, and the connection to look on for what is left."""
         self._writer = writer
         self._reading = reading
@@ -36,7 +36,7 @@ class Removal:
         waited_for: set[int] | None = None
         while waited_for is None or waited_for:
             gone = self._gone
-            left = await self._reading.run(lambda db: {row for (row,) in db.execute(f"SELECT id {DELETING}")})
+            left = await self._reading.run(lambda db: {row for (row,) in db.rows(f"SELECT id {DELETING}")})
             waited_for = left if waited_for is None else left & waited_for
             if waited_for:
                 await gone.wait()
@@ -59,6 +59,6 @@ class Removal:
         return found is not None
 
 
-def _next(db: SqliteDatabase) -> tuple[str, str] | None:
-    row: tuple[str, str] | None = db.execute(f"SELECT tenant, session_id {DELETING} ORDER BY id LIMIT 1").fetchone()
-    return row
+def _next(db: Database) -> tuple[str, str] | None:
+    row = db.row(f"SELECT tenant, session_id {DELETING} ORDER BY id LIMIT 1")
+    return None if row is None else (row[0], row[1])

@@ -8,28 +8,24 @@ cannot be written, the transaction is repeated with a savepoint for each commit,
 """
 
 import asyncio
-import contextlib
-import itertools
-import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from turnwire.domain.errors import ShuttingDown, StorageError, StorageFull
+from turnwire.domain.errors import DomainError, ShuttingDown, StorageError
 from turnwire.ports.commit import Commit, Committed, PutMessage
-from turnwire.ports.store import Follower, Publisher, StoredEvent
+from turnwire.ports.store import FileIdentity, Follower, Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
 from turnwire.storage.accounts import Accounts, Delta
 from turnwire.storage.cache import SessionCache
+from turnwire.storage.sql.accounts import add_to_totals
 from turnwire.storage.sql.connection import Connection
-from turnwire.storage.sqlite.accounts import add_to_totals
-from turnwire.storage.sqlite.database import FAILURES, SqliteDatabase, translate
-from turnwire.storage.sqlite.files import DatabaseFiles
-from turnwire.storage.sqlite.writing.engine import SqliteEngine, last_number, last_position
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.engine import SqlEngine, last_position
 from turnwire.storage.units import CommitWriter, Spoiled, Transaction
 
 log = structlog.get_logger()
@@ -63,7 +59,7 @@ T = TypeVar("T")
 class Other(Generic[T]):
     """A unit of work in no session."""
 
-    apply: Callable[[SqliteDatabase, list[Delta]], T]
+    apply: Callable[[Database, list[Delta]], T]
     """Called inside the transaction, on the writer's thread. Appends what it changes in the accounts."""
     size_bytes: int = 0
     """How much it writes, if that is much."""
@@ -80,7 +76,7 @@ caller unchanged."""
 Waiting = tuple[Unit, asyncio.Future[Any], float]
 """A unit, its future, and when it was called by the loop's clock."""
 
-Apply = Callable[[SqliteDatabase, Unit], tuple[Outcome, list[StoredEvent]]]
+Apply = Callable[[Database, Unit], tuple[Outcome, list[StoredEvent]]]
 
 
 class _Written(NamedTuple):
@@ -93,6 +89,30 @@ class _Written(NamedTuple):
     """Whether anything was written: a transaction without changes passes on a full disk."""
 
 
+class Keeper(Protocol):
+    """What keeps the database: files, or a server. `loss` and `refusal` are called on the writer's thread."""
+
+    def loss(self) -> StorageError | None:
+        """Returns why nothing can be kept any more, whatever the database says; looked at around each COMMIT."""
+        ...
+
+    def refusal(self, db: Database, error: Exception) -> tuple[DomainError, StorageError | None]:
+        """Returns why a transaction failed, which concerned all of its units, and why nothing can be kept any more."""
+        ...
+
+    def warnings(self) -> Mapping[str, Mapping[str, object]]:
+        """Returns what an operator should know: events of the log with their facts."""
+        ...
+
+    def own_files(self) -> frozenset[FileIdentity]:
+        """Returns the files of the database that are on this machine."""
+        ...
+
+    def close(self) -> None:
+        """Lets another server have the database. Called once all connections are closed."""
+        ...
+
+
 class GroupWriter:
     """Owns the writing connection's transactions.
 
@@ -102,8 +122,8 @@ class GroupWriter:
 
     def __init__(
         self,
-        connection: Connection[SqliteDatabase],
-        files: DatabaseFiles,
+        connection: Connection[Database],
+        keeper: Keeper,
         changes: CommitWriter,
         sessions: SessionCache,
         accounts: Accounts,
@@ -112,8 +132,8 @@ class GroupWriter:
         on_loss: Callable[[StorageError], None],
         observer: Observer,
     ) -> None:
-        """Takes the connection to write on, which the caller closes after `aclose`; see `SqliteStore.open`."""
-        self._files = files
+        """Takes the connection to write on, which the caller closes after `aclose`; see `open` of the stores."""
+        self._keeper = keeper
         self._on_loss = on_loss
         self._loss: StorageError | None = None  # set once, on the writer's thread; read between its batches
         self._is_loss_reported = False
@@ -137,7 +157,7 @@ class GroupWriter:
         """Position of the newest event that was published; of the newest in the log when none was yet."""
         self._start_position = 0
         self._next_position = 0  # of the next event; changed on the writer's thread, when a transaction is durable
-        self._numbers = itertools.count(1)  # of new rows; those that a rollback has used are not used again
+        self._numbers: Iterator[int] = iter(())  # of new rows; those that a rollback has used are not used again
         self._published: dict[str, int] = {}  # newest position of each tenant that did something in this run
         self._task: asyncio.Task[None] | None = None
 
@@ -145,7 +165,7 @@ class GroupWriter:
         """Reads the end of the log and starts the writing task."""
         self._start_position = self.published_position = await self._connection.run(last_position)
         self._next_position = 1 + self.published_position
-        self._numbers = itertools.count(1 + await self._connection.run(last_number))
+        self._numbers = await self._connection.run(lambda db: db.numbers())
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
@@ -216,7 +236,7 @@ class GroupWriter:
 
     def _look(self) -> None:
         if self._loss is None:
-            self._loss = self._files.loss()
+            self._loss = self._keeper.loss()
 
     def _tell_loss(self) -> None:
         if self._loss is not None and not self._is_loss_reported:
@@ -296,7 +316,7 @@ class GroupWriter:
             )
         )
 
-    def _transact(self, db: SqliteDatabase, units: list[Unit]) -> _Written:
+    def _transact(self, db: Database, units: list[Unit]) -> _Written:
         """Applies the units in one transaction, the first ones if all are too large. Runs on the writer's thread.
 
         A unit that is refused has written nothing. Rows that cannot be written are rare, so only a second try writes
@@ -306,46 +326,33 @@ class GroupWriter:
             raise self._loss
         try:
             return self._try_both(db, units)
-        except sqlite3.OperationalError as error:  # the disk or another process, which affects all of them
-            raise self._refusal(db, error) from error
+        except Exception as error:
+            if not db.concerns_all(error):
+                raise
+            refusal, self._loss = self._keeper.refusal(db, error)
+            raise refusal from error
 
-    def _try_both(self, db: SqliteDatabase, units: list[Unit]) -> _Written:
+    def _try_both(self, db: Database, units: list[Unit]) -> _Written:
         try:
             return self._try(db, units)
-        except sqlite3.OperationalError:
-            raise
         except Spoiled as error:
-            if isinstance(error.__cause__, sqlite3.OperationalError):
+            if error.__cause__ is not None and db.concerns_all(error.__cause__):
                 raise error.__cause__ from None
-        except Exception:
-            if self._loss is not None:
+        except Exception as error:
+            if self._loss is not None or db.concerns_all(error):
                 raise
         return self._try(db, units, alone=True)
 
-    def _refusal(self, db: SqliteDatabase, error: sqlite3.OperationalError) -> StorageError:
-        code = getattr(error, "sqlite_errorcode", 0)
-        if code == sqlite3.SQLITE_IOERR_FSYNC:
-            self._loss = self._files.unsynced()
-            return self._loss
-        refusal = translate(error)
-        if code == sqlite3.SQLITE_IOERR_WRITE:
-            refusal = self._files.refusal() or refusal
-        if isinstance(refusal, StorageFull):
-            _reuse_log(db)
-        return refusal
-
-    def _try(self, db: SqliteDatabase, units: list[Unit], *, alone: bool = False) -> _Written:
+    def _try(self, db: Database, units: list[Unit], *, alone: bool = False) -> _Written:
         outcomes: list[Outcome] = []
         stored: list[StoredEvent] = []
         written_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
-        changes = db.total_changes
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            transaction = Transaction(SqliteEngine(db), self._numbers.__next__, self._next_position)
+        with db.transaction():
+            transaction = Transaction(SqlEngine(db), self._numbers.__next__, self._next_position)
             if not alone:
                 transaction.fetch(unit for unit in units if isinstance(unit, Commit))
             for unit in units:
-                outcome, events = self._outcome(transaction, unit, alone=alone)
+                outcome, events = self._outcome(db, transaction, unit, alone=alone)
                 outcomes.append(outcome)
                 stored += events
                 written_bytes += _written_bytes(unit)
@@ -353,54 +360,52 @@ class GroupWriter:
                     break
             add_to_totals(db, transaction.deltas)
             transaction.finish()
-            self._check_files()
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        self._check_files()  # a commit written to a file that is now gone must not be confirmed
+            is_change = db.has_changed()
+            self._check_loss()
+        self._check_loss()  # a commit written to a file that is now gone must not be confirmed
         self._next_position = transaction.next_position
-        return _Written(outcomes, stored, transaction.deltas, db.total_changes > changes)
+        return _Written(outcomes, stored, transaction.deltas, is_change)
 
-    def _check_files(self) -> None:
-        self._loss = self._files.loss()
+    def _check_loss(self) -> None:
+        self._loss = self._keeper.loss()
         if self._loss is not None:
             raise self._loss
 
-    def _outcome(self, transaction: Transaction, unit: Unit, *, alone: bool) -> tuple[Outcome, list[StoredEvent]]:
+    def _outcome(
+        self, db: Database, transaction: Transaction, unit: Unit, *, alone: bool
+    ) -> tuple[Outcome, list[StoredEvent]]:
         """Applies a unit. What it has done is undone when it is refused; then its error is the outcome."""
         position, deltas = transaction.next_position, len(transaction.deltas)
         try:
-            result = self._apply(transaction, unit)
+            result = self._apply(db, transaction, unit)
             if alone:
                 transaction.written()
         except Spoiled:
             raise
         except Exception as error:
-            if isinstance(error, sqlite3.OperationalError):  # it concerns all of them
+            if db.concerns_all(error):  # it concerns all of them
                 raise
             transaction.next_position = position
             del transaction.deltas[deltas:]
             transaction.undo()
-            return translate(error) if isinstance(error, FAILURES) else error, []
+            return db.translate(error) if isinstance(error, db.failures) else error, []
         transaction.keep()
         return result
 
-    def _apply(self, transaction: Transaction, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
+    def _apply(self, db: Database, transaction: Transaction, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
         if isinstance(unit, Commit):
             return self._changes.apply(transaction, unit)
-        engine = cast(SqliteEngine, transaction.written())
+        transaction.written()
         try:
-            return unit.apply(engine.db, transaction.deltas), []
+            return unit.apply(db, transaction.deltas), []
         finally:
             transaction.forget()
 
 
-def _rewrite(db: SqliteDatabase, _deltas: list[Delta]) -> None:
-    """Changes nothing, and has SQLite write a page of the database."""
+def _rewrite(db: Database, _deltas: list[Delta]) -> None:
+    """Changes nothing, and has the database write."""
     for change in (1, -1):  # SQLite leaves out what changes nothing
-        db.execute("UPDATE log_state SET pruned_through = pruned_through + ?", (change,))
+        db.run("UPDATE log_state SET pruned_through = pruned_through + ?", (change,))
 
 
 def _fail(waiting: Iterable[Waiting], error: Exception) -> None:
@@ -414,9 +419,3 @@ def _written_bytes(unit: Unit) -> int:
     if isinstance(unit, Other):
         return unit.size_bytes
     return PART_BYTES * sum(len(one.message.parts) for one in unit.changes if isinstance(one, PutMessage))
-
-
-def _reuse_log(db: SqliteDatabase) -> None:
-    """Lets SQLite begin its write-ahead log anew: on a full disk it would not grow to where that happens by itself."""
-    with contextlib.suppress(sqlite3.OperationalError):
-        db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

@@ -5,7 +5,6 @@ there were. What writes runs inside the writer's transaction, appends to `deltas
 tenant, and raises before it has written.
 """
 
-import sqlite3
 from datetime import UTC, datetime, timedelta
 
 from turnwire.domain.errors import (
@@ -18,7 +17,9 @@ from turnwire.domain.errors import (
 from turnwire.ports.commit import RecordRequest, UseUpload
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.quotas import check_bytes
+from turnwire.storage.sql.accounts import check_bytes
+from turnwire.storage.sql.changes import insert
+from turnwire.storage.sql.database import Database
 
 BLOCK_BYTES = 256 * 1024
 """Of each block but the last one. An append writes the last block again, so that of a single byte costs this much at
@@ -37,15 +38,21 @@ _SELECT = (
     " created_at_us, expires_at_us FROM uploads WHERE tenant = ? AND upload_id = ? AND removed = 0"
 )
 
+_CREATE = insert(
+    "uploads",
+    "upload_id, tenant, subject, mime, filename, size_bytes, created_at_us, expires_at_us, request_id, fingerprint,"
+    " receipt",
+)
+
 _REMOVE = (
     "UPDATE uploads SET removed = 1, request_id = '' WHERE id IN (SELECT id FROM uploads WHERE {} AND removed = 0"
     " LIMIT {}) RETURNING tenant, received_bytes"
 )
 
 
-def find(db: sqlite3.Connection, tenant: str, upload_id: str, *, used_too: bool = False) -> tuple[int, Upload]:
+def find(db: Database, tenant: str, upload_id: str, *, used_too: bool = False) -> tuple[int, Upload]:
     """Returns the row and the value of an upload, of one that is used only if asked for. Raises UploadNotFound."""
-    found = db.execute(_SELECT, (tenant, upload_id)).fetchone()
+    found = db.row(_SELECT, (tenant, upload_id))
     if found is None or (found[8] == USED and not used_too):
         raise UploadNotFound(upload_id)
     row, upload_id, tenant, subject, mime, filename, size, received, sealed, sha256, created, expires = found
@@ -65,42 +72,39 @@ def find(db: sqlite3.Connection, tenant: str, upload_id: str, *, used_too: bool 
 
 
 def create(
-    db: sqlite3.Connection, deltas: list[Delta], upload: Upload, limits: UploadLimits, record: RecordRequest | None
+    db: Database, deltas: list[Delta], upload: Upload, limits: UploadLimits, record: RecordRequest | None
 ) -> Upload:
     """See `UploadStore.create`. Nothing counts yet."""
     _check_limits(db, upload.tenant, limits)
     announced = Delta(upload.tenant, stored_bytes=upload.size_bytes)
     check_bytes(db, deltas, announced, limits.max_stored_bytes)
     named = ("", "", "") if record is None else (record.request_id, record.fingerprint, record.receipt_json)
-    db.execute(
-        "INSERT INTO uploads (upload_id, tenant, subject, mime, filename, size_bytes, created_at_us, expires_at_us,"
-        " request_id, fingerprint, receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *(upload.upload_id, upload.tenant, upload.subject, upload.mime, upload.filename, upload.size_bytes),
-            *(_microseconds(upload.created_at), _microseconds(upload.expires_at)),
-            *named,
-        ),
+    row = (
+        *(upload.upload_id, upload.tenant, upload.subject, upload.mime, upload.filename, upload.size_bytes),
+        *(_microseconds(upload.created_at), _microseconds(upload.expires_at)),
+        *named,
     )
+    db.write(_CREATE, [row])
     return upload
 
 
-def _check_limits(db: sqlite3.Connection, tenant: str, limits: UploadLimits) -> None:
+def _check_limits(db: Database, tenant: str, limits: UploadLimits) -> None:
     """Raises TooManyUploads when a tenant may not have one more."""
     have = "SELECT count(*) FROM uploads WHERE tenant = ? AND removed = 0 AND sealed < ?"
-    (count,) = db.execute(have, (tenant, USED)).fetchone()
+    [(count,)] = db.rows(have, (tenant, USED))
     if count >= limits.max_uploads:
         text = f"the tenant has {count} uploads, at most {limits.max_uploads} are allowed"
         raise TooManyUploads.of("files.max_uploads", limits.max_uploads, text, used=str(count))
-    (leaving,) = db.execute(
+    [(leaving,)] = db.rows(
         "SELECT coalesce(sum(received_bytes), 0) FROM uploads WHERE tenant = ? AND removed = 1", (tenant,)
-    ).fetchone()
+    )
     if leaving > limits.max_removed_bytes:
         text = f"{leaving} bytes of deleted uploads still take space; wait for a moment"
         raise TooManyUploads.of("files.max_upload_bytes", limits.max_removed_bytes, text, used=str(leaving))
 
 
 def write(
-    db: sqlite3.Connection,
+    db: Database,
     deltas: list[Delta],
     *,
     tenant: str,
@@ -124,24 +128,24 @@ def write(
         check_bytes(db, deltas, added, max_stored_bytes)
         append_bytes(db, row, received, memoryview(chunk.data)[known:])
         deltas.append(added)
-    db.execute(
+    db.run(
         "UPDATE uploads SET received_bytes = ?, sealed = ?, expires_at_us = ? WHERE id = ?",
         (max(received, chunk.end), upload.is_sealed or chunk.is_last, _microseconds(expires_at), row),
     )
     return find(db, tenant, upload_id)[1]
 
 
-def complete(db: sqlite3.Connection, deltas: list[Delta], tenant: str, upload_id: str, sha256: str) -> Upload:
+def complete(db: Database, deltas: list[Delta], tenant: str, upload_id: str, sha256: str) -> Upload:
     """See `UploadStore.complete`."""
     del deltas
-    db.execute(
+    db.run(
         "UPDATE uploads SET sha256 = ? WHERE tenant = ? AND upload_id = ? AND sealed = 1 AND removed = 0",
         (sha256, tenant, upload_id),
     )
     return find(db, tenant, upload_id)[1]
 
 
-def use(db: sqlite3.Connection, tenant: str, change: UseUpload) -> bytes:
+def use(db: Database, tenant: str, change: UseUpload) -> bytes:
     """Uses an upload up and returns its bytes, which it has no more: the caller stores them, and counts them no more.
 
     Raises:
@@ -155,42 +159,36 @@ def use(db: sqlite3.Connection, tenant: str, change: UseUpload) -> bytes:
     if len(content) != upload.received_bytes:
         raise StorageCorrupt(f"bytes of the upload {upload.upload_id} are missing", {"uploadId": upload.upload_id})
     remove_blocks(db, row)
-    db.execute(
+    db.run(
         "UPDATE uploads SET sealed = ?, size_bytes = ?, received_bytes = 0, request_id = '',"
-        " expires_at_us = min(expires_at_us, ?) WHERE id = ?",
+        f" expires_at_us = {db.dialect.least}(expires_at_us, ?) WHERE id = ?",
         (USED, upload.received_bytes, _microseconds(change.known_until), row),
     )
     return content
 
 
-def remove(db: sqlite3.Connection, deltas: list[Delta], tenant: str, upload_id: str) -> None:
+def remove(db: Database, deltas: list[Delta], tenant: str, upload_id: str) -> None:
     """See `UploadStore.remove`. The blocks stay until `removal` has removed them, and count no more."""
     which = _REMOVE.format("tenant = ? AND upload_id = ? AND sealed < ?", 1)
-    removed = db.execute(which, (tenant, upload_id, USED)).fetchall()
+    removed = db.rows(which, (tenant, upload_id, USED))
     if not removed:
         raise UploadNotFound(upload_id)
     deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
 
 
-def remove_expired(db: sqlite3.Connection, deltas: list[Delta], now: datetime) -> int:
+def remove_expired(db: Database, deltas: list[Delta], now: datetime) -> int:
     """See `UploadStore.remove_expired`."""
-    removed = db.execute(_REMOVE.format("expires_at_us < ?", MAX_EXPIRED), (_microseconds(now),)).fetchall()
+    removed = db.rows(_REMOVE.format("expires_at_us < ?", MAX_EXPIRED), (_microseconds(now),))
     deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
     return len(removed)
 
 
-def stored_bytes(db: sqlite3.Connection) -> list[Delta]:
-    """Returns what the uploads of all tenants count, as additions to empty accounts."""
-    rows = db.execute("SELECT tenant, sum(received_bytes) FROM uploads WHERE removed = 0 GROUP BY tenant")
-    return [Delta(tenant, stored_bytes=size) for tenant, size in rows]
-
-
-def read_bytes(db: sqlite3.Connection, upload: int, start: int, end: int) -> bytes:
+def read_bytes(db: Database, upload: int, start: int, end: int) -> bytes:
     """Returns the stored bytes between two offsets, the second exclusive; fewer at the end of what is stored."""
     if end <= start:
         return b""
     first = start // BLOCK_BYTES
-    rows = db.execute(
+    rows = db.rows(
         "SELECT bytes FROM upload_blocks WHERE upload = ? AND number BETWEEN ? AND ? ORDER BY number",
         (upload, first, (end - 1) // BLOCK_BYTES),
     )
@@ -198,32 +196,30 @@ def read_bytes(db: sqlite3.Connection, upload: int, start: int, end: int) -> byt
     return found[start - first * BLOCK_BYTES : end - first * BLOCK_BYTES]
 
 
-def append_bytes(db: sqlite3.Connection, upload: int, received: int, data: memoryview) -> None:
+def append_bytes(db: Database, upload: int, received: int, data: memoryview) -> None:
     """Stores bytes behind those that are stored. `received` is how many these are."""
     number, filled = divmod(received, BLOCK_BYTES)
     if filled and data:
-        (last,) = db.execute(
-            "SELECT bytes FROM upload_blocks WHERE upload = ? AND number = ?", (upload, number)
-        ).fetchone()
+        [(last,)] = db.rows("SELECT bytes FROM upload_blocks WHERE upload = ? AND number = ?", (upload, number))
         head = data[: BLOCK_BYTES - filled]
-        db.execute("UPDATE upload_blocks SET bytes = ? WHERE upload = ? AND number = ?", (last + head, upload, number))
+        db.run("UPDATE upload_blocks SET bytes = ? WHERE upload = ? AND number = ?", (last + head, upload, number))
         data, number = data[len(head) :], number + 1
     blocks = (data[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES))
-    db.executemany(
+    db.run_many(
         "INSERT INTO upload_blocks (upload, number, bytes) VALUES (?, ?, ?)",
         ((upload, place, block) for place, block in enumerate(blocks, number)),
     )
 
 
-def remove_blocks(db: sqlite3.Connection, upload: int) -> None:
+def remove_blocks(db: Database, upload: int) -> None:
     """Removes the blocks of an upload in one step: for one that is small, or whose bytes are written again anyway."""
-    db.execute("DELETE FROM upload_blocks WHERE upload = ?", (upload,))
+    db.run("DELETE FROM upload_blocks WHERE upload = ?", (upload,))
 
 
-def remove_some_blocks(db: sqlite3.Connection, upload: int, blocks: int) -> int:
+def remove_some_blocks(db: Database, upload: int, blocks: int) -> int:
     """Removes some blocks of an upload. Returns how many it removed; 0 when none is left."""
     some = "SELECT id FROM upload_blocks WHERE upload = ? ORDER BY number DESC LIMIT ?"
-    return db.execute(f"DELETE FROM upload_blocks WHERE id IN ({some})", (upload, blocks)).rowcount
+    return db.run(f"DELETE FROM upload_blocks WHERE id IN ({some})", (upload, blocks))
 
 
 def _microseconds(at: datetime) -> int:

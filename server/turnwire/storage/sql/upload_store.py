@@ -1,6 +1,5 @@
 """Implements `ports.moving.uploads.UploadStore`; see there for every method."""
 
-import sqlite3
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -9,10 +8,10 @@ from functools import partial
 from turnwire.domain.errors import StorageCorrupt
 from turnwire.ports.commit import RecordRequest
 from turnwire.ports.moving.uploads import Chunk, Upload, UploadLimits
+from turnwire.storage.sql import uploads as rows
 from turnwire.storage.sql.connection import Connection
-from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.uploads import rows
-from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.writer import GroupWriter, Other
 
 PIECE_BYTES = 2**20
 """Read at once: few trips between threads, and little memory."""
@@ -23,12 +22,10 @@ STEP_UPLOADS = 64
 """Of one step: many small ones go as quickly as they can be made."""
 
 
-class SqliteUploads:
-    """The uploads in the database of a `SqliteStore`. Changes go through its writer, reads through its reader."""
+class SqlUploads:
+    """The uploads in the database of a store. Changes go through its writer, reads through its reader."""
 
-    def __init__(
-        self, writer: GroupWriter, reading: Connection[SqliteDatabase], on_removal: Callable[[], None]
-    ) -> None:
+    def __init__(self, writer: GroupWriter, reading: Connection[Database], on_removal: Callable[[], None]) -> None:
         """Takes the parts of the store, which closes them, and what is called when there is something to remove."""
         self._writer = writer
         self._reading = reading
@@ -36,14 +33,14 @@ class SqliteUploads:
 
     def create(self, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> Future[Upload]:
         """Stores an upload."""
-        create = partial(rows.create, upload=upload, limits=limits, record=record)
-        return self._writer.carry_out(Other(create))
+        work = partial(rows.create, upload=upload, limits=limits, record=record)
+        return self._writer.carry_out(Other(work))
 
     def write(
         self, tenant: str, upload_id: str, chunk: Chunk, expires_at: datetime, max_stored_bytes: int = 0
     ) -> Future[Upload]:
         """Stores bytes."""
-        write = partial(
+        work = partial(
             rows.write,
             tenant=tenant,
             upload_id=upload_id,
@@ -51,12 +48,12 @@ class SqliteUploads:
             expires_at=expires_at,
             max_stored_bytes=max_stored_bytes,
         )
-        return self._writer.carry_out(Other(write, len(chunk.data)))
+        return self._writer.carry_out(Other(work, len(chunk.data)))
 
     def complete(self, tenant: str, upload_id: str, sha256: str) -> Future[Upload]:
         """Stores the digest."""
-        complete = partial(rows.complete, tenant=tenant, upload_id=upload_id, sha256=sha256)
-        return self._writer.carry_out(Other(complete))
+        work = partial(rows.complete, tenant=tenant, upload_id=upload_id, sha256=sha256)
+        return self._writer.carry_out(Other(work))
 
     def remove(self, tenant: str, upload_id: str) -> Future[None]:
         """Removes an upload."""
@@ -72,8 +69,8 @@ class SqliteUploads:
 
     async def upload(self, tenant: str, upload_id: str, *, used_too: bool = False) -> Upload:
         """Returns an upload."""
-        find = partial(rows.find, used_too=used_too)
-        _, upload = await self._reading.run(find, tenant, upload_id)
+        reading = partial(rows.find, used_too=used_too)
+        _, upload = await self._reading.run(reading, tenant, upload_id)
         return upload
 
     async def pieces(self, tenant: str, upload_id: str) -> AsyncIterator[bytes]:
@@ -84,7 +81,7 @@ class SqliteUploads:
             offset += len(piece)
 
 
-def _piece(db: sqlite3.Connection, tenant: str, upload_id: str, offset: int) -> bytes:
+def _piece(db: Database, tenant: str, upload_id: str, offset: int) -> bytes:
     """Returns the bytes from an offset up to the end of a piece."""
     row, upload = rows.find(db, tenant, upload_id)
     end = min(offset + PIECE_BYTES, upload.received_bytes)
@@ -95,9 +92,9 @@ def _piece(db: sqlite3.Connection, tenant: str, upload_id: str, offset: int) -> 
     return piece
 
 
-def remove_some(db: sqlite3.Connection) -> bool:
-    """Removes some of what `rows.remove` has marked. Returns False when nothing is left to remove."""
-    some = db.execute("SELECT id FROM uploads WHERE removed = 1 ORDER BY id LIMIT ?", (STEP_UPLOADS,)).fetchall()
+def remove_some(db: Database) -> bool:
+    """Removes some of what `uploads.remove` has marked. Returns False when nothing is left to remove."""
+    some = db.rows("SELECT id FROM uploads WHERE removed = 1 ORDER BY id LIMIT ?", (STEP_UPLOADS,))
     if not some:
         return False
     left = STEP_BLOCKS
@@ -105,5 +102,5 @@ def remove_some(db: sqlite3.Connection) -> bool:
         left -= rows.remove_some_blocks(db, row[0], left)
         if not left:  # more of this one may be there
             break
-        db.execute("DELETE FROM uploads WHERE id = ?", row)
+        db.run("DELETE FROM uploads WHERE id = ?", row)
     return True

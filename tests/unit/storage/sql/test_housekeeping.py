@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fakes.loop import elapse, settled
 from turnwire.domain.errors import ShuttingDown, StorageFull
-from turnwire.storage.sqlite.housekeeping import (
+from turnwire.storage.sql.housekeeping import (
     LOOK_SECONDS,
     PAUSE_SECONDS,
     RETRY_SECONDS,
@@ -17,7 +17,7 @@ from turnwire.storage.sqlite.housekeeping import (
     Housekeeping,
     Step,
 )
-from turnwire.storage.sqlite.writing.writer import GroupWriter
+from turnwire.storage.sql.writer import GroupWriter
 
 
 class _Writer:

@@ -8,8 +8,7 @@ from turnwire.ports.clock import Clock, PatientClock, utc_now
 from turnwire.ports.commit import SessionState
 from turnwire.storage.accounts import Delta
 from turnwire.storage.rows import microseconds
-from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.log.pruning import prune
+from turnwire.storage.sql.database import Database
 from turnwire.storage.units import MAX_PRUNED, PRUNE_SLACK
 
 STEP_EVENTS = 96
@@ -21,6 +20,10 @@ _SOME = (
     "SELECT position, session_id, sequence, at_us, sessions.id, pruned_through, sessions.tenant, sessions.state"
     " FROM events LEFT JOIN sessions USING (session_id) WHERE position > ? ORDER BY position LIMIT ?"
 )
+
+
+_KEPT_FROM = "SELECT min(coalesce(nullif(first_sequence, 0), start_sequence)) FROM turns"
+"""Of the few turns that have not ended. 0 keeps everything: it is not known."""
 
 
 class _Row(NamedTuple):
@@ -66,17 +69,17 @@ class Retention:
         self._session = 0  # sessions up to this row were looked at for their count
         self._position = 0  # events up to this position were looked at for their age; 0 begins again
 
-    def step(self, db: SqliteDatabase, deltas: list[Delta]) -> bool:
+    def step(self, db: Database, deltas: list[Delta]) -> bool:
         """Carries out a step. Returns False when nothing is left to do for now."""
         return self._drop_over_count(db, deltas) or self._drop_old(db, deltas)
 
-    def _drop_over_count(self, db: SqliteDatabase, deltas: list[Delta]) -> bool:
+    def _drop_over_count(self, db: Database, deltas: list[Delta]) -> bool:
         """Looks through all sessions once: commits keep to the count, unless it was lowered."""
-        rows = db.execute(
+        rows = db.rows(
             "SELECT id, session_id, head_sequence - ?, pruned_through, tenant, state FROM sessions WHERE id > ?"
             " ORDER BY id LIMIT ?",
             (self._count, self._session, STEP_SESSIONS),
-        ).fetchall()
+        )
         for row, session_id, wanted, pruned, tenant, state in rows:
             if wanted - pruned > PRUNE_SLACK:
                 through = min(wanted, pruned + MAX_PRUNED)
@@ -88,12 +91,12 @@ class Retention:
             self._session = row
         return bool(rows)
 
-    def _drop_old(self, db: SqliteDatabase, deltas: list[Delta]) -> bool:
+    def _drop_old(self, db: Database, deltas: list[Delta]) -> bool:
         """Goes through the log from its beginning to the first event that is not old.
 
         What was kept for a turn may be free by the next time, so each time begins anew.
         """
-        some = [_Row(*row) for row in db.execute(_SOME, (self._position, STEP_EVENTS))]
+        some = [_Row(*row) for row in db.rows(_SOME, (self._position, STEP_EVENTS))]
         old, is_more = self._old(some)
         if old:
             self._drop(db, deltas, old)
@@ -112,9 +115,9 @@ class Retention:
         return before[: oldest_last + 1], len(before) == STEP_EVENTS
 
     @staticmethod
-    def _drop(db: SqliteDatabase, deltas: list[Delta], old: list[_Row]) -> None:
+    def _drop(db: Database, deltas: list[Delta], old: list[_Row]) -> None:
         # asked of the file, because the step before may have been rolled back
-        is_all_gone = db.execute("SELECT min(position) FROM events").fetchone() == (old[0].position,)
+        is_all_gone = db.row("SELECT min(position) FROM events") == (old[0].position,)
         newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
             row.session: (row, min(row.sequence, row.pruned + MAX_PRUNED)) for row in old if row.session is not None
         }
@@ -127,13 +130,15 @@ class Retention:
             is_dropped = is_all_gone if row.session is None else row.sequence <= reached[row.session]
             is_all_gone &= is_dropped
             if row.session is None and is_dropped:
-                db.execute("DELETE FROM events WHERE position = ?", (row.position,))
+                db.run("DELETE FROM events WHERE position = ?", (row.position,))
             if is_all_gone:  # nothing is left up to there, so a watch of all sessions from before reads them anew
                 gone_through = row.position
             if is_dropped:
                 newest_dropped = row.position
-        db.execute(
-            "UPDATE log_state SET pruned_through = max(pruned_through, ?), newest_dropped = max(newest_dropped, ?)",
+        greatest = db.dialect.greatest
+        db.run(
+            f"UPDATE log_state SET pruned_through = {greatest}(pruned_through, ?),"
+            f" newest_dropped = {greatest}(newest_dropped, ?)",
             (gone_through, newest_dropped),
         )
 
@@ -141,3 +146,32 @@ class Retention:
 def _freed(tenant: str, state: str, size: int) -> list[Delta]:
     """Returns what changes in an account when bytes of a session are freed. One that is not live counts nowhere."""
     return [Delta(tenant, stored_bytes=-size)] if size and state == SessionState.LIVE else []
+
+
+def prune(db: Database, session: int, session_id: str, through: int) -> tuple[int, int]:
+    """Drops a session's events up to a sequence, but for those from the first one of a turn on that has not ended.
+
+    Returns:
+        The sequence up to which it could drop them, and how many bytes they had.
+    """
+    few = db.dialect.hint("turns_unfinished")
+    [(kept_from,)] = db.rows(f"{_KEPT_FROM} {few} WHERE ended = 0 AND session = ?", (session,))
+    if kept_from is not None:
+        through = min(through, kept_from - 1)
+    last = db.row(
+        "SELECT sequence, position FROM events WHERE session_id = ? AND sequence <= ? ORDER BY sequence DESC LIMIT 1",
+        (session_id, through),
+    )
+    size = 0
+    if last is not None:
+        gone = "FROM events WHERE session_id = ? AND sequence <= ?"
+        [(size,)] = db.rows(f"SELECT coalesce(sum(length(facts)), 0) {gone}", (session_id, through))
+        db.run(f"DELETE {gone}", (session_id, through))
+        greatest = db.dialect.greatest
+        db.run(
+            f"UPDATE sessions SET pruned_through = {greatest}(pruned_through, ?),"
+            f" pruned_position = {greatest}(pruned_position, ?),"
+            " stored_bytes = stored_bytes - ? WHERE id = ?",
+            (*last, size, session),
+        )
+    return through, size

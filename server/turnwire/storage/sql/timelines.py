@@ -8,11 +8,11 @@ not have their timeline at all.
 
 import contextlib
 import secrets
-import sqlite3
 from collections.abc import Iterator, Sequence
 
+from turnwire.domain.errors import StorageFull
 from turnwire.ports.store import Moment, Standing
-from turnwire.storage.sqlite.database import SqliteDatabase
+from turnwire.storage.sql.database import Database
 
 KEPT_TIMELINES = 1000
 """How many starts of the server are remembered. What is older than that many starts is taken for unknown."""
@@ -32,16 +32,16 @@ class Timelines:
         self._is_complete = rows[0][0] == 1
 
     @classmethod
-    def begin(cls, db: SqliteDatabase, position: int) -> "Timelines":
+    def begin(cls, db: Database, position: int) -> "Timelines":
         """Begins the timeline of this run at the newest position of the log and forgets the oldest ones.
 
         A full disk keeps no server from starting. The timeline is then not in the file, so that what is given in this
         run counts as replaced in the next one.
         """
         name = secrets.token_hex(8)
-        with _unless_full():
+        with _unless_full(db):
             _store(db, name, position)
-        rows = db.execute("SELECT id, timeline, start_position FROM timelines ORDER BY id").fetchall()
+        rows = db.rows("SELECT id, timeline, start_position FROM timelines ORDER BY id")
         if not rows or rows[-1][1] != name:
             rows.append((rows[-1][0] + 1 if rows else 1, name, position))
         return cls(rows)
@@ -56,31 +56,31 @@ class Timelines:
         return Standing.REPLACED if self._is_complete else Standing.UNKNOWN
 
 
-def token_key(db: sqlite3.Connection) -> bytes:
+def token_key(db: Database) -> bytes:
     """Returns the key that seals resume tokens; makes it at the first start.
 
     It is a part of the data, so tokens are good for a copy and for a restored backup too. On a full disk it lasts for
     this run, and the tokens of this run are unknown to the next one.
     """
-    (key,) = db.execute("SELECT token_key FROM log_state").fetchone()
+    [(key,)] = db.rows("SELECT token_key FROM log_state")
     if not key:
         key = secrets.token_bytes(TOKEN_KEY_BYTES)
-        with _unless_full():
-            db.execute("UPDATE log_state SET token_key = ?", (key,))
+        with _unless_full(db):
+            db.run("UPDATE log_state SET token_key = ?", (key,))
     return bytes(key)
 
 
 @contextlib.contextmanager
-def _unless_full() -> Iterator[None]:
+def _unless_full(db: Database) -> Iterator[None]:
     """Suppresses the error of a full disk."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+    except db.failures as error:
+        if not isinstance(db.translate(error), StorageFull):
             raise
 
 
-def _store(db: SqliteDatabase, name: str, position: int) -> None:
+def _store(db: Database, name: str, position: int) -> None:
     with db.transaction():
-        db.execute("INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (name, position))
-        db.execute("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))
+        db.run("INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (name, position))
+        db.run("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from turnwire.storage.sql.uploads import BLOCK_BYTES, append_bytes, read_bytes, remove_some_blocks
+from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.schema import migrate
-from turnwire.storage.sqlite.uploads.rows import BLOCK_BYTES, append_bytes, read_bytes, remove_some_blocks
 
 
 @pytest.fixture
 def db() -> Iterator[sqlite3.Connection]:
     """A database without uploads."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=SqliteDatabase)
     migrate(connection)
     yield connection
     connection.close()

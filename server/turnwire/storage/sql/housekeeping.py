@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from turnwire.domain.errors import ShuttingDown, StorageError
 from turnwire.storage.accounts import Delta
-from turnwire.storage.sqlite.database import SqliteDatabase
-from turnwire.storage.sqlite.writing.writer import GroupWriter, Other
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.writer import GroupWriter, Other
 
 PAUSE_SECONDS = 0.005
 """Between two rounds of steps, for commits, which come first anyway. A million old events take about two minutes,
@@ -24,7 +24,7 @@ Step = Callable[[], Awaitable[bool]]
 is to be done is read from the database, so a start, a crash or a failed commit between two steps loses nothing."""
 
 
-def stored(writer: GroupWriter, step: Callable[[SqliteDatabase, list[Delta]], bool]) -> Step:
+def stored(writer: GroupWriter, step: Callable[[Database, list[Delta]], bool]) -> Step:
     """Returns a step inside of the writer's transactions, which appends what it changes in the accounts."""
 
     async def carry_out() -> bool:

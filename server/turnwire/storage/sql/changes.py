@@ -1,0 +1,48 @@
+"""Rows of one table that are written together: SQLite does it row by row, PostgreSQL in one statement."""
+
+from typing import NamedTuple
+
+
+class Insert(NamedTuple):
+    """Adds rows, whose values are in the order of the columns."""
+
+    table: str
+    columns: tuple[str, ...]
+    tail: str = ""
+    """What stands behind the values: what happens with a key that exists."""
+
+
+class Update(NamedTuple):
+    """Changes rows that exist. Their values are in the order of the expressions, and the key of each is last."""
+
+    table: str
+    expressions: tuple[tuple[str, str], ...]
+    """By column, what it is set to: `{}` stands for the value, names for what the row has."""
+    key: str = "id"
+
+
+class Delete(NamedTuple):
+    """Removes rows, whose values are in the order of the columns."""
+
+    table: str
+    columns: tuple[str, ...]
+
+
+Change = Insert | Update | Delete
+
+
+def insert(table: str, columns: str, tail: str = "") -> Insert:
+    """Returns an insert of columns with commas between them."""
+    return Insert(table, tuple(columns.split(", ")), tail)
+
+
+def upsert(table: str, columns: str, key: str = "id") -> Insert:
+    """Returns what writes a row, whether there is one of its key or not."""
+    keys = key.split(", ")
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ") if name not in keys)
+    return insert(table, columns, f" ON CONFLICT ({key}) DO UPDATE SET {changes}")
+
+
+def update(table: str, columns: str, **expressions: str) -> Update:
+    """Returns an update of columns with commas between them, and by name the expressions that are no plain values."""
+    return Update(table, tuple((name, expressions.get(name, "{}")) for name in columns.split(", ")))

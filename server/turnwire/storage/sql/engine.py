@@ -1,0 +1,337 @@
+"""The statements for what `turnwire.storage.units` reads and writes. Runs on the writer's thread."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.sessions import Session
+from turnwire.domain.conversation.turns import BusyPolicy
+from turnwire.ports.commit import JoinSession, Rewound, SelectPath, UseUpload
+from turnwire.storage.rows import COUNTS, KNOWN, MessageHead, RequestHead, Row, Rows, SessionHead, TurnHead
+from turnwire.storage.sql import accounts, states, tree, uploads
+from turnwire.storage.sql.alternatives import alternatives
+from turnwire.storage.sql.changes import Change, Delete, insert, update, upsert
+from turnwire.storage.sql.columns import SESSION_COLUMNS, read_messages, session_of, stored_bytes
+from turnwire.storage.sql.database import Database, Dialect
+from turnwire.storage.sql.retention import prune
+from turnwire.storage.sql.words import WordIndex, change_index
+
+_SESSIONS = f"SELECT session_id, {', '.join(SessionHead._fields)} FROM sessions WHERE session_id "
+
+
+@lru_cache
+def _messages(dialect: Dialect) -> str:
+    return f"""
+SELECT message_id, id, session, queued, place, on_path, taken_back, turn_id, previous, branch_turn,
+    {stored_bytes(dialect)}, (SELECT coalesce(max(n), 0) FROM drafts WHERE message = messages.id),
+    EXISTS (SELECT 1 FROM message_files WHERE message = messages.id),
+    EXISTS (SELECT 1 FROM search_entries WHERE message = messages.id),
+    (SELECT count(*) FROM tool_calls WHERE message = messages.id)
+FROM messages WHERE message_id {dialect.among}
+"""
+
+
+@lru_cache
+def _turns(dialect: Dialect) -> str:
+    return f"""
+SELECT turn_id, id, session, start_sequence, end_sequence, first_sequence, {dialect.byte_length("body")},
+    coalesce({dialect.byte_length("settings")}, 0)
+FROM turns WHERE turn_id {dialect.among}
+"""
+
+
+_QUEUES = "SELECT message_id, turn_id FROM messages WHERE session = ? AND on_path = 1 AND queued = 1 ORDER BY place"
+
+_SETTINGS = "body, body_bytes, revision, is_titled, title_key, created_at_us"
+
+_REQUEST = "tenant, subject, request_id, session, fingerprint, receipt, before_sequence"
+
+_USAGE_KEY = "tenant, quarter, session_id, subject, provider_id, model_id"
+
+_SUMS = (*KNOWN, *COUNTS)
+
+_REMOVE = {
+    "open_calls": Delete("open_calls", ("message", "part_index")),
+    "message_files": Delete("message_files", ("message", "file")),
+    "search_entries": Delete("search_entries", ("id",)),
+}
+
+_PUT: dict[str, Change] = {
+    "new_sessions": insert(
+        "sessions",
+        "id, session_id, tenant, state, joins, head_sequence, pruned_through, stored_bytes, first_words, archived,"
+        f" archived_at_us, updated_at_us, {_SETTINGS}",
+    ),
+    "settings": update("sessions", _SETTINGS),
+    "first_words": update(
+        "sessions", "first_words, title_key", title_key="CASE WHEN is_titled = 1 THEN title_key ELSE {} END"
+    ),
+    "archived": update("sessions", "archived, archived_at_us"),
+    "heads": update(
+        "sessions", "head_sequence, updated_at_us, stored_bytes, branched_at, queue_revision, last_place, tip"
+    ),
+    "files": insert("files", "id, tenant, sha256, content"),
+    "imported_files": insert("imported_files", "session, file", " ON CONFLICT DO NOTHING"),
+    "turns": upsert(
+        "turns", "id, turn_id, session, ended, body, settings, start_sequence, end_sequence, first_sequence"
+    ),
+    "turn_headers": update("turns", "ended, body, start_sequence, end_sequence"),
+    "messages": upsert(
+        "messages",
+        "id, message_id, session, queued, place, version, on_path, taken_back, turn_id, previous, branch_turn,"
+        " times, sent_context, body, parts, provider_states",
+    ),
+    "open_calls": upsert(
+        "open_calls", "message, part_index, session, tenant, tool, tool_call_id, since_us", "message, part_index"
+    ),
+    "message_files": insert("message_files", "message, file", " ON CONFLICT DO NOTHING"),
+    "permissions": upsert("permissions", "id, permission_id, session, tenant, open, body"),
+    "questions": upsert("questions", "id, question_id, session, tenant, open, body, hold"),
+    "requests": upsert("requests", _REQUEST, "tenant, subject, request_id"),
+    "search_entries": insert("search_entries", "id, message, part_index, at_us, words, excerpt"),
+}
+"""Write the rows of a table, in this order: what others name comes first."""
+
+_END_DRAFTS = Delete("drafts", ("message",))
+_DRAFTS = insert("drafts", "message, n, body")
+
+_WHOLE = {
+    "facets": (Delete("session_facets", ("session",)), insert("session_facets", "tenant, facet, session")),
+    "calls": (Delete("tool_calls", ("message",)), insert("tool_calls", "tool_call_id, message, call_id")),
+}
+"""Rows that are written for all of their owner."""
+
+_ADD_USAGE = insert(
+    "usage",
+    f"{_USAGE_KEY}, {', '.join(_SUMS)}",
+    f" ON CONFLICT ({_USAGE_KEY}) DO UPDATE SET "
+    + ", ".join(f"{sum_} = coalesce(usage.{sum_} + excluded.{sum_}, usage.{sum_}, excluded.{sum_})" for sum_ in _SUMS),
+)
+
+_EVENTS = insert("events", "position, session_id, sequence, at_us, turn_id, kind, message_id, facts, tenant")
+
+
+class SqlEngine:
+    """Implements `turnwire.storage.units.Engine` inside the open transaction of a connection; see there."""
+
+    def __init__(self, db: Database) -> None:
+        """Takes the writing connection."""
+        self._db = db
+        self._words = WordIndex(db)
+
+    # what is stored
+
+    def sessions(self, session_ids: list[str]) -> dict[str, SessionHead]:
+        """Returns heads of sessions."""
+        return {row[0]: SessionHead(*row[1:]) for row in self._among(_SESSIONS + self._db.dialect.among, session_ids)}
+
+    def messages(self, message_ids: list[str]) -> dict[str, MessageHead]:
+        """Returns heads of messages."""
+        return {row[0]: MessageHead(*row[1:]) for row in self._among(_messages(self._db.dialect), message_ids)}
+
+    def turns(self, turn_ids: list[str]) -> dict[str, TurnHead]:
+        """Returns heads of turns."""
+        return {row[0]: TurnHead(*row[1:]) for row in self._among(_turns(self._db.dialect), turn_ids)}
+
+    def files(self, keys: list[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """Returns the numbers of files."""
+        query = "SELECT id FROM files WHERE tenant = ? AND sha256 = ?"
+        found = ((key, self._db.row(query, key)) for key in keys)
+        return {key: row[0] for key, row in found if row}
+
+    def requests(self, keys: list[tuple[str, str, str]]) -> dict[tuple[str, str, str], bool]:
+        """Returns whether the sessions of named requests are live."""
+        query = (
+            "SELECT EXISTS (SELECT 1 FROM live_sessions WHERE id = requests.session) FROM requests"
+            " WHERE tenant = ? AND subject = ? AND request_id = ?"
+        )
+        found = ((key, self._db.row(query, key)) for key in keys)
+        return {key: bool(row[0]) for key, row in found if row}
+
+    def permissions(self, permission_ids: list[str]) -> dict[str, RequestHead]:
+        """Returns heads of permission requests."""
+        return self._asked("permission", permission_ids)
+
+    def questions(self, question_ids: list[str]) -> dict[str, RequestHead]:
+        """Returns heads of questions."""
+        return self._asked("question", question_ids)
+
+    def _asked(self, kind: str, ids: list[str]) -> dict[str, RequestHead]:
+        dialect = self._db.dialect
+        columns = f"{kind}_id, id, session, {dialect.byte_length('body')}"
+        rows = self._among(f"SELECT {columns} FROM {kind}s WHERE {kind}_id {dialect.among}", ids)
+        return {row[0]: RequestHead(*row[1:]) for row in rows}
+
+    def _among(self, query: str, keys: Collection[str]) -> list[Row]:
+        return self._db.rows(query, (self._db.dialect.keys(keys),))
+
+    def queues(self, sessions: list[int]) -> dict[int, tuple[tuple[str, str], ...]]:
+        """Returns the waiting messages of sessions."""
+        return {session: tuple(self._db.rows(_QUEUES, (session,))) for session in sessions}
+
+    def totals(self, tenants: list[str]) -> dict[str, tuple[int, int]]:
+        """Returns what tenants have."""
+        return {tenant: accounts.totals(self._db, tenant) for tenant in tenants}
+
+    def open_calls(self, message: int) -> frozenset[int]:
+        """Returns the indexes of open calls."""
+        rows = self._db.rows("SELECT part_index FROM open_calls WHERE message = ?", (message,))
+        return frozenset(index for (index,) in rows)
+
+    def files_of(self, message: int) -> frozenset[int]:
+        """Returns the files of a message."""
+        return frozenset(states.files_of(self._db, [message]))
+
+    # writing
+
+    def write(self, rows: Rows) -> None:
+        """Writes rows."""
+        db = self._db
+        for name, gone in _REMOVE.items():
+            keys = [key for key, row in getattr(rows, name).items() if row is None]
+            db.write(gone, [key if isinstance(key, tuple) else (key,) for key in keys])
+        for name, put in _PUT.items():
+            db.write(put, [row for row in getattr(rows, name).values() if row is not None])
+        db.write(_END_DRAFTS, [(message,) for message in rows.ended_drafts])
+        db.write(_DRAFTS, _flat(rows.drafts.values()))
+        for name, (delete, put) in _WHOLE.items():
+            owned: dict[int, list[Row]] = getattr(rows, name)
+            db.write(delete, [(owner,) for owner in owned])
+            db.write(put, _flat(owned.values()))
+        db.write(_ADD_USAGE, [(*key, *columns) for key, columns in rows.usage.items()])
+        db.write(_EVENTS, rows.events)
+
+    def forget(self) -> None:
+        """Looks anew for ids of the index: a statement may have given some."""
+        self._words = WordIndex(self._db)
+
+    def write_words(self, rows: Rows) -> None:
+        """Writes the words of rows, which the index wants all at once, last."""
+        change_index(self._db, rows.words)
+
+    def savepoint(self) -> None:
+        """Begins what `undo` takes back."""
+        self._db.run("SAVEPOINT unit")
+
+    def undo(self) -> None:
+        """Takes back what was written since."""
+        self._db.run("ROLLBACK TO unit")
+        self._db.run("RELEASE unit")
+
+    def release(self) -> None:
+        """Keeps it."""
+        self._db.run("RELEASE unit")
+
+    def index(self, rows: Rows, session: SessionHead, message: int, new: Message, *, is_indexed: bool) -> bool:
+        """Adds what changes in the index of words."""
+        return self._words.replace(rows, session.tenant, session.found_in, message, new, is_indexed=is_indexed)
+
+    # statements
+
+    def end_of_path(self, session: int) -> tuple[int, str]:
+        """Returns the highest place, and the last message of the path."""
+        return tree.end_of_path(self._db, session)
+
+    def alternatives(self, session: int, message_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Returns the alternatives of messages."""
+        return alternatives(self._db, session, message_ids)
+
+    def message(self, message_id: str) -> Message:
+        """Returns a message."""
+        [message] = read_messages(self._db, "messages.message_id = ?", (message_id,), "place")
+        return message
+
+    def take_back(self, session: int, first_message_id: str, sequence: int) -> Rewound:
+        """Hides messages."""
+        return tree.take_back(self._db, session, first_message_id, sequence)
+
+    def restore(self, session: int, session_id: str) -> Rewound:
+        """Shows messages again."""
+        return tree.restore(self._db, session, session_id)
+
+    def select_path(self, session: int, change: SelectPath) -> tuple[Rewound, dict[str, str]]:
+        """Leads the path through a message."""
+        return tree.select_path(self._db, session, change)
+
+    def leave_place(self, session: int, message_id: str) -> None:
+        """Takes a message from before the one behind it."""
+        tree.leave_place(self._db, session, message_id)
+
+    def keep_turn(self, session: int, message_id: str, turn_id: str) -> None:
+        """Keeps the turn of a message for what follows it."""
+        tree.keep_turn(self._db, session, message_id, turn_id)
+
+    def carry_branches(self, session: int, message_id: str) -> None:
+        """Moves what follows a message."""
+        tree.carry_branches(self._db, session, message_id)
+
+    def policies(self, turn_ids: Collection[str]) -> dict[str, BusyPolicy]:
+        """Returns the policies of turns."""
+        dialect = self._db.dialect
+        policy = f"coalesce({dialect.field('body', 'busy_policy')}, '{BusyPolicy.QUEUE}')"
+        rows = self._among(f"SELECT turn_id, {policy} FROM turns WHERE turn_id {dialect.among}", turn_ids)
+        return {turn_id: BusyPolicy(policy) for turn_id, policy in rows}
+
+    def order_queue(self, session: int, message_ids: Iterable[str]) -> None:
+        """Orders the queue."""
+        tree.order_queue(self._db, session, message_ids)
+
+    def remove_message(self, session: SessionHead, message: int, rows: Rows) -> int:
+        """Removes a message."""
+        return states.remove_messages(self._db, self._words, session, [message], rows)
+
+    def remove_unused(self, files: Iterable[int]) -> int:
+        """Removes files."""
+        return states.remove_unused(self._db, files)
+
+    def use_upload(self, tenant: str, change: UseUpload) -> bytes:
+        """Uses an upload up."""
+        return uploads.use(self._db, tenant, change)
+
+    def prune(self, session: int, session_id: str, through: int) -> tuple[int, int]:
+        """Drops events."""
+        _, size = prune(self._db, session, session_id, through)
+        [(pruned,)] = self._db.rows("SELECT pruned_through FROM sessions WHERE id = ?", (session,))
+        return pruned, size
+
+    def note_turn(self, turn_id: str, *, start: int = 0, end: int = 0) -> None:
+        """Gives a turn the numbers of its events."""
+        for column, sequence in (("start_sequence", start), ("end_sequence", end)):
+            if sequence:
+                self._db.run(f"UPDATE turns SET {column} = ? WHERE turn_id = ?", (sequence, turn_id))
+
+    def session(self, session: int) -> Session:
+        """Returns a session."""
+        [row] = self._db.rows(f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (session,))
+        return session_of(*row)
+
+    def former(self, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
+        """Returns what an imported session begins with."""
+        return states.former(self._db, tenant, session_id, joins)
+
+    def publish(self, session: int, session_id: str, messages: int) -> int:
+        """Makes a session a live one."""
+        return states.publish(self._db, session, session_id, messages)
+
+    def join(self, session: int, change: JoinSession) -> tuple[int, int, int]:
+        """Puts what was imported behind a conversation."""
+        return states.join(self._db, session, change)
+
+    def remove(self, session: SessionHead, session_id: str, rows: Rows) -> int:
+        """Removes some of a session."""
+        return states.remove(self._db, self._words, session, session_id, rows)
+
+
+def _flat(groups: Iterable[Sequence[Row]]) -> list[Row]:
+    return [row for group in groups for row in group]
+
+
+def last_position(db: Database) -> int:
+    """Returns the newest position that the log has ever given.
+
+    Events may be gone from its end while older ones are kept for a turn.
+    """
+    greatest = db.dialect.greatest
+    query = f"SELECT {greatest}(coalesce((SELECT max(position) FROM events), 0), pruned_through, newest_dropped)"
+    [(position,)] = db.rows(f"{query} FROM log_state")
+    return int(position)

@@ -1,0 +1,229 @@
+"""The store on the connections of an engine: hands each call to the writer or to a reader."""
+
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple, Self
+
+from msgspec import Struct
+
+from turnwire.domain.conversation.messages import Message
+from turnwire.domain.conversation.turns import Turn
+from turnwire.domain.errors import StorageError
+from turnwire.domain.principal import Principal
+from turnwire.ports.clock import Clock
+from turnwire.ports.codec import Codec
+from turnwire.ports.commit import Commit, Committed, RemoveSession
+from turnwire.ports.store import FileIdentity, Follower, Moment, Publisher, Standing, StoredRequest, Watched
+from turnwire.ports.telemetry.observer import Observer
+from turnwire.storage.accounts import Accounts, Delta
+from turnwire.storage.cache import SessionCache
+from turnwire.storage.sql.accounts import stored_accounts
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.displays import DisplayForms
+from turnwire.storage.sql.housekeeping import Housekeeping, stored
+from turnwire.storage.sql.messages import turn_messages
+from turnwire.storage.sql.removal import Removal
+from turnwire.storage.sql.retention import Retention
+from turnwire.storage.sql.searching import Searches
+from turnwire.storage.sql.sessions import request
+from turnwire.storage.sql.tenant_reads import Reads, TenantReads
+from turnwire.storage.sql.timelines import Timelines, token_key
+from turnwire.storage.sql.turns import unfinished_turns
+from turnwire.storage.sql.upload_store import SqlUploads, remove_some
+from turnwire.storage.sql.words import renew_some
+from turnwire.storage.sql.writer import GroupWriter, Keeper
+from turnwire.storage.units import CommitWriter
+
+READERS = 3
+"""Connections that read: one, because several reading threads would take the interpreter from the writing thread, one
+more for reads that may take long, and one for searches alone, which may take longer."""
+
+
+class RetentionSettings(Struct, frozen=True, kw_only=True):
+    """How long events are kept."""
+
+    retained_events_per_session: int = 10_000
+    """How many of its newest events a session keeps for watchers that reconnect."""
+    retained_events_days: int = 30
+    """How many days events are kept, whatever their number."""
+
+
+class Surroundings(NamedTuple):
+    """What a store works with; see `open` of the stores."""
+
+    codec: Codec
+    publish: Publisher
+    on_loss: Callable[[StorageError], None]
+    observer: Observer
+    is_watched: Watched
+    clock: Clock | None
+
+
+class SqlStore:
+    """Implements `ports.store.Store`; see there for every method."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        connections: Sequence[Connection[Database]],
+        housekeeping: Housekeeping,
+        reads: Reads,
+        writer: GroupWriter,
+        *,
+        removal: Removal,
+        uploads: SqlUploads,
+        timelines: Timelines,
+        token_key: bytes,
+    ) -> None:
+        """Use `open` of an engine's store."""
+        self._removal = removal
+        self._keeper = keeper
+        self._connections = connections  # the writing one first
+        self._writing = connections[0]
+        self._housekeeping = housekeeping
+        self._reading = reads.connection
+        self._reads = reads
+        self._writer = writer
+        self._timelines = timelines
+        self.uploads = uploads
+        self._token_key = token_key
+        self._closed = False
+
+    @classmethod
+    async def begun(  # noqa: PLR0917 - the parts of an engine
+        cls,
+        keeper: Keeper,
+        connections: Sequence[Connection[Database]],
+        another: Callable[[], Awaitable[Connection[Database]]],
+        settings: RetentionSettings,
+        surroundings: Surroundings,
+        steps: Sequence[Callable[[Database], bool]] = (),
+    ) -> Self:
+        """Begins to write to a database that has the newest schema.
+
+        Args:
+            keeper: What keeps the database.
+            connections: The writing one, and `READERS` that read. The store closes them.
+            another: Opens one more that reads.
+            settings: How long events are kept.
+            surroundings: What the store works with.
+            steps: What housekeeping does for this engine alone.
+        """
+        writing, reading, long, searching = connections
+        codec = surroundings.codec
+        accounts, sessions = Accounts(await writing.run(stored_accounts)), SessionCache()
+        writer = GroupWriter(
+            writing,
+            keeper,
+            CommitWriter(codec, settings.retained_events_per_session, surroundings.is_watched),
+            sessions,
+            accounts,
+            publish=surroundings.publish,
+            on_loss=surroundings.on_loss,
+            observer=surroundings.observer,
+        )
+        await writer.start()
+        timelines = await writing.run(Timelines.begin, writer.published_position)
+        key = await writing.run(token_key)
+        removal = Removal(writer, reading)
+        age = timedelta(days=settings.retained_events_days)
+        retention = Retention(settings.retained_events_per_session, age, surroundings.clock)
+        all_steps = (retention.step, *map(_uncounted, (renew_some, remove_some, *steps)))
+        housekeeping = Housekeeping(writer, (*(stored(writer, step) for step in all_steps), removal.step))
+        housekeeping.start()
+        uploads, searches = SqlUploads(writer, reading, housekeeping.wake), Searches(searching)
+        reads = Reads(reading, long, writer, sessions, accounts, searches, codec, DisplayForms(codec), another)
+        return cls(
+            keeper,
+            connections,
+            housekeeping,
+            reads,
+            writer,
+            removal=removal,
+            uploads=uploads,
+            timelines=timelines,
+            token_key=key,
+        )
+
+    def commit(self, commit: Commit) -> Future[Committed]:
+        """Stores one unit of work."""
+        storing = self._writer.commit(commit)
+        if any(isinstance(change, RemoveSession) for change in commit.changes):
+            storing.add_done_callback(lambda _: self._housekeeping.wake())
+        return storing
+
+    def follow(self, follower: Follower) -> None:
+        """Calls a function for each further commit."""
+        self._writer.followers.append(follower)
+
+    def of(self, tenant: str) -> TenantReads:
+        """Returns the reads of what a tenant has."""
+        return TenantReads(self._reads, tenant)
+
+    async def removals(self) -> None:
+        """Returns when nothing is left of the sessions that were removed before."""
+        await self._removal.settled()
+
+    async def unfinished_turns(self) -> tuple[Turn, ...]:
+        """Returns headers of the turns that have not ended."""
+        return await self._reading.run(unfinished_turns)
+
+    async def turn_messages(self, turn_id: str) -> tuple[Message, ...]:
+        """Returns the messages of a turn."""
+        return await self._reading.run(turn_messages, turn_id)
+
+    async def request(self, principal: Principal, request_id: str) -> StoredRequest | None:
+        """Returns the remembered answer to a request."""
+        return await self._reading.run(request, principal, request_id)
+
+    @property
+    def token_key(self) -> bytes:
+        """The key of this database."""
+        return self._token_key
+
+    def moment(self, tenant: str) -> Moment:
+        """Returns the moment of the tenant's newest event; that of the start when it had none in this run."""
+        return Moment(self._timelines.current, self._writer.published_of(tenant))
+
+    async def moment_after_reads(self, tenant: str, session_id: str) -> Moment:
+        """Returns a moment that no read of the session was after."""
+        await self._writer.published(session_id)
+        return self.moment(tenant)
+
+    def standing(self, moment: Moment) -> Standing:
+        """Returns what a moment is to the log."""
+        return self._timelines.standing(moment)
+
+    def warnings(self) -> Mapping[str, Mapping[str, object]]:
+        """Returns what an operator should know of the database: events of the log with their facts."""
+        return self._keeper.warnings()
+
+    def is_writable(self) -> bool:
+        """Returns whether the last transaction was written. If not, tries once a second, so that later calls know."""
+        return self._writer.is_writable()
+
+    def own_files(self) -> frozenset[FileIdentity]:
+        """Returns the files of the database on this machine."""
+        return self._keeper.own_files()
+
+    def end_soon(self) -> None:
+        """Bounds how long a stop waits for what is to be stored; see `GroupWriter.end_soon`."""
+        self._writer.end_soon()
+
+    async def aclose(self) -> None:
+        """Closes the database; see `Store.aclose`."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._housekeeping.aclose()
+        await self._writer.aclose()
+        for connection in reversed(self._connections):
+            await connection.close()
+        self._keeper.close()
+
+
+def _uncounted(step: Callable[[Database], bool]) -> Callable[[Database, list[Delta]], bool]:
+    """Returns a step that changes nothing in the accounts."""
+    return lambda db, _: step(db)

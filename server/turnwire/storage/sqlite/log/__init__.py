@@ -1,1 +1,0 @@
-"""The log of events: reading it, and forgetting what is old."""

@@ -92,8 +92,13 @@ async def page(
 
 
 async def hits(opened: OpenedStore, query: str, **filters: object) -> list[SearchHit]:
-    """Returns all hits of a query."""
-    return list((await page(opened, query, **filters)).hits)
+    """Returns all hits of a query. A page ends early when showing them takes long."""
+    found, place = list[SearchHit](), b""
+    while True:
+        some = await page(opened, query, place=place, **filters)
+        found += some.hits
+        if not (place := some.next_place):
+            return found
 
 
 async def ids(opened: OpenedStore, query: str, **filters: object) -> list[str]:

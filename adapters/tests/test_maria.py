@@ -249,6 +249,18 @@ async def test_a_connection_outlives_a_killed_server(tmp_path: Path) -> None:
     assert only(stream, "RequestCompleted")[0]["message"]["content"] == "after it"
 
 
+async def test_an_event_source_from_behind_the_end_is_told_what_follows(maria: Maria) -> None:
+    """A restored backup ends before the place that a client has seen: the queue comes, and then all that happens."""
+    task = await maria.task()
+    async with maria.events(task, **{"last-event-id": "99999999"}) as stream:
+        assert (await stream.next()).name == QUEUE
+        assert int(stream.last_id) < 99999999
+        await maria.send(task, "after it")
+        await until(stream, "PostConversation")
+    assert names(stream)[0] == "MessageQueued"
+    assert only(stream, "RequestCompleted")[0]["message"]["content"] == "after it"
+
+
 async def test_a_conversation_that_is_cleared_goes_on(maria: Maria) -> None:
     """Nothing is told of the clear; what follows is."""
     task = await maria.task()

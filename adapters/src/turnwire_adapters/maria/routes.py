@@ -190,7 +190,7 @@ async def _envelopes(client: Client, session_id: str, after: int | None) -> Asyn
     """Gives the queue and then the envelopes of a task: from now on, or all behind an event that a client has seen.
 
     What a client missed follows from all events of the session, folded again. The envelopes of an event that it saw in
-    part come again with the same ids.
+    part come again with the same ids. A place behind the end counts as none.
     """
     while True:
         begun, start, past = after is None, WatchEventsRequest(session_id=session_id, from_beginning=True), after or 0
@@ -205,6 +205,9 @@ async def _envelopes(client: Client, session_id: str, after: int | None) -> Asyn
             kind = event.WhichOneof("kind")
             if kind == "resync":
                 after = None  # messages came without events: begin with what is there now
+                break
+            if kind == "caught_up" and event.caught_up.head_sequence < past:
+                after = None  # a restored backup ends before that place: begin with what is there now
                 break
             told = envelopes.apply(event)
             if event.sequence <= past and kind != "caught_up":

@@ -352,6 +352,15 @@ async def test_a_task_is_created_with_its_first_message(maria: Maria) -> None:
     assert {"name": "offline/echo"} in (await maria.http.get("/models")).json()["models"]
 
 
+@pytest.mark.parametrize("role", ["user", "assistant"])
+async def test_a_task_whose_first_message_is_refused_is_not_created(maria: Maria, role: str) -> None:
+    """The error names the place, and there is no empty task."""
+    name = f"refused {uuid.uuid4()}"
+    answer = await maria.http.post("/task", json={"name": name, "message": {"role": role, "content": ""}})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -1), answer.text
+    assert name not in [task["name"] for task in (await maria.http.get("/tasks")).json()["tasks"]]
+
+
 async def test_what_is_not_there_is_404(maria: Maria) -> None:
     """With Maria's form of an error; models too."""
     nobody = uuid.uuid4()

@@ -20,6 +20,7 @@
 """
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -61,6 +62,7 @@ from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2 import (
     SESSION_STATUS_RUNNING,
     CreateSessionRequest,
+    DeleteSessionRequest,
     GetSessionRequest,
     ListSessionsRequest,
     SessionInfo,
@@ -315,7 +317,12 @@ async def _create_task(request: Request, client: Client) -> Response:
         model=ModelName(provider_id=provider_id, model_id=model_id) if model else None,
     )
     created = await client.call(sessions.CreateSession, CreateSessionRequest(settings=settings))
-    sent = {} if message is None else {"message": await _store(client, created.id, message)}
+    try:
+        sent = {} if message is None else {"message": await _store(client, created.id, message)}
+    except TurnwireError:
+        with contextlib.suppress(TurnwireError):  # the caller learns of the first error
+            await client.call(sessions.DeleteSession, DeleteSessionRequest(session_id=created.id))
+        raise
     return JSONResponse({"task": await _task_json(client, created.id, request.url.port), **sent}, 201)
 
 

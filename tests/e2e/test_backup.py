@@ -181,7 +181,7 @@ def test_a_copy_that_differs_is_no_backup(tmp_path: Path, monkeypatch: pytest.Mo
 
     real = sqlite3.connect
     monkeypatch.setattr(
-        "turnwire.storage.sqlite.care.backup.sqlite3.connect", lambda *a, **k: real(*a, **k, factory=Lossy)
+        "turnwire.storage.sqlite.care.backup.sqlite3.connect", lambda *a, **k: real(*a, **{"factory": Lossy, **k})
     )
     with pytest.raises(StorageError, match="not the same"):
         back_up(path, tmp_path / "b.db")

@@ -24,6 +24,12 @@ from turnwire.storage.sql.words import adopt_words
 _LOCK = 0x7457_6973
 """Held by the writing connection of a server: one server writes to a database."""
 
+LOCK_SECONDS = 2.0
+"""How long a server waits for the lock: PostgreSQL ends a connection some time after its client has closed it."""
+
+LOCK_PAUSE_SECONDS = 0.05
+"""Between two attempts to get the lock."""
+
 RESOLVE_SECONDS = 10.0
 """How long the writer looks for the outcome of a transaction whose end it did not hear, while all commits wait."""
 
@@ -83,9 +89,12 @@ class WritingDatabase(PostgresDatabase):
         return self.row("SELECT pg_xact_status(CAST(? AS xid8))", (self.pending,)) == ("aborted",)
 
     def _lock(self) -> None:
-        if self.row("SELECT pg_try_advisory_lock(?)", (_LOCK,)) != (True,):
-            self.connection.close()
-            raise psycopg.errors.ObjectInUse("another server has the database")
+        ends_at = time.monotonic() + LOCK_SECONDS
+        while self.row("SELECT pg_try_advisory_lock(?)", (_LOCK,)) != (True,):
+            if time.monotonic() >= ends_at:
+                self.connection.close()
+                raise psycopg.errors.ObjectInUse("another server has the database")
+            time.sleep(LOCK_PAUSE_SECONDS)
 
     def _newest_timeline(self) -> int | None:
         row = self.row("SELECT max(id) FROM timelines")

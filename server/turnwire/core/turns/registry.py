@@ -6,7 +6,7 @@ commits, so memory and database agree. Sessions are independent of each other.
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -220,14 +220,11 @@ class Turns:
             owner.suspend(RESTARTED)
         for owner in owners:
             await owner.idle()
-        return self.counts()
+        return _counts(owners)  # some of which are forgotten by now
 
     def counts(self) -> TurnCounts:
         """Returns how many turns run and wait now."""
-        schedules = [owner.schedule for owner in self._owners.values()]
-        waiting = sum(one.open_requests > 0 for one in schedules)
-        running = sum(isinstance(one.phase, Running) for one in schedules)
-        return TurnCounts(running, waiting, sum(len(one.waiting) for one in schedules))
+        return _counts(self._owners.values())
 
     def view(self, session: Session) -> SessionView:
         """Returns the session with its running turn and queue as they are now."""
@@ -343,6 +340,13 @@ class Turns:
             return
         if limit:
             check_count(turn.tenant, quota, limit, count(turn.tenant), retry_after=SOON)
+
+
+def _counts(owners: Iterable[SessionTurns]) -> TurnCounts:
+    schedules = [owner.schedule for owner in owners]
+    waiting = sum(one.open_requests > 0 for one in schedules)
+    running = sum(isinstance(one.phase, Running) for one in schedules)
+    return TurnCounts(running, waiting, sum(len(one.waiting) for one in schedules))
 
 
 def _has_part(message: Message | None, part_id: str) -> bool:

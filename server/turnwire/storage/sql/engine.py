@@ -135,18 +135,24 @@ class SqlEngine:
 
     def files(self, keys: list[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """Returns the numbers of files."""
-        query = "SELECT id FROM files WHERE tenant = ? AND sha256 = ?"
-        found = ((key, self._db.row(query, key)) for key in keys)
-        return {key: row[0] for key, row in found if row}
+        query = f"SELECT sha256, id FROM files WHERE tenant = ? AND sha256 {self._db.dialect.among}"
+        found = dict[tuple[str, str], int]()
+        for (tenant,), hashes in _grouped(keys).items():
+            rows = self._db.rows(query, (tenant, self._db.dialect.keys(hashes)))
+            found.update(((tenant, sha256), number) for sha256, number in rows)
+        return found
 
     def requests(self, keys: list[tuple[str, str, str]]) -> dict[tuple[str, str, str], bool]:
         """Returns whether the sessions of named requests are live."""
         query = (
-            "SELECT EXISTS (SELECT 1 FROM live_sessions WHERE id = requests.session) FROM requests"
-            " WHERE tenant = ? AND subject = ? AND request_id = ?"
+            "SELECT request_id, EXISTS (SELECT 1 FROM live_sessions WHERE id = requests.session) FROM requests"
+            f" WHERE tenant = ? AND subject = ? AND request_id {self._db.dialect.among}"
         )
-        found = ((key, self._db.row(query, key)) for key in keys)
-        return {key: bool(row[0]) for key, row in found if row}
+        found = dict[tuple[str, str, str], bool]()
+        for (tenant, subject), names in _grouped(keys).items():
+            rows = self._db.rows(query, (tenant, subject, self._db.dialect.keys(names)))
+            found.update(((tenant, subject, name), bool(is_live)) for name, is_live in rows)
+        return found
 
     def permissions(self, permission_ids: list[str]) -> dict[str, RequestHead]:
         """Returns heads of permission requests."""
@@ -320,6 +326,14 @@ class SqlEngine:
     def remove(self, session: SessionHead, session_id: str, rows: Rows) -> int:
         """Removes some of a session."""
         return states.remove(self._db, self._words, session, session_id, rows)
+
+
+def _grouped(keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[str]]:
+    """Returns the last parts of keys by what stands before them: one statement finds those of a group."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for *beginning, last in keys:
+        groups.setdefault(tuple(beginning), []).append(last)
+    return groups
 
 
 def _flat(groups: Iterable[Sequence[Row]]) -> list[Row]:

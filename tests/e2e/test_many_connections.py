@@ -16,7 +16,18 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from hpack import Decoder
 from structlog.testing import capture_logs
 
-from bench.attacks.wire import END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, call, data_frames, frame, message
+from bench.attacks.wire import (
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PING,
+    PREFACE,
+    SETTINGS,
+    call,
+    data_frames,
+    frame,
+    message,
+)
 from tests.support.servers.running import running_server
 from turnwire.api.admission.fair_queue import PendingCalls
 from turnwire.api.grpc import server as grpc_server
@@ -30,12 +41,19 @@ INFO = "/opencode.server.ServerService/GetServerInfo"
 CALLS = 300
 
 
-def sent(server: Server, path: str, count: int) -> socket.socket:
-    """Sends calls on a new connection; returns it when gRPC has them. The event loop, which is held up, has none."""
+def sent(server: Server, path: str, count: int, *, is_empty: bool = False) -> socket.socket:
+    """Sends calls on a new connection; returns it when gRPC has them. The event loop, which is held up, has none.
+
+    Those that are empty end without a message.
+    """
     host, _, port = server.address.rpartition(":")
     one = socket.create_connection((host, int(port)))
     head, body = call(path), message(b"")
-    calls = (frame(HEADERS, END_HEADERS, at, head) + data_frames(at, body, end=True) for at in range(1, 2 * count, 2))
+    flags = END_HEADERS | END_STREAM if is_empty else END_HEADERS
+    calls = (
+        frame(HEADERS, flags, at, head) + (b"" if is_empty else data_frames(at, body, end=True))
+        for at in range(1, 2 * count, 2)
+    )
     one.sendall(PREFACE + frame(SETTINGS, 0, 0) + b"".join(calls) + frame(PING, 0, 0, b"are they"))
     came = b""
     while b"are they" not in came:
@@ -140,8 +158,11 @@ async def test_calls_of_clients_that_left_keep_no_place(tmp_path: Path, held: He
         assert not [line for line in lines if line["log_level"] in ("warning", "error")]
 
 
+@pytest.mark.parametrize("is_empty", [False, True], ids=["", "empty"])
 @pytest.mark.parametrize("path", [INFO, "/grpc.health.v1.Health/Check", "/no.such.Service/Method"])
-async def test_calls_that_have_ended_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+async def test_calls_that_have_ended_are_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, is_empty: bool
+) -> None:
     """All of them, those that were refused too, and without a look at all objects of the process."""
     monkeypatch.setattr(grpc_server, "fair_servers", lambda _, *rest: fair_servers(20, *rest))
 
@@ -155,7 +176,7 @@ async def test_calls_that_have_ended_are_freed(tmp_path: Path, monkeypatch: pyte
         gc.disable()
         try:
             before = calls()
-            with sent(server, path, 150) as many:
+            with sent(server, path, 150, is_empty=is_empty) as many:
                 await asyncio.to_thread(trailers, many, 150)
             await until(lambda: calls() < before + 10)
         finally:

@@ -19,7 +19,10 @@ class DetachedTasks:
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            del task  # its error has this frame, and with it what the caller asked for
 
     async def aclose(self) -> None:
         """Returns when no task runs. Safe to cancel."""

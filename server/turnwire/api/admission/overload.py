@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -144,7 +145,7 @@ class Overload:
             self._critical_bytes = None
             self.requests.unbound_reading()
             return
-        error = _memory_short(max_bytes)
+        error = partial(_memory_short, max_bytes)
         if self._critical_bytes is None:
             self._critical_since = asyncio.get_running_loop().time()
             self.requests.bound_reading(READ_AT_ONCE, error)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Callable
 
 from turnwire.api.admission.fair_queue import FairQueue
 from turnwire.domain.errors import DomainError
@@ -16,6 +17,9 @@ WIDEN_SECONDS = 0.1
 """How often the bound is doubled when memory is no longer critical: what is read meanwhile shows by then."""
 
 _UNBOUNDED = sys.maxsize
+
+MakeError = Callable[[], DomainError]
+"""Makes the error of one caller: an error that several share would keep the frames of all their calls."""
 
 
 class ReadSlots:
@@ -36,8 +40,8 @@ class ReadSlots:
         self._first_network: str | None = None
         self._is_shared = False
         """Whether a second network has come."""
-        self.error: DomainError | None = None
-        """What a request gets that waits too long; None while there is no bound."""
+        self.error: MakeError | None = None
+        """Makes what a request gets that waits too long; None while there is no bound."""
         self._widening: asyncio.TimerHandle | None = None
         """Of `unbound`, until no request waits or there is a bound again."""
 
@@ -46,7 +50,7 @@ class ReadSlots:
         """Whether requests may have to wait."""
         return self.error is not None
 
-    def bound(self, limit: int, error: DomainError) -> None:
+    def bound(self, limit: int, error: MakeError) -> None:
         """Gives no further slots while so many are in use."""
         self._limit, self.error = limit, error
         if self._widening is not None:
@@ -81,6 +85,8 @@ class ReadSlots:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.release(connection)
             raise
+        finally:
+            del turn  # its error has this frame
 
     def release(self, connection: str) -> None:
         """Gives a slot back, to the next one that waits."""
@@ -113,4 +119,4 @@ class ReadSlots:
             _, turn = self._waiting.take_newest_of_largest()
             if not turn.done():
                 assert self.error is not None
-                turn.set_exception(self.error)
+                turn.set_exception(self.error())

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from turnwire.api.admission.flow import Client
-from turnwire.api.admission.read_slots import ReadSlots
-from turnwire.domain.errors import DomainError, RequestTooSlow, TooManyCalls
+from turnwire.api.admission.read_slots import MakeError, ReadSlots
+from turnwire.domain.errors import RequestTooSlow, TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.networks import network_of_peer
 from turnwire.domain.text import WIDEST_BYTES
@@ -60,12 +60,14 @@ class Finish(Protocol):
 class _Reading:
     """One request that is being read."""
 
-    __slots__ = ("error", "is_large", "scope", "since")
+    __slots__ = ("connection", "error", "has_slot", "is_large", "scope", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, connection: str) -> None:
+        self.connection = connection
         self.since = asyncio.get_running_loop().time()
         self.scope = asyncio.timeout(RECEIVE_SECONDS)
-        self.error: DomainError | None = None
+        self.error: MakeError | None = None
+        self.has_slot = False
         self.is_large = False
         """Set when it is there, large, and its call waits for its turn on the event loop."""
 
@@ -74,7 +76,7 @@ class _Reading:
         if not self.scope.expired():
             self.scope.reschedule(None)
 
-    def end(self, error: DomainError) -> None:
+    def end(self, error: MakeError) -> None:
         """Ends it with an error, unless it has ended."""
         if not self.scope.expired():
             self.error = error
@@ -120,22 +122,31 @@ class Requests:
         return await self._read_in_time(connection, receive)
 
     async def _read_in_time(self, connection: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
-        reading = _Reading()
+        reading = _Reading(connection)
         try:
             async with reading.scope:
                 reading.error = self._slots.error
                 await self._slots.acquire(connection)
+                reading.has_slot = True
                 if reading.error is not None:
                     reading.error, reading.since = None, asyncio.get_running_loop().time()
                     reading.scope.reschedule(reading.since + RECEIVE_SECONDS)
                 try:
                     return await self._read(reading, network_of_peer(connection), receive)
                 finally:
-                    self._slots.release(connection)
+                    self._release(reading)
         except TimeoutError:
             if not reading.scope.expired():
                 raise
-            raise reading.error or RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+            if reading.error is not None:
+                raise reading.error() from None
+            raise RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+
+    def _release(self, reading: _Reading) -> None:
+        """Gives the slot of a request back. Idempotent."""
+        if reading.has_slot:
+            reading.has_slot = False
+            self._slots.release(reading.connection)
 
     async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         self._reading.setdefault(network, {})[reading] = None
@@ -145,7 +156,10 @@ class Requests:
             if not isinstance(received, asyncio.Future):
                 return await received
             received.add_done_callback(partial(self._note, reading, network), context=for_all())
-            return await asyncio.shield(received)
+            try:
+                return await asyncio.shield(received)
+            finally:
+                del received  # its error has this frame, which would keep the call until a full collection
         finally:
             self._forget(reading, network)
 
@@ -155,6 +169,7 @@ class Requests:
         if received.cancelled() or received.exception() is not None or reading not in self._reading.get(network, ()):
             return
         self._forget(reading, network)
+        self._release(reading)
         reading.come()
         if len(received.result()) >= COUNTED_BYTES:
             reading.is_large = True
@@ -171,12 +186,12 @@ class Requests:
             if not readings:
                 del self._reading[network]
 
-    def bound_reading(self, slots: int, error: DomainError) -> None:
+    def bound_reading(self, slots: int, error: MakeError) -> None:
         """Lets further requests be read only while fewer than so many are; see `ReadSlots`.
 
         Args:
             slots: How many are read at a time.
-            error: What the callers of those get that wait too long.
+            error: Makes what the callers of those get that wait too long.
         """
         self._slots.bound(slots, error)
 
@@ -184,13 +199,13 @@ class Requests:
         """Lets more and more requests be read at once, until none waits."""
         self._slots.unbound()
 
-    def shed_incomplete(self, error: DomainError, spared: int = 0, seconds: float = math.inf) -> None:
+    def shed_incomplete(self, error: MakeError, spared: int = 0, seconds: float = math.inf) -> None:
         """Ends requests that are being read, the oldest first: nobody knows how much of them is in memory.
 
         Those that wait until they may be read stay. Does nothing while it is at that already.
 
         Args:
-            error: What their callers get.
+            error: Makes what their callers get.
             spared: How many go on: the newest of each network in turns.
             seconds: How long those have been read at most.
         """
@@ -209,12 +224,13 @@ class Requests:
                 turns.append(readings)
         return newest
 
-    async def _shed(self, error: DomainError, spared: int, seconds: float) -> None:
+    async def _shed(self, error: MakeError, spared: int, seconds: float) -> None:
         newest = self._newest(spared, seconds)
         shed = [(readings, one) for readings in self._reading.values() for one in readings if one not in newest]
         for number, (readings, one) in enumerate(shed):
             if one in readings:  # else it has ended
                 one.end(error)
+                self._release(one)  # its call may have to wait for its turn to end
             if number % SHED_AT_ONCE == SHED_AT_ONCE - 1:
                 await asyncio.sleep(0)
 
@@ -272,7 +288,10 @@ async def run_to_completion(work: Callable[[], Awaitable[T]]) -> T:
         except asyncio.CancelledError as error:
             left = error
     if left is None:
-        return task.result()
+        try:
+            return task.result()
+        finally:
+            del task, work  # its error has this frame, which would keep the request until a full collection
     if not task.cancelled():
         task.exception()  # retrieved, so that asyncio does not log it
     raise left

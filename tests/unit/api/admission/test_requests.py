@@ -2,7 +2,10 @@
 
 import asyncio
 import contextvars
+import gc
 import itertools
+import weakref
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -228,7 +231,7 @@ class Incomplete:
         return ended
 
 
-MEMORY_SHORT = MemoryShort.of("limits.max_memory_bytes", 1, "short")
+MEMORY_SHORT = partial(MemoryShort.of, "limits.max_memory_bytes", 1, "short")
 
 
 async def test_incomplete_requests_are_shed() -> None:
@@ -344,3 +347,87 @@ def test_a_request_that_is_there_is_not_shed(monkeypatch: pytest.MonkeyPatch) ->
 
     with asyncio.Runner(loop_factory=FairSelectorLoop) as runner:
         runner.run(check())
+
+
+class Held:
+    """What a request has in memory."""
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Without the garbage collector, which finds old objects that refer to each other as good as never."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_what_fails_keeps_nothing_of_its_request() -> None:
+    """Once its caller has the error."""
+
+    async def fail(_: Held) -> None:
+        await asyncio.sleep(0)
+        raise KeyError
+
+    held = Held()
+    kept = weakref.ref(held)
+    with pytest.raises(KeyError):
+        await run_to_completion(partial(fail, held))
+    del held
+    assert kept() is None
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_a_read_that_fails_keeps_nothing_of_its_call() -> None:
+    """Such as one of which no request came."""
+
+    async def fail(_: Held) -> bytes:
+        await asyncio.sleep(0)
+        raise KeyError
+
+    def begin(held: Held) -> "asyncio.Task[bytes]":
+        return asyncio.create_task(fail(held))
+
+    held = Held()
+    kept = weakref.ref(held)
+    with pytest.raises(KeyError):
+        await Asked().requests.read("a", partial(begin, held))
+    await settled()
+    del held
+    assert kept() is None
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
+    """Also while memory stays critical, and one after the other is shed."""
+    requests, held = Asked().requests, Held()
+    kept = weakref.ref(held)
+
+    async def receive(_: Held) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def read(held: Held) -> None:
+        with pytest.raises(MemoryShort):
+            await requests.read("a", partial(receive, held))
+
+    requests.bound_reading(8, MEMORY_SHORT)
+    reading = asyncio.create_task(read(held))
+    await settled()
+    requests.shed_incomplete(MEMORY_SHORT)
+    await reading
+    await settled()
+    del held, reading
+    assert kept() is None
+
+
+async def test_what_is_shed_gives_its_slot_back_before_its_call_has_ended() -> None:
+    """The calls of a flood wait for each other; those of others are read at once."""
+    requests = Asked().requests
+    incomplete = Incomplete(requests)
+    await incomplete.begin(*"12345678")
+    requests.bound_reading(2, MEMORY_SHORT)
+    requests.shed_incomplete(MEMORY_SHORT)
+    other = asyncio.create_task(requests.read("ipv4:192.0.2.2:1", partial(asyncio.sleep, 0, b"x")))
+    await other
+    assert await incomplete.ended() == dict.fromkeys("12345678", MemoryShort)

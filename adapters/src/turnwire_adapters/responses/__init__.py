@@ -25,7 +25,7 @@ from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire_adapters.http import bearer_token, event_stream, json_object
 from turnwire_adapters.responses import errors
 from turnwire_adapters.responses.conversations import Conversations, page_of
-from turnwire_adapters.responses.creating import create
+from turnwire_adapters.responses.creating import Turns, create
 from turnwire_adapters.responses.errors import ApiError, from_turnwire, not_found
 from turnwire_adapters.responses.following import current, finished, follow
 from turnwire_adapters.responses.forgetting import Forgetting
@@ -75,6 +75,7 @@ class Responses:
         """Takes the server that answers."""
         self._upstream = upstream
         self._forgetting = Forgetting(upstream)
+        self._turns = Turns()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -87,7 +88,7 @@ class Responses:
         wanted = read_create(await json_object(request))
         token = bearer_token(request)
         async with self._upstream.client(token) as client:
-            named = await create(client, wanted, request.headers.get("idempotency-key", ""))
+            named = await create(client, wanted, request.headers.get("idempotency-key", ""), self._turns)
             self._forgetting.look(token)
             if wanted.background and not wanted.stream:
                 return JSONResponse((await current(client, named))[0])

@@ -1,10 +1,13 @@
 """Begins responses: where a request goes on, what of it is stored, and which turn answers it."""
 
+import asyncio
+import contextlib
 import json
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from opencode.message.content_pb2 import (
     FINISH_REASON_STOP,
@@ -19,6 +22,7 @@ from opencode.message.message_pb2 import (
     AppendedToolCall,
     AppendedToolResult,
     AppendMessageRequest,
+    GetMessageRequest,
     MessagePart,
     SendMessageRequest,
 )
@@ -27,9 +31,12 @@ from opencode.model.selection_pb2 import ModelSelection
 from opencode.provider.provider_pb2 import ProviderInfo
 from opencode.session.session_pb2 import (
     COMPACTION_MODE_OFF,
+    SESSION_STATUS_IDLE,
     CreateSessionRequest,
     DeleteSessionRequest,
     ForkSessionRequest,
+    GetSessionRequest,
+    RevertSessionRequest,
     SessionSettings,
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
@@ -62,7 +69,7 @@ from turnwire_adapters.responses.requests import (
     read_input,
     wrong,
 )
-from turnwire_client import Client, NotFoundError
+from turnwire_client import Client, NotFoundError, TurnwireError, UnavailableError
 
 DOOR_LABEL = "turnwire.door"
 """Label of sessions that hold one request alone: they are deleted after a while, and the console does not list them."""
@@ -84,13 +91,29 @@ class _Entry:
     parts: tuple[MessagePart, ...]
 
 
-async def create(client: Client, request: CreateRequest, key: str) -> ResponseId:
+class Turns:
+    """Has requests to one session begin one after another in this process: each sees what became of the one before."""
+
+    def __init__(self) -> None:
+        """Knows no session."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def of(self, session_id: str) -> AsyncIterator[None]:
+        """Waits until it is the caller's turn."""
+        lock = self._locks.setdefault(session_id, asyncio.Lock())
+        async with lock:
+            yield
+
+
+async def create(client: Client, request: CreateRequest, key: str, turns: Turns) -> ResponseId:
     """Begins a response and returns what its id names. Nothing is begun twice under the same key.
 
     Args:
         client: Of the caller.
         request: What to answer.
         key: A name of the request; "" for none.
+        turns: The requests that begin now.
 
     Raises:
         ApiError: the request does not fit to what it goes on with.
@@ -99,7 +122,7 @@ async def create(client: Client, request: CreateRequest, key: str) -> ResponseId
     if not request.input:
         raise ApiError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     await _check_servers(client, request.server_labels)
-    beginning = _Beginning(client, request, key or str(uuid.uuid4()))
+    beginning = _Beginning(client, request, key, turns)
     if request.previous_response_id:
         return await beginning.behind_response(request.previous_response_id)
     if request.conversation_id:
@@ -126,10 +149,14 @@ async def _check_servers(client: Client, labels: Collection[str]) -> None:
 class _Beginning:
     """One request that begins a response."""
 
-    def __init__(self, client: Client, request: CreateRequest, key: str) -> None:
+    def __init__(self, client: Client, request: CreateRequest, key: str, turns: Turns) -> None:
         self._client = client
         self._request = request
-        self._key = key
+        self._has_key = bool(key)
+        self._key = key or str(uuid.uuid4())
+        self._attempt = 0
+        """How often a request of this key stored messages that were taken back."""
+        self._turns = turns
         self._messages = client.stub(MessageServiceStub)
         self._sessions = client.stub(SessionServiceStub)
 
@@ -157,6 +184,7 @@ class _Beginning:
                 "names a response that cannot be gone on with: its conversation was changed, or its calls are answered"
             )
             raise wrong("previous_response_id", words)
+        given = await self._resolved(self._request.input)
         fork = ForkSessionRequest(
             session_id=previous.session_id,
             through_message_id=through[-1],
@@ -165,7 +193,7 @@ class _Beginning:
         )
         fork.settings_mask.paths.append("labels")
         copy = await self._client.call(self._sessions.ForkSession, fork)
-        return await self._send(copy.session.id, await self._resolved(self._request.input))
+        return await self._store_in_own(copy.session.id, self._entries(given))
 
     async def in_conversation(self, conversation: str) -> ResponseId:
         """Goes on in a conversation."""
@@ -203,29 +231,77 @@ class _Beginning:
         created = await self._client.call(
             self._sessions.CreateSession, CreateSessionRequest(settings=settings, request_id=self._named("session"))
         )
+        return await self._store_in_own(created.id, entries)
+
+    async def _store_in_own(self, session_id: str, entries: Sequence[_Entry]) -> ResponseId:
+        """Stores messages in a session made for this request, and answers them: what is refused leaves nothing."""
         try:
-            return await self._store(created.id, entries)
-        except Exception:
-            # What was refused leaves nothing.
-            await self._client.call(self._sessions.DeleteSession, DeleteSessionRequest(session_id=created.id))
+            return await self._store(session_id, entries, [])
+        except TurnwireError as error:
+            if _leaves_nothing(error):
+                await self._client.call(self._sessions.DeleteSession, DeleteSessionRequest(session_id=session_id))
             raise
 
     async def _send(self, session_id: str, given: Sequence[Input]) -> ResponseId:
-        """Stores the input in a session and answers it."""
-        return await self._store(session_id, self._entries(given))
+        """Stores the input in a session that others use, too, and answers it: what is refused leaves nothing."""
+        entries = self._entries(given)
+        if len(entries) == 1 and entries[0].type == MESSAGE_TYPE_USER:
+            return await self._send_last(session_id, entries[0])
+        async with self._turns.of(session_id):
+            if not await self._was_stored(session_id):
+                await self._check_idle(session_id)
+            stored: list[str] = []
+            try:
+                return await self._store(session_id, entries, stored)
+            except TurnwireError as error:
+                if stored and _leaves_nothing(error):
+                    await self._take_back(session_id, stored)
+                raise
 
-    async def _store(self, session_id: str, entries: Sequence[_Entry]) -> ResponseId:
-        stored = ""
+    async def _was_stored(self, session_id: str) -> bool:
+        """Returns whether a request of this key has stored messages that are still there, and goes by their names."""
+        while self._has_key and (found := await self._message_named(session_id, self._named("item 0"))):
+            if found.turn_id or found.message_id in [one.message_id for one in await self._client.messages(session_id)]:
+                return True
+            self._attempt += 1
+        return False
+
+    async def _message_named(self, session_id: str, request_id: str) -> SessionMessage | None:
+        """Returns the message that a request stored in a session."""
+        request = GetMessageRequest(session_id=session_id, message_request_id=request_id)
+        try:
+            return (await self._client.call(self._messages.GetMessage, request)).message
+        except NotFoundError:
+            return None
+
+    async def _check_idle(self, session_id: str) -> None:
+        """Raises ApiError (409) while a turn runs."""
+        asked = GetSessionRequest(session_id=session_id)
+        session = (await self._client.call(self._sessions.GetSession, asked)).session
+        if session.status != SESSION_STATUS_IDLE:
+            words = "Another response of this conversation has not ended."
+            raise ApiError(words, status=409, code="conversation_locked")
+
+    async def _take_back(self, session_id: str, stored: Sequence[str]) -> None:
+        """Hides messages again, unless somebody goes on behind them already."""
+        path = [one.message_id for one in await self._client.messages(session_id)]
+        if path[-len(stored) :] == stored:
+            revert = RevertSessionRequest(session_id=session_id, before_message_id=stored[0])
+            with contextlib.suppress(TurnwireError):  # a turn of another client has begun
+                await self._client.call(self._sessions.RevertSession, revert)
+
+    async def _store(self, session_id: str, entries: Sequence[_Entry], stored: list[str]) -> ResponseId:
+        """Stores messages, of which `stored` tells the ids, and answers them."""
         for at, entry in enumerate(entries):
             if at == len(entries) - 1 and entry.type == MESSAGE_TYPE_USER:
-                return await self._send_last(session_id, entry)
+                return await self._send_last(session_id, entry, at)
             request = append_request(session_id, entry.type, entry.parts, self._named(f"item {at}"))
             if at == len(entries) - 1:
                 request.metadata_json = self._facts_json()
-            stored = (await self._client.call(self._messages.AppendMessage, request)).message_id
+            stored.append((await self._client.call(self._messages.AppendMessage, request)).message_id)
         start = StartTurnRequest(
             session_id=session_id,
-            user_message_id=stored,
+            user_message_id=stored[-1],
             settings=self._request.settings,
             busy_policy=BUSY_POLICY_REJECT,
             request_id=self._named("turn"),
@@ -233,7 +309,8 @@ class _Beginning:
         started = await self._client.call(self._client.stub(TurnServiceStub).StartTurn, start)
         return ResponseId(session_id, started.turn.turn_id, 0)
 
-    async def _send_last(self, session_id: str, entry: _Entry) -> ResponseId:
+    async def _send_last(self, session_id: str, entry: _Entry, at: int = 0) -> ResponseId:
+        """Stores a message and begins its turn: both or neither."""
         settings = self._request.settings
         send = SendMessageRequest(
             session_id=session_id,
@@ -244,7 +321,7 @@ class _Beginning:
             system=settings.system if settings.HasField("system") else None,
             metadata_json=self._facts_json(),
             sender=self._request.sender,
-            request_id=self._named("turn"),
+            request_id=self._named(f"item {at}"),
         )
         if settings.HasField("model"):
             model = settings.model
@@ -380,7 +457,14 @@ class _Beginning:
 
     def _named(self, step: str) -> str:
         """Returns the name of one step of the request: at most 128 characters."""
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._key}\0{step}"))
+        attempt = f"\0{self._attempt}" if self._attempt else ""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._key}\0{step}{attempt}"))
+
+
+def _leaves_nothing(error: TurnwireError) -> bool:
+    """Returns whether a request was refused: otherwise an answer was lost, or the messages are another request's."""
+    is_lost = isinstance(error, UnavailableError) or not error.reason
+    return not is_lost and error.reason != "REQUEST_ID_REUSED"
 
 
 def entries_of(given: Sequence[Input], *, ends_with_request: bool) -> list[_Entry]:

@@ -1,0 +1,58 @@
+"""What a refused request leaves: nothing, in a conversation that others use, too."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+
+MODEL = "offline/echo"
+NOTE = {"role": "system", "content": "q"}
+
+
+async def items_of(http: httpx2.AsyncClient, base: str, conversation: str) -> list[Any]:
+    """Returns the items of a conversation, as who said what."""
+    listed = await http.get(f"{base}/conversations/{conversation}/items?order=asc")
+    return [(item["role"], item["content"][0]["text"]) for item in listed.json()["data"]]
+
+
+async def test_of_requests_at_once_only_one_writes(base: str) -> None:
+    """The others get 409, and the conversation has the items of the one that is answered."""
+    async with httpx2.AsyncClient(timeout=30) as http:
+        conversation = (await http.post(f"{base}/conversations", json={})).json()["id"]
+        given = [NOTE, {"role": "user", "content": "/sleep 1\nu"}]
+        body = {"model": MODEL, "conversation": conversation, "input": given}
+        answers = await asyncio.gather(*(http.post(f"{base}/responses", json=body) for _ in range(3)))
+        assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
+        assert {answer.json()["error"]["code"] for answer in answers if answer.is_error} == {"conversation_locked"}
+        said = await items_of(http, base, conversation)
+    assert said == [("system", "q"), ("user", "/sleep 1\nu"), ("assistant", "u")]
+
+
+async def test_a_refused_request_leaves_no_items(base: str) -> None:
+    """And the same key works once the request is right."""
+    async with httpx2.AsyncClient(timeout=30) as http:
+        conversation = (await http.post(f"{base}/conversations", json={})).json()["id"]
+        body = {"conversation": conversation, "input": [NOTE, {"role": "user", "content": "u"}]}
+        key = {"idempotency-key": f"refused {conversation}"}
+        for _ in range(2):
+            refused = await http.post(f"{base}/responses", json={"model": "offline/nope", **body}, headers=key)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "model_not_found")
+            assert await items_of(http, base, conversation) == []
+        first, again = [
+            (await http.post(f"{base}/responses", json={"model": MODEL, **body}, headers=key)).json() for _ in range(2)
+        ]
+        assert first["id"] == again["id"]
+        assert await items_of(http, base, conversation) == [("system", "q"), ("user", "u"), ("assistant", "u")]
+
+
+async def test_another_request_of_the_same_key_takes_nothing_away(base: str) -> None:
+    """It is refused, and the first response stays."""
+    async with httpx2.AsyncClient(timeout=30) as http:
+        key = {"idempotency-key": f"{base} other words"}
+        first = ""
+        for last, status in (("one", 200), ("two", 400)):
+            body = {"model": MODEL, "input": [NOTE, {"role": "user", "content": last}]}
+            answer = await http.post(f"{base}/responses", json=body, headers=key)
+            assert answer.status_code == status
+            first = first or answer.json().get("id", "")
+        assert (await http.get(f"{base}/responses/{first}")).status_code == 200

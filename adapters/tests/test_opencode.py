@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -544,3 +545,50 @@ def chosen() -> str:
 def encoded(text: str) -> str:
     """Returns base64 of a text."""
     return base64.b64encode(text.encode()).decode()
+
+
+HALF = "half \ud800"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "place"),
+    [
+        ("POST", "/session", {"title": HALF}, "title"),
+        ("PATCH", "/session/{}", {"title": HALF}, "title"),
+        ("POST", "/session", {"metadata": {"a": [1, {"b": HALF}]}}, "metadata.a[1].b"),
+        ("PATCH", "/session/{}", {"metadata": {HALF: 1}}, "metadata"),
+        ("POST", "/session/{}/message", {"parts": [{"type": "text", "text": HALF}]}, "parts[0].text"),
+        ("POST", "/session/{}/prompt_async", {"parts": [{"type": "text", "text": "a", "id": HALF}]}, "parts[0].id"),
+        (
+            "POST",
+            "/session/{}/message",
+            {"parts": [{"type": "file", "mime": HALF, "url": "data:text/plain,a"}]},
+            "parts[0].mime",
+        ),
+    ],
+)
+async def test_half_a_surrogate_pair_is_refused_by_name(
+    opencode: OpenCode, method: str, path: str, body: Json, place: str
+) -> None:
+    """It is no text that could be stored; nothing is."""
+    session = await opencode.session(title="Before")
+    answer = await opencode.http.request(
+        method, opencode.base + path.format(session), content=json.dumps(body), timeout=30
+    )
+    assert answer.status_code == 400, answer.text
+    assert answer.json() == {"name": "BadRequest", "data": {"message": f"{place}: has half of a surrogate pair"}}
+    assert (await opencode.call("GET", f"/session/{session}"))["title"] == "Before"
+    assert await opencode.messages(session) == []
+
+
+async def test_a_directory_that_is_too_long_is_refused_by_name(opencode: OpenCode) -> None:
+    """Up to 256 characters are kept, a longer one makes no session."""
+    for length, status in ((256, 200), (257, 400)):
+        directory = "/" + "d" * (length - 1)
+        shown = await opencode.call("POST", f"/session?directory={directory}", {}, status=status)
+        if status == 200:
+            assert shown["directory"] == directory
+        else:
+            assert shown["name"] == "BadRequest"
+            assert shown["data"]["message"] == "directory: at most 256 characters"
+            assert directory not in [one["directory"] for one in await opencode.call("GET", "/session")]

@@ -137,7 +137,7 @@ class Routes:
         for v1 in _UNDER_TASK:
             routes.append(Route(f"{v1}/events", self._daemon_events))
             routes += [Route(f"{v1}/task/{{task}}{again}/events", self._events) for again in _UNDER_TASK]
-        return Starlette(routes=routes, exception_handlers={HTTPException: _refused})
+        return Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _unforeseen})
 
     def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -487,6 +487,11 @@ def _failed(error: TurnwireError) -> Response:
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _error(error.status_code, error.detail)
+
+
+async def _unforeseen(request: Request, _: Exception) -> Response:
+    """Answers what nobody foresaw: the log has it under the id."""
+    return _error(500, f"The server had an error. Request {request.state.request_id}")
 
 
 def _error(

@@ -71,7 +71,12 @@ def app(upstream: Upstream) -> Starlette:
             *(Route(path, _constant({}), methods=["GET"]) for path in _EMPTY_OBJECTS),
             *adapter.routes(),
         ],
-        exception_handlers={HTTPException: _refused, TurnwireError: _failed, BadRequestError: _bad},
+        exception_handlers={
+            HTTPException: _refused,
+            TurnwireError: _failed,
+            BadRequestError: _bad,
+            Exception: _unforeseen,
+        },
     )
 
 
@@ -194,7 +199,7 @@ class _Adapter:
         }
 
     async def _create(self, request: Request, reader: Reader) -> Json:
-        created = await Writer(reader).create(await json_object(request), _directory(request))
+        created = await Writer(reader).create(await _body(request), _directory(request))
         return await self._shown_session(request, reader, created.id)
 
     async def _session(self, request: Request, reader: Reader) -> Json:
@@ -204,7 +209,7 @@ class _Adapter:
         return await reader.session_json(await reader.session(session_id), _directory(request))
 
     async def _update(self, request: Request, reader: Reader) -> Json:
-        await Writer(reader).update(request.path_params["session_id"], await json_object(request))
+        await Writer(reader).update(request.path_params["session_id"], await _body(request))
         return await self._session(request, reader)
 
     async def _delete(self, request: Request, reader: Reader) -> bool:
@@ -216,12 +221,12 @@ class _Adapter:
         return True
 
     async def _fork(self, request: Request, reader: Reader) -> Json:
-        before = str((await json_object(request)).get("messageID") or "")
+        before = str((await _body(request)).get("messageID") or "")
         forked = await Writer(reader).fork(request.path_params["session_id"], before)
         return await self._shown_session(request, reader, forked.id)
 
     async def _revert(self, request: Request, reader: Reader) -> Json:
-        message_id = str((await json_object(request)).get("messageID") or "")
+        message_id = str((await _body(request)).get("messageID") or "")
         await Writer(reader).revert(request.path_params["session_id"], message_id)
         return await self._session(request, reader)
 
@@ -249,7 +254,7 @@ class _Adapter:
         return shown[-1]
 
     async def _prompt(self, request: Request, reader: Reader) -> Json:
-        session_id, body = request.path_params["session_id"], await json_object(request)
+        session_id, body = request.path_params["session_id"], await _body(request)
         if body.get("noReply"):
             message_id = await Writer(reader).append(session_id, body)
             return await self._shown_message(reader, session_id, [await reader.message(session_id, message_id)])
@@ -265,7 +270,7 @@ class _Adapter:
         return await self._shown_message(reader, session_id, answers or messages[:1])
 
     async def _prompt_async(self, request: Request, reader: Reader) -> Response:
-        session_id, body = request.path_params["session_id"], await json_object(request)
+        session_id, body = request.path_params["session_id"], await _body(request)
         if body.get("noReply"):
             await Writer(reader).append(session_id, body)
         else:
@@ -276,14 +281,14 @@ class _Adapter:
         return [permission_json(one) for one in await Writer(reader).permissions()]
 
     async def _reply(self, request: Request, reader: Reader) -> bool:
-        body = await json_object(request)
+        body = await _body(request)
         reply, reason = str(body.get("reply")), str(body.get("message") or "")
         await Writer(reader).reply_to_permission(request.path_params["permission_id"], reply, reason)
         return True
 
     async def _respond(self, request: Request, reader: Reader) -> bool:
         session_id, permission_id = request.path_params["session_id"], request.path_params["permission_id"]
-        reply = str((await json_object(request)).get("response"))
+        reply = str((await _body(request)).get("response"))
         await Writer(reader).reply_to_permission(permission_id, reply, session_id=session_id)
         return True
 
@@ -291,7 +296,7 @@ class _Adapter:
         return [question_json(one) for one in await Writer(reader).questions()]
 
     async def _answer(self, request: Request, reader: Reader) -> bool:
-        answers = (await json_object(request)).get("answers")
+        answers = (await _body(request)).get("answers")
         if answers is None:
             raise BadRequestError("answers: lists of labels are needed")
         await Writer(reader).answer_question(request.path_params["question_id"], answers)
@@ -379,6 +384,30 @@ async def _ended(reader: Reader, session_id: str, turn_id: str, resume_token: st
     return sequence
 
 
+async def _body(request: Request) -> Json:
+    """Returns the JSON object in a request's body. Raises BadRequestError for half of a surrogate pair."""
+    body = await json_object(request)
+    rest: list[tuple[str, Any]] = [("", body)]
+    while rest:  # without recursion: a body may be nested as deep as it can be read
+        place, value = rest.pop()
+        if isinstance(value, dict):
+            _refuse_half_a_pair(place, *value)
+            rest += [(f"{place}.{key}" if place else key, one) for key, one in value.items()]
+        elif isinstance(value, list):
+            rest += [(f"{place}[{index}]", one) for index, one in enumerate(value)]
+        elif isinstance(value, str):
+            _refuse_half_a_pair(place, value)
+    return body
+
+
+def _refuse_half_a_pair(place: str, *texts: str) -> None:
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError:
+        raise BadRequestError(f"{place or 'the body'}: has half of a surrogate pair") from None
+
+
 async def _listed(reader: Reader, request: ListSessionsRequest) -> Any:
     """Yields sessions of all pages, the one that changed last first."""
     stub = reader.client.stub(SessionServiceStub)
@@ -463,3 +492,8 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def _bad(_: Request, error: Exception) -> JSONResponse:
     return _error(400, "BadRequest", str(error))
+
+
+def _unforeseen(request: Request, _: Exception) -> JSONResponse:
+    """Answers what nobody foresaw: the log has it under the id."""
+    return _error(500, "UnknownError", f"The server had an error. Request {request.state.request_id}")

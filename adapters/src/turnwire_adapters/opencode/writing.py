@@ -40,6 +40,8 @@ from turnwire_client import FailedPreconditionError, NotFoundError, Settings
 
 _MARKS = ("id", "synthetic", "ignored", "metadata")
 """What a client may say of a part besides its content; kept with the message."""
+_MAX_DIRECTORY = 256
+"""Characters of a directory: it is the value of a label."""
 _REPLIES = ("once", "always", "reject")
 
 
@@ -63,6 +65,8 @@ class Writer:
             body: Of POST /session.
             directory: Where the client runs; "" when it did not say so.
         """
+        if len(directory) > _MAX_DIRECTORY:
+            raise BadRequestError(f"directory: at most {_MAX_DIRECTORY} characters")
         await self._refuse_rules(body.get("permission"))
         labels = {DIRECTORY_LABEL: directory, PARENT_LABEL: _text(body, "parentID")}
         settings = SessionSettings(

@@ -69,7 +69,7 @@ class Routes:
                 Route("/session/{session}/turn/{turn}/updates", self._answering(self._updates)),
                 Route("/session/{session}/abort", self._answering(_abort), methods=["POST"]),
             ],
-            exception_handlers={HTTPException: _refused},
+            exception_handlers={HTTPException: _refused, Exception: _unforeseen},
         )
 
     def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -223,6 +223,11 @@ async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = PlueCode.NOT_FOUND if error.status_code == 404 else PlueCode.INVALID_PARAM
     return _error(code, error.detail, error.status_code)
+
+
+async def _unforeseen(request: Request, _: Exception) -> Response:
+    """Answers what nobody foresaw: the log has it under the id."""
+    return _error(PlueCode.UNKNOWN, f"The server had an error. Request {request.state.request_id}", 500)
 
 
 def _error(

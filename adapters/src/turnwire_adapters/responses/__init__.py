@@ -7,7 +7,8 @@ name (`ids`), and a response is made of the turn's events (`streaming`). Start a
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from sse_starlette import ServerSentEvent
@@ -28,10 +29,10 @@ from turnwire_adapters.responses.conversations import Conversations, page_of
 from turnwire_adapters.responses.creating import Turns, create
 from turnwire_adapters.responses.errors import ApiError, from_turnwire, not_found
 from turnwire_adapters.responses.following import current, finished, follow
-from turnwire_adapters.responses.forgetting import Forgetting
+from turnwire_adapters.responses.forgetting import REPEAT_SECONDS, Forgetting
 from turnwire_adapters.responses.ids import ResponseId, UnknownIdError, read_response_id
 from turnwire_adapters.responses.items import items_of
-from turnwire_adapters.responses.requests import read_create, wrong
+from turnwire_adapters.responses.requests import CreateRequest, read_create, wrong
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import TurnwireError
 
@@ -88,16 +89,18 @@ class Responses:
         wanted = read_create(await json_object(request))
         token = bearer_token(request)
         async with self._upstream.client(token) as client:
-            named = await create(client, wanted, request.headers.get("idempotency-key", ""), self._turns)
+            key = request.headers.get("idempotency-key", "")
+            named = await create(client, wanted, key, self._turns)
             self._forgetting.look(token)
+            forget = partial(self._after, token, named, wanted, has_key=bool(key))
             if wanted.background and not wanted.stream:
                 return JSONResponse((await current(client, named))[0])
             if not wanted.stream:
                 try:
                     return JSONResponse(await finished(client, named))
                 finally:
-                    self._after(token, named, store=wanted.store)
-        return event_stream(self._events(token, named, -1, store=wanted.store))
+                    forget()
+        return event_stream(self._events(token, named, -1, forget))
 
     async def get(self, request: Request) -> Response:
         """GET /responses/{id}: as it is now, or its events behind `starting_after`."""
@@ -170,13 +173,13 @@ class Responses:
             for provider, model in names
         ]
 
-    def _after(self, token: str, named: ResponseId, *, store: bool) -> None:
+    def _after(self, token: str, named: ResponseId, wanted: CreateRequest, *, has_key: bool) -> None:
         """Has a response that is not stored deleted: once its own client has it, or has gone."""
-        if not store:
-            self._forgetting.delete_when_ended(token, named)
+        if not wanted.store:
+            self._forgetting.delete_when_ended(token, named, REPEAT_SECONDS if has_key else 0)
 
     async def _events(
-        self, token: str, named: ResponseId, after: int, *, store: bool = True
+        self, token: str, named: ResponseId, after: int, forget: Callable[[], None] = lambda: None
     ) -> AsyncIterator[ServerSentEvent]:
         """Yields the events of a response behind a place."""
         try:
@@ -192,7 +195,7 @@ class Responses:
             yield _event({"type": "error", "sequence_number": after + 1, **said})
             return
         finally:
-            self._after(token, named, store=store)
+            forget()
         yield ServerSentEvent(data="[DONE]", sep="\n")
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -57,7 +57,7 @@ from turnwire_adapters.responses.ids import (
     read_response_id,
 )
 from turnwire_adapters.responses.items import items_of, label_and_name
-from turnwire_adapters.responses.objects import FACTS_KEY
+from turnwire_adapters.responses.objects import FACTS_KEY, facts_of
 from turnwire_adapters.responses.requests import (
     Approval,
     Called,
@@ -78,6 +78,11 @@ STORE_LABEL = "turnwire.store"
 """Label, with the value `false`, of sessions that are deleted when their response has ended."""
 FORK_LABEL = "turnwire.response_of"
 """Label of a copy that goes on behind an older response: the id of that."""
+
+KEY_FACT = "request"
+"""Under which the facts of results have the name of the request that brought them, when it has a key."""
+SEGMENT_FACT = "segment"
+"""Under which they have which response of the turn it began."""
 
 MAX_SEGMENTS = 256
 """Responses of one turn: two digits in an id."""
@@ -123,6 +128,8 @@ async def create(client: Client, request: CreateRequest, key: str, turns: Turns)
         raise ApiError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     await _check_servers(client, request.server_labels)
     beginning = _Beginning(client, request, key, turns)
+    if key and (begun := await beginning.began_by_results()) is not None:
+        return begun
     if request.previous_response_id:
         return await beginning.behind_response(request.previous_response_id)
     if request.conversation_id:
@@ -160,10 +167,38 @@ class _Beginning:
         self._messages = client.stub(MessageServiceStub)
         self._sessions = client.stub(SessionServiceStub)
 
+    async def began_by_results(self) -> ResponseId | None:
+        """Returns the response that a request of this key began with the outputs at its end, if any."""
+        last = self._request.input[-1]
+        if not isinstance(last, Result):
+            return None
+        try:
+            place = _place_of(last)
+            message = await following.message_of(self._client, place.session_id, place.message_id)
+        except (ApiError, NotFoundError):
+            return None
+        calls = {
+            item_id("call_", place.session_id, place.message_id, part.index): part.tool_use
+            for part in message.parts
+            if part.WhichOneof("content") == "tool_use"
+        }
+        facts = [facts_of(call.metadata_json) for call in calls.values()]
+        begun = next((one for one in facts if one.get(KEY_FACT) == self._named("results")), None)
+        if begun is None or any(_waits_for_client(call) for call in calls.values()):
+            return None
+        for one in self._request.input:
+            call = calls.get(one.call_id) if isinstance(one, Result) else None
+            if call is not None and isinstance(one, Result) and call.output != one.output:
+                words = "Idempotency-Key: was used for another request"
+                raise ApiError(words, param="Idempotency-Key", code="request_id_reused")
+        return ResponseId(place.session_id, message.turn_id, int(begun[SEGMENT_FACT]))
+
     async def behind_response(self, previous_id: str) -> ResponseId:
         """Goes on behind a response: in its session, or in a copy when that has gone on already."""
         try:
             previous = read_response_id(previous_id)
+            if await self._was_stored(previous.session_id):
+                return await self._send(previous.session_id, await self._resolved(self._request.input))
             _, stream = await following.current(self._client, previous)
         except UnknownIdError:
             raise _no_previous(previous_id) from None
@@ -191,6 +226,8 @@ class _Beginning:
             settings=SessionSettings(labels={FORK_LABEL: previous_id}),
             request_id=self._named("fork"),
         )
+        if not self._request.store:
+            fork.settings.labels[STORE_LABEL] = "false"
         fork.settings_mask.paths.append("labels")
         copy = await self._client.call(self._sessions.ForkSession, fork)
         return await self._store_in_own(copy.session.id, self._entries(given))
@@ -355,11 +392,13 @@ class _Beginning:
                 missing = item_id("call_", session_id, message.message_id, index)
                 raise ApiError(f"No tool output found for function call {missing}.", param="input")
         named = previous or await self._waiting(session_id, message, found[0][1].part)
-        facts = self._facts_json()
+        segment = named.segment + 1
+        facts = self._facts_json({KEY_FACT: self._named("results"), SEGMENT_FACT: segment} if self._has_key else {})
         for one, place in found:
             await self._answer_call(session_id, answered[place.part], one, facts)
-            facts = ""
-        return ResponseId(session_id, message.turn_id, named.segment + 1)
+            if isinstance(one, Result):
+                facts = ""
+        return ResponseId(session_id, message.turn_id, segment)
 
     async def _answer_call(self, session_id: str, call: ToolCallState, one: Result | Approval, facts: str) -> None:
         if isinstance(one, Result):
@@ -452,8 +491,9 @@ class _Beginning:
     def _entries(self, given: Sequence[Input]) -> list[_Entry]:
         return entries_of(given, ends_with_request=True)
 
-    def _facts_json(self) -> str:
-        return json.dumps({FACTS_KEY: self._request.facts}, ensure_ascii=False) if self._request.facts else ""
+    def _facts_json(self, more: Mapping[str, Any] | None = None) -> str:
+        facts = {**self._request.facts, **(more or {})}
+        return json.dumps({FACTS_KEY: facts}, ensure_ascii=False) if facts else ""
 
     def _named(self, step: str) -> str:
         """Returns the name of one step of the request: at most 128 characters."""

@@ -12,7 +12,12 @@ from typing import Self
 
 import structlog
 
-from opencode.session.session_pb2 import SESSION_STATUS_IDLE, DeleteSessionRequest, ListSessionsRequest
+from opencode.session.session_pb2 import (
+    SESSION_STATUS_IDLE,
+    DeleteSessionRequest,
+    GetSessionRequest,
+    ListSessionsRequest,
+)
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire_adapters.responses.creating import DOOR, DOOR_LABEL, STORE_LABEL
 from turnwire_adapters.responses.errors import ApiError
@@ -26,6 +31,9 @@ KEEP_SECONDS = 30 * 86_400
 
 LEFT_SECONDS = 600
 """Without a change for so long, a session that was not to be kept was left by a process that is gone."""
+
+REPEAT_SECONDS = 600
+"""How long a response that is not stored is kept behind its end when its request has a key: a retry gets it."""
 
 SWEEP_SECONDS = 3_600
 """Between two looks at what is left, for each token."""
@@ -57,9 +65,9 @@ class Forgetting:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def delete_when_ended(self, token: str, named: ResponseId) -> None:
-        """Deletes the session of a response that is not stored, when it has ended."""
-        self._start(self._delete_when_ended(token, named))
+    def delete_when_ended(self, token: str, named: ResponseId, keep_seconds: float = 0) -> None:
+        """Deletes the session that was made for a response that is not stored, so long after its end."""
+        self._start(self._delete_when_ended(token, named, keep_seconds))
 
     def look(self, token: str) -> None:
         """Deletes what is left of the caller's tenant, now and then."""
@@ -81,11 +89,16 @@ class Forgetting:
         except (ApiError, TurnwireError) as error:
             log.warning("not deleted yet", problem=str(error))
 
-    async def _delete_when_ended(self, token: str, named: ResponseId) -> None:
+    async def _delete_when_ended(self, token: str, named: ResponseId, keep_seconds: float) -> None:
         async with self._upstream.client(token) as client:
             with contextlib.suppress(ApiError):
                 await finished(client, named)
-            await _delete(client, named.session_id)
+        await asyncio.sleep(keep_seconds)
+        async with self._upstream.client(token) as client:
+            asked = GetSessionRequest(session_id=named.session_id)
+            session = (await client.call(client.stub(SessionServiceStub).GetSession, asked)).session
+            if session.settings.labels.get(STORE_LABEL) == "false":  # others had the conversation before, and keep it
+                await _delete(client, named.session_id)
 
     async def _sweep(self, token: str) -> None:
         async with self._upstream.client(token) as client:

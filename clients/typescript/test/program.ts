@@ -28,8 +28,13 @@ async function until(isTrue: () => boolean): Promise<void> {
   }
 }
 
-async function say(text: string): Promise<void> {
+/** Waits until the answer has ended: its text may be there before. */
+async function ready(): Promise<void> {
   await until(() => !document.querySelector("form button")!.hasAttribute("disabled"));
+}
+
+async function say(text: string): Promise<void> {
+  await ready();
   const form = document.querySelector("form")!;
   form.querySelector("textarea")!.value = text;
   form.requestSubmit();
@@ -49,6 +54,7 @@ async function chat(): Promise<void> {
   await until(() => document.querySelector("form") !== null);
   await say("/reason I think.\n/rate 20\nHello from a page.");
   await until(() => last() === "I think.Hello from a page.");
+  await ready();
   press("Again");
   await until(() => last() !== "I think.Hello from a page.");
   await until(() => shown().length === 2 && last() === "I think.Hello from a page.");

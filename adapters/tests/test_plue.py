@@ -271,6 +271,33 @@ async def test_a_killed_server_keeps_what_had_come(tmp_path: Path) -> None:
     assert answered["parts"][0]["type"] == "text"
 
 
+async def test_the_last_update_says_what_a_killed_server_has_lost(tmp_path: Path) -> None:
+    """Updates and the text that `done` has are the message, whatever of the last moment was stored."""
+    async with server_process(tmp_path) as server:
+        address = server.address
+        async with (
+            serving(address, ["plue"]) as base,
+            httpx2.AsyncClient(base_url=f"{base}/plue", timeout=None) as http,
+        ):
+            plue = Plue(http)
+            session = await plue.session()
+            message = await plue.sent(session, "/rate 40\n/words 400")
+            async with plue.respond(session, message, OFFLINE) as stream:
+                while len(content(stream).split()) < 30:
+                    await stream.next()
+                await server.kill()
+                restarted = await ServerProcess.start(tmp_path, listen=address)
+                try:
+                    await stream.rest()
+                    _, answered, *_ = await plue.list(session)
+                finally:
+                    await restarted.kill()
+    done = stream.events[-1].data
+    assert (done["type"], done["code"]) == ("done", -9)
+    [shown] = [kept["content"] for kept in done.get("kept", [])] or [content(stream)]
+    assert [shown] == [part["content"] for part in answered["parts"]]
+
+
 async def test_parts_of_an_answer_have_the_names_of_plue(plue: Plue, turnwire: str) -> None:
     """Reasoning, text, calls that succeed and that fail, and their results, behind all other parts."""
     async with connect(turnwire) as client:

@@ -58,6 +58,39 @@ def test_content_joins_to_the_text(events: tuple[SessionEvent, ...]) -> None:
     assert all(update.keys() == {"type", "content", "message_id", "part_index"} for update in told)
 
 
+def test_done_has_the_text_that_is_kept_when_more_had_come() -> None:
+    """A server that is killed loses the end of what it told; texts of which nothing is lost are not repeated."""
+    other = SessionEvent(part_finished={"message_id": "m", "part": pb.Part(
+        index=1, status=pb.PART_STATUS_COMPLETE, text=pb.TextContent(text="whole"))})  # fmt: skip
+    cut = pb.FINISH_REASON_INTERRUPTED
+    told = _told(START, _started(), _delta(0, "grüß dich"), other, _finished("grüß"), _ended(finish_reason=cut))
+    assert told[-1] == {
+        "type": "done",
+        "message_id": "m",
+        "code": PlueCode.ABORTED,
+        "kept": [{"message_id": "m", "part_index": 0, "content": "grüß"}],
+    }
+
+
+@pytest.mark.parametrize("before", ["hallo", "ha", "gr\u00fc\u00df"])
+def test_done_has_the_text_of_an_answer_that_was_asked_for_again(before: str) -> None:
+    """A server that was killed before it stored any text asks again, and the model may say something else."""
+    again, whole = SessionEvent(part_started={"message_id": "m", "part": _text("")}), "g\u00fc\u00fc\u00fcten Tag"
+    told = _told(START, _started(), _delta(0, before), again, _delta(0, whole), _finished(whole), _ended())
+    assert told[-1]["kept"] == [{"message_id": "m", "part_index": 0, "content": whole}]
+
+
+def test_an_update_that_goes_on_elsewhere_knows_what_was_sent() -> None:
+    """The state of the fold tells whether the end of an answer is what its beginning was."""
+    for before, kept in (("grüß", False), ("hallo", True)):
+        first = Updates("t")
+        for event in (START, _started(), _delta(0, before)):
+            first.apply(event)
+        second, _ = Updates.resumed("t", first.state("token"))
+        told = [one for event in (_finished("grüß dich"), _ended()) for one in second.apply(event)]
+        assert ("kept" in told[-1]) is kept
+
+
 def test_done_comes_once_and_last() -> None:
     """Nothing follows it."""
     told = _told(START, _ended(), _ended(), _started(), _delta(0, "late"))

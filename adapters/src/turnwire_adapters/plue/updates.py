@@ -5,6 +5,7 @@ A client that loses its connection goes on with the state of the fold: nothing i
 
 import base64
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Self
 
@@ -31,8 +32,10 @@ class Updates:
         self._output_price = output_price
         self._message_id = ""
         self._messages: set[str] = set()
-        self._sent: dict[tuple[str, int], int] = {}
-        """Bytes (UTF-8) of each text part that were sent, as the contract counts them."""
+        self._sent: dict[tuple[str, int], tuple[int, int]] = {}
+        """Bytes (UTF-8) of each text part that were sent, as the contract counts them, and their CRC-32."""
+        self._kept: dict[tuple[str, int], str] = {}
+        """Texts of finished parts that are not what was sent: a server that is killed loses the end, or asks again."""
         self._calls: set[str] = set()
         self.code: PlueCode | None = None
         """None until the answer is done, then its outcome. The parts that came stay, whatever it is."""
@@ -48,7 +51,7 @@ class Updates:
             turn, token, message_id, messages, sent, calls = json.loads(base64.urlsafe_b64decode(state))
             found = cls(turn_id, output_price)
             found._message_id, found._messages, found._calls = str(message_id), set(messages), set(calls)
-            found._sent = {(str(name), int(index)): int(count) for name, index, count in sent}
+            found._sent = {(str(name), int(index)): (int(count), int(crc)) for name, index, count, crc in sent}
         except (TypeError, RecursionError) as error:
             raise ValueError("it has another form") from error
         if turn != turn_id or not isinstance(token, str):
@@ -57,7 +60,7 @@ class Updates:
 
     def state(self, resume_token: str) -> str:
         """Returns the state as a short text; the watch goes on at the token."""
-        sent = [[name, index, count] for (name, index), count in self._sent.items()]
+        sent = [[name, index, count, crc] for (name, index), (count, crc) in self._sent.items()]
         state = [self._turn_id, resume_token, self._message_id, sorted(self._messages), sent, sorted(self._calls)]
         return base64.urlsafe_b64encode(json.dumps(state, separators=(",", ":")).encode()).decode()
 
@@ -75,11 +78,16 @@ class Updates:
         return found
 
     def end(self, turn: Turn) -> dict[str, object]:
-        """Returns `done` for a turn that has ended."""
+        """Returns `done` for a turn that has ended, with `kept` where what was sent is not what is stored."""
         self.code = _outcome(turn)
         why = {"error": turn.failure.message} if turn.HasField("failure") else {}
         known = totals(turn, self._output_price)
-        return {"type": "done", "message_id": self._message_id, **known, "code": int(self.code), **why}
+        texts = [
+            {"message_id": message_id, "part_index": index, "content": text}
+            for (message_id, index), text in self._kept.items()
+        ]
+        kept = {"kept": texts} if texts else {}
+        return {"type": "done", "message_id": self._message_id, **known, "code": int(self.code), **why, **kept}
 
     def _of(self, event: SessionEvent) -> Iterator[dict[str, object]]:
         match event.WhichOneof("kind"):
@@ -110,26 +118,31 @@ class Updates:
             return
         match part.WhichOneof("content"):
             case "text":
-                yield from self._content(message_id, part.index, part.text.text)
+                yield from self._content(message_id, part, part.text.text)
             case "refusal":
-                yield from self._content(message_id, part.index, part.refusal.text)
+                yield from self._content(message_id, part, part.refusal.text)
             case "tool_use" if part.status != pb.PART_STATUS_STREAMING and part.tool_use.id not in self._calls:
                 self._calls.add(part.tool_use.id)
                 yield {"type": "tool_use", "tool_use_id": part.tool_use.id, "message_id": message_id}
 
-    def _content(self, message_id: str, index: int, whole: str) -> Iterator[dict[str, object]]:
+    def _content(self, message_id: str, part: pb.Part, whole: str) -> Iterator[dict[str, object]]:
         """Yields what a part has beyond what was sent, and tells from now on of its deltas."""
-        self._sent.setdefault((message_id, index), 0)
-        yield from self._delta(message_id, index, 0, whole)
+        key, data = (message_id, part.index), whole.encode()
+        self._sent.setdefault(key, (0, 0))
+        yield from self._delta(message_id, part.index, 0, whole)
+        if part.status != pb.PART_STATUS_STREAMING and self._sent[key] != (len(data), zlib.crc32(data)):
+            self._kept[key] = whole
 
     def _delta(self, message_id: str, index: int, offset: int, text: str) -> Iterator[dict[str, object]]:
-        sent = self._sent.get((message_id, index))
+        sent, crc = self._sent.get((message_id, index), (-1, 0))
         data = text.encode()
-        if sent is None or not offset <= sent < offset + len(data):
+        if not 0 <= offset <= sent < offset + len(data):
             return  # another kind of part, nothing new, or a gap, which the finished part fills
-        self._sent[message_id, index] = offset + len(data)
-        new = data[sent - offset :].decode()
-        yield {"type": "content", "content": new, "message_id": message_id, "part_index": index}
+        new = data[sent - offset :]
+        self._sent[message_id, index] = offset + len(data), zlib.crc32(new, crc)
+        # an answer that was asked for again may have other words, and half of a character here
+        content = new.decode(errors="ignore")
+        yield {"type": "content", "content": content, "message_id": message_id, "part_index": index}
 
 
 def _outcome(turn: Turn) -> PlueCode:

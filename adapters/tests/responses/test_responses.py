@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import httpx2
 import openai
 import pydantic
 import pytest
@@ -298,3 +299,28 @@ async def test_a_large_schema_is_taken(client: openai.AsyncOpenAI) -> None:
     form: Any = {"type": "json_schema", "name": "large", "schema": schema, "strict": False}
     response = await client.responses.create(model=MODEL, input="Hi", text={"format": form})
     assert response.to_dict()["text"]["format"] == form  # type: ignore[index]
+
+
+async def test_a_deleted_response_is_gone(base: str, client: openai.AsyncOpenAI) -> None:
+    """For every call, whether its input was a text or a history; the response before stays."""
+    call = {"type": "function_call", "call_id": "c", "name": "roll", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "4"}
+    conversation = await client.conversations.create()
+    first = await client.responses.create(model=MODEL, input="One", conversation=conversation.id)
+    for given in ("Two", [call, output]):
+        second = await client.responses.create(model=MODEL, input=given, conversation=conversation.id)  # type: ignore[arg-type]
+        await client.responses.delete(second.id)
+        async with httpx2.AsyncClient() as http:
+            for method, path in (("GET", ""), ("GET", "?stream=true"), ("POST", "/cancel"), ("DELETE", "")):
+                answer = await http.request(method, f"{base}/responses/{second.id}{path}")
+                assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert (await client.responses.retrieve(first.id)).output_text == "One"
+
+
+async def test_a_response_that_never_was_is_not_found(base: str, client: openai.AsyncOpenAI) -> None:
+    """Such as a second one of a turn that ended with its first."""
+    response = await client.responses.create(model=MODEL, input="One")
+    async with httpx2.AsyncClient() as http:
+        for query in ("", "?stream=true"):
+            answer = await http.get(f"{base}/responses/{response.id[:-2]}01{query}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")

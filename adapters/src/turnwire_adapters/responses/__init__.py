@@ -133,8 +133,8 @@ class Responses:
                 raise not_found("Response", shown["id"])
             if not stream.ended or messages[-1].turn_id != named.turn_id:
                 raise wrong("response_id", "is not the newest response of its conversation, or has not ended")
-            first = next(one for one in messages if one.turn_id == named.turn_id)
-            revert = RevertSessionRequest(session_id=named.session_id, before_message_id=first.message_id)
+            asked = (await client.turn(named.session_id, named.turn_id)).user_message_id
+            revert = RevertSessionRequest(session_id=named.session_id, before_message_id=asked)
             await client.call(client.stub(SessionServiceStub).RevertSession, revert)
         return JSONResponse({"id": shown["id"], "object": "response", "deleted": True})
 

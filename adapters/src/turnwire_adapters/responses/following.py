@@ -10,7 +10,7 @@ from typing import Any
 from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.event.event_pb2_grpc import EventServiceStub
 from opencode.message.content_pb2 import SessionMessage
-from opencode.message.message_pb2 import GetMessageRequest
+from opencode.message.message_pb2 import GetMessageRequest, ListMessagesRequest
 from opencode.message.message_pb2_grpc import MessageServiceStub
 from opencode.turn.turn_pb2 import TURN_STATUS_QUEUED, Turn
 from opencode.turn.turn_service_pb2 import WatchTurnRequest
@@ -76,6 +76,18 @@ async def message_of(client: Client, session_id: str, message_id: str) -> Sessio
     return (await client.call(client.stub(MessageServiceStub).GetMessage, request)).message
 
 
+async def _is_listed(client: Client, turn: Turn) -> bool:
+    """Returns whether the conversation still has a turn that has ended: one that was deleted is hidden."""
+    request = ListMessagesRequest(session_id=turn.session_id, newest_first=True, page_size=20)
+    while True:
+        page = await client.call(client.stub(MessageServiceStub).ListMessages, request)
+        if any(one.turn_id == turn.turn_id or one.message_id == turn.user_message_id for one in page.messages):
+            return True
+        if not page.next_page_token:
+            return False
+        request.page_token = page.next_page_token
+
+
 async def current(client: Client, named: ResponseId) -> tuple[dict[str, Any], ResponseStream]:
     """Returns a response as it is now, and the fold of it.
 
@@ -85,6 +97,8 @@ async def current(client: Client, named: ResponseId) -> tuple[dict[str, Any], Re
     """
     it = await known(client, named)
     stream = it.stream()
+    if it.turn.HasField("end_time") and it.turn.start_sequence and not await _is_listed(client, it.turn):
+        raise not_found("Response", response_id(*named))
     if not it.turn.start_sequence:  # it waits, or was dropped before it began
         waits = it.turn.status == TURN_STATUS_QUEUED
         stream.outcome.status = "queued" if waits else "cancelled"

@@ -162,7 +162,7 @@ class ResponseStream:
             self._take_snapshot(event.message_snapshot.message)
         elif kind == "turn_ended":
             self._tell_message(is_last=True)
-            if not self.ended:
+            if self._tells() and not self.ended:  # no later response begins with the end
                 self.outcome.end_with(event.turn_ended.turn)
                 self._end_segment()
         elif kind is not None and self._message is not None:

@@ -14,8 +14,8 @@ import pytest
 from adapters.tests.conftest import Start, serving
 from adapters.tests.sse import Source, source
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
-from opencode.message.message_pb2 import AppendMessageRequest, SendMessageRequest
-from opencode.session.session_pb2 import ClearSessionRequest
+from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageRequest
+from opencode.session.session_pb2 import ClearSessionRequest, CreateSessionRequest, SessionSettings
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from tests.support.clients.conversation import FOREVER, messages_of, text, tool
 from tests.support.servers.process import ServerProcess, server_process
@@ -261,6 +261,16 @@ async def test_an_event_source_from_behind_the_end_is_told_what_follows(maria: M
     assert only(stream, "RequestCompleted")[0]["message"]["content"] == "after it"
 
 
+async def test_a_last_event_id_that_is_no_place_counts_as_none(maria: Maria) -> None:
+    """Words, and more digits than a place has."""
+    task = await maria.task()
+    for seen in ("9" * 5000, "9" * 20, "first", "-1"):
+        async with maria.events(task, **{"last-event-id": seen}) as stream:
+            assert (await stream.next()).name == QUEUE
+            assert len(stream.last_id) < 20
+            assert stream.last_id.isdecimal()
+
+
 async def test_a_conversation_that_is_cleared_goes_on(maria: Maria) -> None:
     """Nothing is told of the clear; what follows is."""
     task = await maria.task()
@@ -367,8 +377,9 @@ async def test_what_is_not_there_is_404(maria: Maria) -> None:
     for path in (f"/task/{nobody}", f"/task/{nobody}/events", f"/task/{nobody}/queued_messages", "/nothing"):
         answer = await maria.http.get(path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, -1), path
-    answer = await maria.http.post("/task", json={"model": "nobody/nothing"})
-    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "Model not found: nobody/nothing")
+    for model in ("nobody/nothing", "offline/none", "offline"):
+        answer = await maria.http.post("/task", json={"model": model, "message": {"role": "user", "content": "a"}})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"Model not found: {model}")
     wrong = await maria.http.post("/task", content=b"{")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, -1)
 
@@ -388,6 +399,27 @@ async def test_one_task_generates_in_a_folder(tmp_path: Path, start: Start) -> N
         while (await http.get(f"/task/{first['id']}/status")).json()["status"] != "idle":
             await asyncio.sleep(0)
         assert (await http.post("/task", json={"cwd": str(tmp_path)})).status_code == 201
+
+
+async def test_sessions_of_single_requests_are_no_tasks(maria: Maria) -> None:
+    """Neither in the list nor among the changes, and none of them is the newest task."""
+    await maria.task(name="a task")
+    async with source(maria.http, "/v1/events") as stream:
+        await stream.next()
+        settings = SessionSettings(title="one request", labels={"turnwire.door": "responses"})
+        door = await maria.client.sessions.CreateSession(CreateSessionRequest(settings=settings))
+        request = SendMessageRequest(session_id=door.id, parts=[text(FOREVER)])
+        await maria.client.messages.SendMessage(request)
+        await maria.client.messages.SendMessage(request)
+        assert (await maria.http.get("/queued_messages")).json() == []
+        names_of_tasks = [one["name"] for one in (await maria.http.get("/tasks")).json()["tasks"]]
+        assert ("a task" in names_of_tasks, "one request" in names_of_tasks) == (True, False)
+        last = await maria.task(name="last")
+        while (await stream.next()).data.get("task", {}).get("id") != last:
+            pass
+    changed = [event.data["task"]["name"] for event in stream.events if event.name == "daemon.task.changed"]
+    assert "one request" not in changed
+    await maria.client.messages.AbortSession(AbortSessionRequest(session_id=door.id))
 
 
 async def test_the_daemon_tells_of_all_tasks(maria: Maria) -> None:

@@ -71,6 +71,7 @@ from opencode.session.session_pb2 import (
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE, BUSY_POLICY_STEER
+from turnwire_adapters.doors import is_of_door
 from turnwire_adapters.forms import Json, WrongJson, a_text, read_json
 from turnwire_adapters.http import bearer_token, event_stream, json_object
 from turnwire_adapters.maria.conversations import conversation_json
@@ -89,6 +90,9 @@ PAUSE_SECONDS = 0.2
 
 MAX_TASKS = 200
 """Of one list."""
+
+MAX_PLACE_DIGITS = 20
+"""Of an event's sequence, which has 64 bits. What is longer is no place."""
 
 PAGE_SIZE = 500
 """Messages of one call."""
@@ -162,7 +166,8 @@ class Routes:
 
         async def stream() -> AsyncIterator[ServerSentEvent]:
             async with self._upstream.client(token) as client:
-                after = int(seen) if seen.isascii() and seen.isdecimal() else None
+                is_place = seen.isascii() and seen.isdecimal() and len(seen) <= MAX_PLACE_DIGITS
+                after = int(seen) if is_place else None
                 async for event in _envelopes(client, session_id, after):
                     yield event
 
@@ -182,8 +187,10 @@ class Routes:
                 watch = WatchEventsRequest(kinds=_CHANGES, delta_mode=DELTA_MODE_NONE)
                 async for batch in client.stream(client.stub(EventServiceStub).WatchEvents, watch):
                     for session_id in dict.fromkeys(event.session_id for event in batch.events if event.sequence):
-                        task = await _task_json(client, session_id, port)
-                        yield _sse("daemon.task.changed", {"task": task})
+                        session = await _session(client, session_id)
+                        if not is_of_door(session):
+                            task = _described(session, port, queued_json(await _waiting(client, session)))
+                            yield _sse("daemon.task.changed", {"task": task})
 
         return event_stream(stream(), headers={"x-accel-buffering": "no"})
 
@@ -316,7 +323,12 @@ async def _create_task(request: Request, client: Client) -> Response:
         directory=cwd,
         model=ModelName(provider_id=provider_id, model_id=model_id) if model else None,
     )
-    created = await client.call(sessions.CreateSession, CreateSessionRequest(settings=settings))
+    try:
+        created = await client.call(sessions.CreateSession, CreateSessionRequest(settings=settings))
+    except TurnwireError as error:
+        if error.reason == "MODEL_UNKNOWN":
+            return _error(404, f"Model not found: {model}")
+        raise
     try:
         sent = {} if message is None else {"message": await _store(client, created.id, message)}
     except TurnwireError:
@@ -351,12 +363,10 @@ async def _steer(request: Request, client: Client) -> Response:
 async def _queued_messages(request: Request, client: Client) -> Response:
     task = request.path_params.get("task") or request.query_params.get("task", "")
     if not task:
-        newest = await client.call(
-            client.stub(SessionServiceStub).ListSessions, ListSessionsRequest(archived=False, page_size=1)
-        )
-        if not newest.sessions:
+        newest = await _newest_sessions(client, 1)
+        if not newest:
             return JSONResponse([])
-        task = newest.sessions[0].id
+        task = newest[0].id
     session = await _session(client, session_id_of(task))
     return JSONResponse(queued_json(await _waiting(client, session)))
 
@@ -439,9 +449,20 @@ async def _session(client: Client, session_id: str) -> SessionInfo:
 
 
 async def _newest(client: Client, port: int | None) -> list[Json]:
+    return [_described(session, port, []) for session in await _newest_sessions(client, MAX_TASKS)]
+
+
+async def _newest_sessions(client: Client, count: int) -> list[SessionInfo]:
+    """Returns the sessions that changed last, without those of single requests."""
+    found: list[SessionInfo] = []
     request = ListSessionsRequest(archived=False, page_size=MAX_TASKS)
-    listed = await client.call(client.stub(SessionServiceStub).ListSessions, request)
-    return [_described(session, port, []) for session in listed.sessions]
+    while len(found) < count:
+        page = await client.call(client.stub(SessionServiceStub).ListSessions, request)
+        found += [session for session in page.sessions if not is_of_door(session)]
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    return found[:count]
 
 
 async def _task_json(client: Client, session_id: str, port: int | None) -> Json:

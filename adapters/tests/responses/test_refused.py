@@ -5,6 +5,10 @@ from typing import Any
 
 import httpx2
 
+from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.session.session_pb2_grpc import SessionServiceStub
+from turnwire_client import Client
+
 MODEL = "offline/echo"
 NOTE = {"role": "system", "content": "q"}
 
@@ -56,3 +60,20 @@ async def test_another_request_of_the_same_key_takes_nothing_away(base: str) -> 
             assert answer.status_code == status
             first = first or answer.json().get("id", "")
         assert (await http.get(f"{base}/responses/{first}")).status_code == 200
+
+
+async def test_refused_items_leave_nothing(base: str, with_tools: str) -> None:
+    """Neither a conversation that they were to begin, nor the items before the one that is refused."""
+
+    async def sessions() -> int:
+        listed = await turnwire.call(turnwire.stub(SessionServiceStub).ListSessions, ListSessionsRequest())
+        return len(listed.sessions)
+
+    items = {"items": [{"role": "user", "content": "x"}, {"role": "user", "content": ""}]}
+    async with httpx2.AsyncClient() as http, Client.connect(with_tools) as turnwire:
+        before = await sessions()
+        assert (await http.post(f"{base}/conversations", json=items)).status_code == 400
+        assert await sessions() == before
+        conversation = (await http.post(f"{base}/conversations", json={"items": [NOTE]})).json()["id"]
+        assert (await http.post(f"{base}/conversations/{conversation}/items", json=items)).status_code == 400
+        assert await items_of(http, base, conversation) == [("system", "q")]

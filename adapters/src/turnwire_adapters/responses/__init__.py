@@ -39,7 +39,8 @@ from turnwire_client import TurnwireError
 
 def app(upstream: Upstream) -> Starlette:
     """Returns the application, for the prefix `/v1`."""
-    responses, conversations = Responses(upstream), Conversations(upstream)
+    turns = Turns()
+    responses, conversations = Responses(upstream, turns), Conversations(upstream, turns)
     one, items = "/conversations/{conversation}", "/conversations/{conversation}/items"
     return Starlette(
         routes=[
@@ -72,11 +73,11 @@ def app(upstream: Upstream) -> Starlette:
 class Responses:
     """The endpoints of responses and models."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        """Takes the server that answers."""
+    def __init__(self, upstream: Upstream, turns: Turns) -> None:
+        """Takes the server that answers, and the requests that begin now."""
         self._upstream = upstream
         self._forgetting = Forgetting(upstream)
-        self._turns = Turns()
+        self._turns = turns
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:

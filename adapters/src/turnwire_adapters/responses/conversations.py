@@ -1,5 +1,6 @@
 """The Conversations API: sessions, and their messages as items."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -18,14 +19,14 @@ from opencode.session.session_pb2 import (
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire_adapters.http import bearer_token, json_object
-from turnwire_adapters.responses.creating import append_request, entries_of
+from turnwire_adapters.responses.creating import Entry, Turns, append_request, entries_of, leaves_nothing, take_back
 from turnwire_adapters.responses.errors import ApiError, not_found
 from turnwire_adapters.responses.following import message_of
 from turnwire_adapters.responses.ids import UnknownIdError, conversation_id, read_conversation_id, read_item_id
 from turnwire_adapters.responses.items import Item, items_of
 from turnwire_adapters.responses.requests import read_input, read_metadata, wrong
 from turnwire_adapters.upstream import Upstream
-from turnwire_client import Client, NotFoundError
+from turnwire_client import Client, NotFoundError, TurnwireError
 
 MAX_PAGE = 100
 """Items of one page, as OpenAI has it."""
@@ -34,9 +35,10 @@ MAX_PAGE = 100
 class Conversations:
     """The endpoints of conversations."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        """Takes the server that keeps them."""
+    def __init__(self, upstream: Upstream, turns: Turns) -> None:
+        """Takes the server that keeps them, and the requests that begin now."""
         self._upstream = upstream
+        self._turns = turns
 
     async def create(self, request: Request) -> Response:
         """POST /conversations."""
@@ -46,9 +48,12 @@ class Conversations:
         async with self._upstream.client(bearer_token(request)) as client:
             creating = CreateSessionRequest(settings=SessionSettings(labels=labels))
             info = await client.call(client.stub(SessionServiceStub).CreateSession, creating)
-            for entry in entries:
-                appending = append_request(info.id, entry.type, entry.parts, "")
-                await client.call(client.stub(MessageServiceStub).AppendMessage, appending)
+            try:
+                await _append(client, info.id, entries, [])
+            except TurnwireError:
+                deleting = DeleteSessionRequest(session_id=info.id)
+                await client.call(client.stub(SessionServiceStub).DeleteSession, deleting)
+                raise
         return JSONResponse(_conversation(info))
 
     async def get(self, request: Request) -> Response:
@@ -85,13 +90,18 @@ class Conversations:
         given = read_input((await json_object(request)).get("items"), "items")
         if not given:
             raise ApiError("Missing required parameter: 'items'.", param="items", code="missing_required_parameter")
-        added: list[Item] = []
+        entries = entries_of(given, ends_with_request=False)
+        stored: list[str] = []
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
-            for entry in entries_of(given, ends_with_request=False):
-                appending = append_request(info.id, entry.type, entry.parts, "")
-                stored = await client.call(client.stub(MessageServiceStub).AppendMessage, appending)
-                added += items_of(await message_of(client, info.id, stored.message_id))
+            async with self._turns.of(info.id):
+                try:
+                    await _append(client, info.id, entries, stored)
+                except TurnwireError as error:
+                    if leaves_nothing(error):
+                        await take_back(client, info.id, stored)
+                    raise
+            added = [item for one in stored for item in items_of(await message_of(client, info.id, one))]
         return JSONResponse(page(added, has_more=False))
 
     async def get_item(self, request: Request) -> Response:
@@ -111,6 +121,13 @@ class Conversations:
             revert = RevertSessionRequest(session_id=info.id, before_message_id=message.message_id)
             await client.call(client.stub(SessionServiceStub).RevertSession, revert)
             return JSONResponse(_conversation(info))
+
+
+async def _append(client: Client, session_id: str, entries: Sequence[Entry], stored: list[str]) -> None:
+    """Stores messages, of which `stored` tells the ids."""
+    for entry in entries:
+        appending = append_request(session_id, entry.type, entry.parts, "")
+        stored.append((await client.call(client.stub(MessageServiceStub).AppendMessage, appending)).message_id)
 
 
 def page_of(items: list[Item], request: Request) -> dict[str, Any]:

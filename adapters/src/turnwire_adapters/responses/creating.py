@@ -89,7 +89,7 @@ MAX_SEGMENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Entry:
     """One message to store."""
 
     type: int
@@ -270,12 +270,12 @@ class _Beginning:
         )
         return await self._store_in_own(created.id, entries)
 
-    async def _store_in_own(self, session_id: str, entries: Sequence[_Entry]) -> ResponseId:
+    async def _store_in_own(self, session_id: str, entries: Sequence[Entry]) -> ResponseId:
         """Stores messages in a session made for this request, and answers them: what is refused leaves nothing."""
         try:
             return await self._store(session_id, entries, [])
         except TurnwireError as error:
-            if _leaves_nothing(error):
+            if leaves_nothing(error):
                 await self._client.call(self._sessions.DeleteSession, DeleteSessionRequest(session_id=session_id))
             raise
 
@@ -291,8 +291,8 @@ class _Beginning:
             try:
                 return await self._store(session_id, entries, stored)
             except TurnwireError as error:
-                if stored and _leaves_nothing(error):
-                    await self._take_back(session_id, stored)
+                if leaves_nothing(error):
+                    await take_back(self._client, session_id, stored)
                 raise
 
     async def _was_stored(self, session_id: str) -> bool:
@@ -319,15 +319,7 @@ class _Beginning:
             words = "Another response of this conversation has not ended."
             raise ApiError(words, status=409, code="conversation_locked")
 
-    async def _take_back(self, session_id: str, stored: Sequence[str]) -> None:
-        """Hides messages again, unless somebody goes on behind them already."""
-        path = [one.message_id for one in await self._client.messages(session_id)]
-        if path[-len(stored) :] == stored:
-            revert = RevertSessionRequest(session_id=session_id, before_message_id=stored[0])
-            with contextlib.suppress(TurnwireError):  # a turn of another client has begun
-                await self._client.call(self._sessions.RevertSession, revert)
-
-    async def _store(self, session_id: str, entries: Sequence[_Entry], stored: list[str]) -> ResponseId:
+    async def _store(self, session_id: str, entries: Sequence[Entry], stored: list[str]) -> ResponseId:
         """Stores messages, of which `stored` tells the ids, and answers them."""
         for at, entry in enumerate(entries):
             if at == len(entries) - 1 and entry.type == MESSAGE_TYPE_USER:
@@ -346,7 +338,7 @@ class _Beginning:
         started = await self._client.call(self._client.stub(TurnServiceStub).StartTurn, start)
         return ResponseId(session_id, started.turn.turn_id, 0)
 
-    async def _send_last(self, session_id: str, entry: _Entry, at: int = 0) -> ResponseId:
+    async def _send_last(self, session_id: str, entry: Entry, at: int = 0) -> ResponseId:
         """Stores a message and begins its turn: both or neither."""
         settings = self._request.settings
         send = SendMessageRequest(
@@ -488,7 +480,7 @@ class _Beginning:
             resolved += read_input([item], one.param)
         return resolved
 
-    def _entries(self, given: Sequence[Input]) -> list[_Entry]:
+    def _entries(self, given: Sequence[Input]) -> list[Entry]:
         return entries_of(given, ends_with_request=True)
 
     def _facts_json(self, more: Mapping[str, Any] | None = None) -> str:
@@ -501,13 +493,24 @@ class _Beginning:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._key}\0{step}{attempt}"))
 
 
-def _leaves_nothing(error: TurnwireError) -> bool:
+async def take_back(client: Client, session_id: str, stored: Sequence[str]) -> None:
+    """Hides messages that were stored last, unless somebody goes on behind them already."""
+    if not stored:
+        return
+    path = [one.message_id for one in await client.messages(session_id)]
+    if path[-len(stored) :] == stored:
+        revert = RevertSessionRequest(session_id=session_id, before_message_id=stored[0])
+        with contextlib.suppress(TurnwireError):  # a turn of another client has begun
+            await client.call(client.stub(SessionServiceStub).RevertSession, revert)
+
+
+def leaves_nothing(error: TurnwireError) -> bool:
     """Returns whether a request was refused: otherwise an answer was lost, or the messages are another request's."""
     is_lost = isinstance(error, UnavailableError) or not error.reason
     return not is_lost and error.reason != "REQUEST_ID_REUSED"
 
 
-def entries_of(given: Sequence[Input], *, ends_with_request: bool) -> list[_Entry]:
+def entries_of(given: Sequence[Input], *, ends_with_request: bool) -> list[Entry]:
     """Returns the messages that items make: what a model said and called together, with the results of its calls.
 
     Args:
@@ -519,14 +522,14 @@ def entries_of(given: Sequence[Input], *, ends_with_request: bool) -> list[_Entr
     """
     results = {one.call_id: one for one in given if isinstance(one, Result)}
     called = {one.call_id for one in given if isinstance(one, Called)}
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     answer: list[MessagePart] = []
     is_answered = False
     """Whether results stand behind the answer: what a model says behind them is another one."""
 
     def end_answer() -> None:
         if answer:
-            entries.append(_Entry(MESSAGE_TYPE_ASSISTANT, tuple(answer)))
+            entries.append(Entry(MESSAGE_TYPE_ASSISTANT, tuple(answer)))
             answer.clear()
 
     for one in given:
@@ -543,7 +546,7 @@ def entries_of(given: Sequence[Input], *, ends_with_request: bool) -> list[_Entr
             answer.append(MessagePart(tool_call=call))
         elif isinstance(one, Said):
             end_answer()
-            entries.append(_Entry(MESSAGE_TYPE_USER if one.role == "user" else MESSAGE_TYPE_SYSTEM, one.parts))
+            entries.append(Entry(MESSAGE_TYPE_USER if one.role == "user" else MESSAGE_TYPE_SYSTEM, one.parts))
         elif isinstance(one, Result):
             if one.call_id not in called:
                 raise _no_call(one)

@@ -17,6 +17,7 @@ from turnwire_client import Client
 
 MODEL = "offline/echo"
 USER = {"role": "user", "content": "Hello"}
+HALF = "a \ud800"
 CALL = {"type": "function_call", "call_id": "c", "name": "roll", "arguments": "{}"}
 
 
@@ -67,6 +68,21 @@ CALL = {"type": "function_call", "call_id": "c", "name": "roll", "arguments": "{
             "text.format.schema",
             "invalid_request",
         ),
+        ({"text": {"format": {"type": []}}}, "text.format", "unsupported_parameter"),
+        ({"text": {"format": {"type": {}}}}, "text.format", "unsupported_parameter"),
+        ({"max_output_tokens": 2**40}, "max_output_tokens", "invalid_value"),
+        ({"temperature": 10**400}, "temperature", "invalid_value"),
+        ({"top_p": -1}, "top_p", "invalid_value"),
+        ({"input": HALF}, "input", "invalid_value"),
+        ({"input": [{"role": "user", "content": HALF}]}, "input[0].content", "invalid_value"),
+        ({"instructions": HALF}, "instructions", "invalid_value"),
+        ({"model": f"offline/{HALF}"}, "model", "invalid_value"),
+        ({"metadata": {"a": HALF}}, "metadata.a", "invalid_value"),
+        ({"metadata": {HALF: "a"}}, "metadata", "invalid_value"),
+        ({"tools": [{"type": "function", "name": HALF}]}, "tools[0].name", "invalid_value"),
+        ({"previous_response_id": HALF}, "previous_response_id", "invalid_value"),
+        ({"prompt_cache_key": HALF}, "prompt_cache_key", "invalid_value"),
+        ({"user": HALF}, "user", "invalid_value"),
         ({"truncation": "some"}, "truncation", "invalid_value"),
         ({"reasoning": {"budget": 1}}, "reasoning.budget", "unsupported_parameter"),
         ({"text": {"tone": "kind"}}, "text.tone", "unsupported_parameter"),
@@ -83,12 +99,39 @@ async def test_what_cannot_be_is_refused_by_name(
 
     async with httpx2.AsyncClient() as http, Client.connect(with_tools) as turnwire:
         before = await sessions()
-        answer = await http.post(f"{base}/responses", json={"model": MODEL, "input": "Hello", **wrong})
+        body = json.dumps({"model": MODEL, "input": "Hello", **wrong})
+        answer = await http.post(f"{base}/responses", content=body)
         error = answer.json()["error"]
         assert (error["param"], error["code"]) == (param, code)
         assert error["type"] == "invalid_request_error"
         assert answer.status_code in (400, 404)
         assert await sessions() == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "param"),
+    [
+        ("POST", "/conversations", {"metadata": {"a": HALF}}, "metadata.a"),
+        ("POST", "/conversations/CONVERSATION", {"metadata": {"a": HALF}}, "metadata.a"),
+        (
+            "POST",
+            "/conversations/CONVERSATION/items",
+            {"items": [{"role": "user", "content": HALF}]},
+            "items[0].content",
+        ),
+        ("GET", f"/conversations/CONVERSATION/items?limit={'1' * 5000}", None, "limit"),
+        ("GET", f"/responses/RESPONSE?stream=true&starting_after={'1' * 5000}", None, "starting_after"),
+    ],
+)
+async def test_other_calls_refuse_by_name(
+    base: str, client: openai.AsyncOpenAI, method: str, path: str, body: Any, param: str
+) -> None:
+    """What cannot be."""
+    path = path.replace("CONVERSATION", (await client.conversations.create()).id)
+    path = path.replace("RESPONSE", (await client.responses.create(model=MODEL, input="Hello")).id)
+    async with httpx2.AsyncClient() as http:
+        answer = await http.request(method, base + path, content=None if body is None else json.dumps(body))
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 async def test_paths_that_are_not_there_say_so(base: str) -> None:

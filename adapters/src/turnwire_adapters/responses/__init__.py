@@ -23,7 +23,7 @@ from opencode.provider.provider_pb2 import GetProvidersRequest
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2 import RevertSessionRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from turnwire_adapters.http import bearer_token, event_stream, json_object
+from turnwire_adapters.http import bearer_token, event_stream
 from turnwire_adapters.responses import errors
 from turnwire_adapters.responses.conversations import Conversations, page_of
 from turnwire_adapters.responses.creating import Turns, create
@@ -32,7 +32,7 @@ from turnwire_adapters.responses.following import current, finished, follow
 from turnwire_adapters.responses.forgetting import REPEAT_SECONDS, Forgetting
 from turnwire_adapters.responses.ids import ResponseId, UnknownIdError, read_response_id
 from turnwire_adapters.responses.items import items_of
-from turnwire_adapters.responses.requests import CreateRequest, read_create, wrong
+from turnwire_adapters.responses.requests import CreateRequest, json_of, number_in, read_create, wrong
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import TurnwireError
 
@@ -87,7 +87,7 @@ class Responses:
 
     async def create(self, request: Request) -> Response:
         """POST /responses."""
-        wanted = read_create(await json_object(request))
+        wanted = read_create(await json_of(request))
         token = bearer_token(request)
         async with self._upstream.client(token) as client:
             key = request.headers.get("idempotency-key", "")
@@ -110,10 +110,7 @@ class Responses:
             shown, _ = await current(client, named)
         if request.query_params.get("stream") != "true":
             return JSONResponse(shown)
-        after = request.query_params.get("starting_after", "-1")
-        if not after.removeprefix("-").isdecimal():
-            raise wrong("starting_after", "must be a whole number")
-        return event_stream(self._events(token, named, int(after)))
+        return event_stream(self._events(token, named, number_in(request, "starting_after", -1, -1, 2**53 - 1)))
 
     async def cancel(self, request: Request) -> Response:
         """POST /responses/{id}/cancel: idempotent; what was written is kept."""

@@ -18,13 +18,13 @@ from opencode.session.session_pb2 import (
     UpdateSessionRequest,
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from turnwire_adapters.http import bearer_token, json_object
+from turnwire_adapters.http import bearer_token
 from turnwire_adapters.responses.creating import Entry, Turns, append_request, entries_of, leaves_nothing, take_back
 from turnwire_adapters.responses.errors import ApiError, not_found
 from turnwire_adapters.responses.following import message_of
 from turnwire_adapters.responses.ids import UnknownIdError, conversation_id, read_conversation_id, read_item_id
 from turnwire_adapters.responses.items import Item, items_of
-from turnwire_adapters.responses.requests import read_input, read_metadata, wrong
+from turnwire_adapters.responses.requests import json_of, number_in, read_input, read_metadata, wrong
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, NotFoundError, TurnwireError
 
@@ -42,7 +42,7 @@ class Conversations:
 
     async def create(self, request: Request) -> Response:
         """POST /conversations."""
-        body = await json_object(request)
+        body = await json_of(request)
         labels, given = read_metadata(body.get("metadata")), read_input(body.get("items"), "items")
         entries = entries_of(given, ends_with_request=False)
         async with self._upstream.client(bearer_token(request)) as client:
@@ -63,7 +63,7 @@ class Conversations:
 
     async def update(self, request: Request) -> Response:
         """POST /conversations/{id}: other metadata."""
-        labels = read_metadata((await json_object(request)).get("metadata"))
+        labels = read_metadata((await json_of(request)).get("metadata"))
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
             update = UpdateSessionRequest(session_id=info.id, settings=SessionSettings(labels=labels))
@@ -87,7 +87,7 @@ class Conversations:
 
     async def add_items(self, request: Request) -> Response:
         """POST /conversations/{id}/items: stores them, and starts no response."""
-        given = read_input((await json_object(request)).get("items"), "items")
+        given = read_input((await json_of(request)).get("items"), "items")
         if not given:
             raise ApiError("Missing required parameter: 'items'.", param="items", code="missing_required_parameter")
         entries = entries_of(given, ends_with_request=False)
@@ -133,18 +133,16 @@ async def _append(client: Client, session_id: str, entries: Sequence[Entry], sto
 def page_of(items: list[Item], request: Request) -> dict[str, Any]:
     """Returns the page of a list that a request asks for: `order`, `after`, `limit`. Raises ApiError."""
     query = request.query_params
-    order, limit = query.get("order", "desc"), query.get("limit", "20")
+    order, limit = query.get("order", "desc"), number_in(request, "limit", 20, 1, MAX_PAGE)
     if order not in ("asc", "desc"):
         raise wrong("order", "must be asc or desc")
-    if not limit.isdecimal() or not 1 <= int(limit) <= MAX_PAGE:
-        raise wrong("limit", f"must be a number from 1 to {MAX_PAGE}")
     ordered = items if order == "asc" else items[::-1]
     if after := query.get("after"):
         at = next((at for at, item in enumerate(ordered) if item["id"] == after), None)
         if at is None:
             raise wrong("after", "names no item of the list")
         ordered = ordered[at + 1 :]
-    return page(ordered[: int(limit)], has_more=len(ordered) > int(limit))
+    return page(ordered[:limit], has_more=len(ordered) > limit)
 
 
 def page(items: list[Item], *, has_more: bool) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.requests import Request
+
 from opencode.message.message_pb2 import FilePart, MessagePart, TextPart
 from opencode.model.model_pb2 import ModelName
 from opencode.tool.tool_pb2 import ToolDefinition
@@ -21,6 +23,7 @@ from opencode.turn.turn_pb2 import (
     GenerationOptions,
     TurnSettings,
 )
+from turnwire_adapters.http import json_object
 from turnwire_adapters.responses.errors import ApiError, unsupported
 
 IGNORED = ("stream_options", "include", "prompt_cache_retention", "verbosity")
@@ -164,6 +167,36 @@ def read_create(body: Mapping[str, Any]) -> CreateRequest:
     )
 
 
+async def json_of(request: Request) -> dict[str, Any]:
+    """Returns the JSON object in a request's body; {} for an empty body.
+
+    Raises:
+        ApiError: a text in it is none: it has half of a surrogate pair.
+        HTTPException: 400, it is not JSON or no object; 413, it is too large.
+    """
+    body = await json_object(request)
+    left: list[tuple[str, Any]] = [("", body)]
+    while left:
+        place, value = left.pop()
+        if isinstance(value, str) and not _is_text(value):
+            raise wrong(place, "has half of a surrogate pair")
+        if isinstance(value, dict):
+            if not all(map(_is_text, value)):
+                raise wrong(place or "body", "has a name with half of a surrogate pair")
+            left += [(f"{place}.{name}" if place else name, one) for name, one in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{place}[{at}]", one) for at, one in enumerate(value)]
+    return body
+
+
+def number_in(request: Request, name: str, default: int, least: int, most: int) -> int:
+    """Returns a whole number of a request's query. Raises ApiError."""
+    given = request.query_params.get(name, str(default))
+    if not re.fullmatch(r"-?[0-9]{1,18}", given) or not least <= int(given) <= most:
+        raise wrong(name, f"must be a whole number from {least} to {most}")
+    return int(given)
+
+
 def read_input(given: Any, param: str) -> list[Input]:
     """Returns the items of an input: a text is what a user said. Raises ApiError."""
     if given is None:
@@ -203,8 +236,10 @@ def _settings(body: Mapping[str, Any]) -> tuple[TurnSettings, dict[str, Any]]:
     facts: dict[str, Any] = {}
     for name, cast in (("temperature", float), ("top_p", float), ("max_output_tokens", int)):
         if (value := body.get(name)) is not None:
-            if isinstance(value, bool) or not isinstance(value, (int, float) if cast is float else int) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, (int, float) if cast is float else int):
                 raise wrong(name, "must be a number" if cast is float else "must be a whole number")
+            if not 0 <= value < 2**31:
+                raise wrong(name, "must be from 0 to 2147483647")
             setattr(options, name, cast(value))
     if (value := body.get("max_tool_calls")) is not None:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
@@ -246,7 +281,7 @@ def _text_format(options: GenerationOptions, body: Mapping[str, Any]) -> None:
             raise unsupported(f"text.{name}", "is not supported by this server.")
     form = _object(text, "format", "text.format")
     kind = form.get("type", "text")
-    if kind not in _FORMATS:
+    if not isinstance(kind, str) or kind not in _FORMATS:
         raise unsupported("text.format", f"can be text, json_object or json_schema, not {kind!r}.")
     if kind == "text":
         return
@@ -422,6 +457,14 @@ def _object(given: Mapping[str, Any], name: str, param: str = "") -> Mapping[str
     if not isinstance(value, Mapping):
         raise wrong(param or name, "must be an object")
     return value
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _word(given: Mapping[str, Any], name: str, words: Sequence[str]) -> str:

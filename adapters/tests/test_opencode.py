@@ -14,7 +14,8 @@ from uuid_utils import uuid7
 from adapters.tests.conftest import serving
 from adapters.tests.opencode_support import Json, OpenCode, text_of, texts
 from opencode.message.message_pb2 import MessagePart, SendMessageRequest, TextPart
-from opencode.session.session_pb2 import ClearSessionRequest
+from opencode.session.session_pb2 import ClearSessionRequest, CreateSessionRequest, SessionSettings
+from tests.support.clients.conversation import FOREVER
 from tests.support.servers.mcp import asker, ready, stdio
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect, running_server
@@ -545,6 +546,26 @@ def chosen() -> str:
 def encoded(text: str) -> str:
     """Returns base64 of a text."""
     return base64.b64encode(text.encode()).decode()
+
+
+async def test_sessions_of_single_requests_are_not_listed(opencode: OpenCode, turnwire: Client) -> None:
+    """Nor told of, nor among those that are busy; by its id one can be read."""
+    settings = SessionSettings(title="one request", labels={"turnwire.door": "responses"})
+    async with opencode.listening() as listener:
+        door = (await turnwire.sessions.CreateSession(CreateSessionRequest(settings=settings))).id
+        words = [MessagePart(text=TextPart(text=FOREVER))]
+        await turnwire.messages.SendMessage(SendMessageRequest(session_id=door, parts=words))
+        assert door not in [one["id"] for one in await opencode.call("GET", "/session")]
+        assert door not in await opencode.call("GET", "/session/status")
+        assert (await opencode.call("GET", f"/session/{door}"))["title"] == "one request"
+        await opencode.call("POST", f"/session/{door}/abort")
+        last = await opencode.session(title="last")
+        await listener.until(
+            lambda event: event["type"] == "session.created" and event["properties"]["info"]["id"] == last
+        )
+    told = [event for event in listener.events if event["type"] in ("session.created", "session.updated")]
+    assert last in [event["properties"]["info"]["id"] for event in told]
+    assert door not in [event["properties"]["info"]["id"] for event in told]
 
 
 HALF = "half \ud800"

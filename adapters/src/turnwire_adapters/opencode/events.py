@@ -26,6 +26,7 @@ from opencode.message.content_pb2 import (
 from opencode.question.question_pb2 import QUESTION_ACTION_ACCEPT
 from opencode.session.session_pb2 import SESSION_STATUS_IDLE, SESSION_STATUS_RUNNING, SessionInfo, SessionStatus
 from opencode.tool.tool_pb2 import PERMISSION_REPLY_ALWAYS, PERMISSION_REPLY_ONCE
+from turnwire_adapters.doors import is_of_door
 from turnwire_adapters.opencode.ids import shown
 from turnwire_adapters.opencode.objects import (
     Json,
@@ -121,9 +122,11 @@ class Translator:
             self._sessions.popitem(last=False)
 
     async def _updated(self, session_id: str) -> list[Told]:
-        """Tells a session as it is now."""
+        """Tells a session as it is now; nothing of one that is not listed."""
         found = await self._reader.session(session_id)
         self._keep(found.session)
+        if is_of_door(found.session):
+            return []
         return [_told_session("session.updated", await self._reader.session_json(found))]
 
     def _settle(self, event: SessionEvent) -> None:
@@ -267,6 +270,8 @@ class Translator:
 
     async def _on_session_created(self, created: Any, event: SessionEvent) -> list[Told]:
         self._keep(created.session)
+        if is_of_door(created.session):
+            return []
         info = session_json(created.session)
         return [_told_session("session.created", info), _told_session("session.updated", info)]
 

@@ -24,6 +24,7 @@ from opencode.event.session_event_pb2 import EVENT_KIND_SESSION_STATUS_CHANGED, 
 from opencode.session.session_pb2 import SESSION_STATUS_RUNNING, ListSessionsRequest, SessionInfo
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
+from turnwire_adapters.doors import is_of_door
 from turnwire_adapters.http import event_stream, json_object
 from turnwire_adapters.opencode.objects import (
     PARENT_LABEL,
@@ -409,13 +410,14 @@ def _refuse_half_a_pair(place: str, *texts: str) -> None:
 
 
 async def _listed(reader: Reader, request: ListSessionsRequest) -> Any:
-    """Yields sessions of all pages, the one that changed last first."""
+    """Yields sessions of all pages without those of single requests, the one that changed last first."""
     stub = reader.client.stub(SessionServiceStub)
     request.page_size = PAGE_SIZE
     while True:
         page = await reader.client.call(stub.ListSessions, request)
         for session in page.sessions:
-            yield session
+            if not is_of_door(session):
+                yield session
         if not page.next_page_token:
             return
         request.page_token = page.next_page_token

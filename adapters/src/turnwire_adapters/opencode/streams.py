@@ -20,6 +20,7 @@ from opencode.event.event_pb2 import WatchEventsRequest, WatchEventsResponse
 from opencode.event.event_pb2_grpc import EventServiceStub
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
+from turnwire_adapters.doors import is_of_door
 from turnwire_adapters.opencode.events import Told, Translator
 from turnwire_adapters.opencode.objects import PROJECT, Json
 from turnwire_adapters.opencode.reading import Reader
@@ -261,7 +262,7 @@ class EventStream:
             page_size=RECENT_SESSIONS, min_update_time=Timestamp(seconds=int(time.time()) - RECENT_SECONDS)
         )
         listed = await client.call(client.stub(SessionServiceStub).ListSessions, request)
-        return [session.id for session in listed.sessions]
+        return [session.id for session in listed.sessions if not is_of_door(session)]
 
     async def _watch(self) -> AsyncGenerator[WatchEventsResponse, None]:
         """Yields batches over as many connections as it takes. Raises TurnwireError when another try is of no use."""

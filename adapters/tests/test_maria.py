@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import shutil
+import sqlite3
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -259,6 +261,36 @@ async def test_an_event_source_from_behind_the_end_is_told_what_follows(maria: M
         await until(stream, "PostConversation")
     assert names(stream)[0] == "MessageQueued"
     assert only(stream, "RequestCompleted")[0]["message"]["content"] == "after it"
+
+
+async def test_an_event_source_goes_on_after_a_restored_backup(tmp_path: Path) -> None:
+    """It connects again with the place that it had reached, which the session has lost."""
+    database, copy = tmp_path / "turnwire.db", tmp_path / "backup.db"
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(server_process(tmp_path))
+        address = server.address
+        base = await stack.enter_async_context(serving(address, ["maria"]))
+        http = await stack.enter_async_context(httpx2.AsyncClient(base_url=f"{base}/maria", timeout=None))
+        client = await stack.enter_async_context(connect(address))
+        maria = Maria(http, client)
+        task = await maria.task()
+        with contextlib.closing(sqlite3.connect(database)) as source_of_copy:
+            source_of_copy.execute("VACUUM INTO ?", (str(copy),))
+        async with maria.events(task) as before:
+            for count, words in enumerate(("one", "two"), 1):
+                await maria.send(task, words)
+                await until(before, "PostConversation", count)
+        await server.terminate()
+        for file in tmp_path.glob("turnwire.db*"):
+            file.unlink()
+        shutil.copy(copy, database)
+        restored = await ServerProcess.start(tmp_path, listen=address)
+        stack.push_async_callback(restored.kill)
+        async with maria.events(task, **{"last-event-id": before.last_id}) as after:
+            assert (await after.next()).data == []
+            await maria.send(task, "three")
+            await until(after, "PostConversation")
+    assert [one["message"]["content"] for one in only(after, "RequestCompleted")] == ["three"]
 
 
 async def test_a_last_event_id_that_is_no_place_counts_as_none(maria: Maria) -> None:

@@ -1,4 +1,4 @@
-"""Bytes that many have together. With too many, the newest of who has most of them is refused."""
+"""Bytes that many have together. With too many, the newest large part of who has most of them is refused."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 
 from turnwire.api.admission.requests import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
+
+LARGE_BYTES = 64 * 1024
+"""A smaller part is refused only where its owner has no larger one: behind a proxy an address is that of many."""
 
 
 class Part:
@@ -45,7 +48,7 @@ class SharedBytes:
         """Has a part of no bytes, which may grow. Its body is cancelled when it is refused.
 
         Raises:
-            TooManyCalls: all have too much, and it is the newest of the owner with most.
+            TooManyCalls: all have too much, and it is the newest large one of the owner with most.
         """
         part = Part(self, owner, asyncio.timeout(None))
         self._parts.setdefault(owner, {})[part] = None
@@ -67,7 +70,8 @@ class SharedBytes:
         self._bytes[part.owner] += by
         while self.total > self._max_bytes:
             [(most, _)] = self._bytes.most_common(1)
-            newest = next(reversed(self._parts[most]))
+            parts = self._parts[most]
+            newest = next((one for one in reversed(parts) if one.size >= LARGE_BYTES), next(reversed(parts)))
             self._forget(newest)
             if newest is part:
                 raise self._refusal()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.fakes.loop import settled
-from turnwire.api.web.shared_bytes import Part, SharedBytes
+from turnwire.api.web.shared_bytes import LARGE_BYTES, Part, SharedBytes
 from turnwire.domain.errors import TooManyCalls
 
 
@@ -88,3 +88,20 @@ async def test_another_timeout_is_no_refusal() -> None:
     with pytest.raises(TimeoutError):
         async with SharedBytes("MAX_BYTES", 10, "too many").part("a"):
             raise TimeoutError
+
+
+async def test_small_ones_behind_the_same_proxy_stay() -> None:
+    """Large ones that never end do not keep the calls of their neighbours out."""
+    parts = Parts(3 * LARGE_BYTES)
+    old, grow_old = await parts.begin("proxy")
+    new, grow_new = await parts.begin("proxy")
+    small, grow_small = await parts.begin("proxy")
+    grow_old(LARGE_BYTES)
+    grow_new(2 * LARGE_BYTES)
+    grow_small(100)
+    await settled()
+    assert (old.done(), new.done(), small.done()) == (False, True, False)
+    with pytest.raises(TooManyCalls):
+        await new
+    parts.end.set()
+    await asyncio.gather(old, small)

@@ -17,7 +17,12 @@ from adapters.tests.conftest import Start, serving
 from adapters.tests.sse import Source, source
 from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
 from opencode.message.message_pb2 import AbortSessionRequest, AppendMessageRequest, SendMessageRequest
-from opencode.session.session_pb2 import ClearSessionRequest, CreateSessionRequest, SessionSettings
+from opencode.session.session_pb2 import (
+    ClearSessionRequest,
+    CreateSessionRequest,
+    DeleteSessionRequest,
+    SessionSettings,
+)
 from opencode.tool.tool_pb2 import SubmitToolResultRequest
 from tests.support.clients.conversation import FOREVER, messages_of, text, tool
 from tests.support.servers.process import ServerProcess, server_process
@@ -431,6 +436,18 @@ async def test_one_task_generates_in_a_folder(tmp_path: Path, start: Start) -> N
         while (await http.get(f"/task/{first['id']}/status")).json()["status"] != "idle":
             await asyncio.sleep(0)
         assert (await http.post("/task", json={"cwd": str(tmp_path)})).status_code == 201
+
+
+async def test_the_daemon_goes_on_when_tasks_are_deleted(maria: Maria) -> None:
+    """One may be gone when its change is told; the others still are."""
+    async with source(maria.http, "/v1/events") as stream:
+        await stream.next()
+        for _ in range(20):
+            gone = await maria.client.sessions.CreateSession(CreateSessionRequest())
+            await maria.client.sessions.DeleteSession(DeleteSessionRequest(session_id=gone.id))
+        last = await maria.task(name="last")
+        while (await stream.next()).data.get("task", {}).get("id") != last:
+            pass
 
 
 async def test_sessions_of_single_requests_are_no_tasks(maria: Maria) -> None:

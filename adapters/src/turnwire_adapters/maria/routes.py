@@ -80,7 +80,7 @@ from turnwire_adapters.maria.ids import session_id_of, uuid_of
 from turnwire_adapters.maria.messages import Reader, call_id
 from turnwire_adapters.statuses import retry_after, status_of
 from turnwire_adapters.upstream import Upstream
-from turnwire_client import Client, TurnwireError, UnavailableError
+from turnwire_client import Client, NotFoundError, TurnwireError, UnavailableError
 
 RETRY_SECONDS = 30.0
 """How long a stream of events waits for a server that does not answer: a restart takes a second."""
@@ -187,10 +187,11 @@ class Routes:
                 watch = WatchEventsRequest(kinds=_CHANGES, delta_mode=DELTA_MODE_NONE)
                 async for batch in client.stream(client.stub(EventServiceStub).WatchEvents, watch):
                     for session_id in dict.fromkeys(event.session_id for event in batch.events if event.sequence):
-                        session = await _session(client, session_id)
-                        if not is_of_door(session):
-                            task = _described(session, port, queued_json(await _waiting(client, session)))
-                            yield _sse("daemon.task.changed", {"task": task})
+                        with contextlib.suppress(NotFoundError):  # it was deleted meanwhile
+                            session = await _session(client, session_id)
+                            if not is_of_door(session):
+                                task = _described(session, port, queued_json(await _waiting(client, session)))
+                                yield _sse("daemon.task.changed", {"task": task})
 
         return event_stream(stream(), headers={"x-accel-buffering": "no"})
 

@@ -46,7 +46,7 @@ class Edge:
         allowed_origins: Collection[str] = (),
         allowed_hosts: Collection[str] = (),
         checks_host: bool = True,
-        max_body_bytes: int = 64 << 20,
+        max_body_bytes: int = 24 << 20,
     ) -> None:
         """Args:
         app: What comes behind.

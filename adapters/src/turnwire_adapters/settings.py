@@ -58,8 +58,8 @@ class ServeSettings:
     """Web pages that may call: origins such as https://app.example; "*" is all of them."""
     allowed_hosts: Sequence[str] = ()
     """Names of the listener, beside addresses and localhost."""
-    max_body_bytes: int = 64 << 20
-    """Of one request: a message of the server's 32 MiB with its files in base64."""
+    max_body_bytes: int = 24 << 20
+    """Of one request: the server's largest one, of 16 MiB, with its files in base64."""
     stop_seconds: int = 10
     """How long requests may go on after a stop has begun; streams end at once and can be resumed."""
     log_format: str = "text"
@@ -78,7 +78,7 @@ _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
     ("--tls-key", f"{_OWN}TLS_KEY", "", "file with the key of --tls-cert"),
     ("--allowed-origins", f"{_OWN}ALLOWED_ORIGINS", "", "web pages that may call, with commas between; * for all"),
     ("--allowed-hosts", f"{_OWN}ALLOWED_HOSTS", "", "names of this listener, with commas between; * for all"),
-    ("--max-body-bytes", f"{_OWN}MAX_BODY_BYTES", str(64 << 20), "largest request"),
+    ("--max-body-bytes", f"{_OWN}MAX_BODY_BYTES", str(24 << 20), "largest request"),
     ("--stop-seconds", f"{_OWN}STOP_SECONDS", "10", "how long requests may go on after SIGTERM"),
     ("--log-format", f"{_OWN}LOG_FORMAT", "text", "text or json"),
 )

@@ -20,8 +20,15 @@ _STATUSES = {
 }
 
 
+def is_too_large(error: TurnwireError) -> bool:
+    """Returns whether a request was larger than the server takes: gRPC says so with this status and no reason."""
+    return error.code is StatusCode.RESOURCE_EXHAUSTED and not error.reason
+
+
 def status_of(error: TurnwireError) -> int:
     """Returns the status for an error."""
+    if is_too_large(error):
+        return 413
     return _STATUSES.get(error.code, 500)
 
 

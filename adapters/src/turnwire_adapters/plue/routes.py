@@ -40,7 +40,7 @@ from turnwire_adapters.http import bearer_token, event_stream
 from turnwire_adapters.plue.codes import PlueCode, PlueError, plue_code
 from turnwire_adapters.plue.messages import Prices, encoded, message_json, shown_files
 from turnwire_adapters.plue.updates import Updates
-from turnwire_adapters.statuses import retry_after, status_of
+from turnwire_adapters.statuses import is_too_large, retry_after, status_of
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, TurnwireError
 
@@ -215,7 +215,7 @@ def _name(request: Request) -> str:
 
 
 def _failed(error: TurnwireError) -> Response:
-    code = plue_code(error.reason)
+    code = PlueCode.INVALID_PARAM if is_too_large(error) else plue_code(error.reason)
     return _error(code, error.message, status_of(error), reason=error.reason, headers=retry_after(error))
 
 

@@ -5,6 +5,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from turnwire_adapters.statuses import is_too_large
 from turnwire_client import TurnwireError
 
 _FORMS: dict[grpc.StatusCode, tuple[int, str]] = {
@@ -80,6 +81,8 @@ def unsupported(param: str, why: str) -> ApiError:
 def from_turnwire(error: TurnwireError) -> ApiError:
     """Returns the error of the API for one of Turnwire."""
     status, kind = _FORMS.get(error.code, (500, "server_error"))
+    if is_too_large(error):
+        status, kind = 413, "invalid_request_error"
     code: str | None = error.reason.lower() or None
     if error.reason in _REASONS:
         status, code = _REASONS[error.reason]

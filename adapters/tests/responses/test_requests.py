@@ -119,6 +119,10 @@ async def test_what_cannot_be_is_refused_by_name(
             {"items": [{"role": "user", "content": HALF}]},
             "items[0].content",
         ),
+        ("POST", "/conversations", {"metadata": {"userId": "a"}}, "metadata"),
+        ("POST", "/conversations", {"metadata": {"a": "a" * 257}}, "metadata"),
+        ("POST", "/conversations", {"metadata": {"turnwire.store": "false"}}, "metadata"),
+        ("POST", "/conversations/CONVERSATION", {"metadata": {"userId": "a"}}, "metadata"),
         ("GET", f"/conversations/CONVERSATION/items?limit={'1' * 5000}", None, "limit"),
         ("GET", f"/responses/RESPONSE?stream=true&starting_after={'1' * 5000}", None, "starting_after"),
     ],
@@ -132,6 +136,16 @@ async def test_other_calls_refuse_by_name(
     async with httpx2.AsyncClient() as http:
         answer = await http.request(method, base + path, content=None if body is None else json.dumps(body))
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+async def test_metadata_stay_unless_they_are_given(base: str, client: openai.AsyncOpenAI) -> None:
+    """An update that has none changes nothing."""
+    conversation = await client.conversations.create(metadata={"a": "b"})
+    async with httpx2.AsyncClient() as http:
+        for given, kept in (({}, {"a": "b"}), ({"metadata": {}}, {})):
+            answer = await http.post(f"{base}/conversations/{conversation.id}", json=given)
+            assert answer.json()["metadata"] == kept
+    assert (await client.conversations.retrieve(conversation.id)).metadata == {}
 
 
 async def test_paths_that_are_not_there_say_so(base: str) -> None:

@@ -28,6 +28,9 @@ from turnwire_adapters.responses.requests import json_of, number_in, read_input,
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, NotFoundError, TurnwireError
 
+OWN_LABELS = "turnwire."
+"""How the labels begin that the adapter gives itself."""
+
 MAX_PAGE = 100
 """Items of one page, as OpenAI has it."""
 
@@ -43,7 +46,7 @@ class Conversations:
     async def create(self, request: Request) -> Response:
         """POST /conversations."""
         body = await json_of(request)
-        labels, given = read_metadata(body.get("metadata")), read_input(body.get("items"), "items")
+        labels, given = _labels(body), read_input(body.get("items"), "items")
         entries = entries_of(given, ends_with_request=False)
         async with self._upstream.client(bearer_token(request)) as client:
             creating = CreateSessionRequest(settings=SessionSettings(labels=labels))
@@ -62,10 +65,13 @@ class Conversations:
             return JSONResponse(_conversation(await _session(client, request)))
 
     async def update(self, request: Request) -> Response:
-        """POST /conversations/{id}: other metadata."""
-        labels = read_metadata((await json_of(request)).get("metadata"))
+        """POST /conversations/{id}: other metadata; without any they stay."""
+        body = await json_of(request)
+        labels = _labels(body)
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
+            if "metadata" not in body:
+                return JSONResponse(_conversation(info))
             update = UpdateSessionRequest(session_id=info.id, settings=SessionSettings(labels=labels))
             update.update_mask.paths.append("labels")
             changed = await client.call(client.stub(SessionServiceStub).UpdateSession, update)
@@ -121,6 +127,14 @@ class Conversations:
             revert = RevertSessionRequest(session_id=info.id, before_message_id=message.message_id)
             await client.call(client.stub(SessionServiceStub).RevertSession, revert)
             return JSONResponse(_conversation(info))
+
+
+def _labels(body: dict[str, Any]) -> dict[str, str]:
+    """Returns the metadata of a conversation, which are labels of its session. Raises ApiError."""
+    labels = read_metadata(body.get("metadata"))
+    if any(name.startswith(OWN_LABELS) for name in labels):
+        raise wrong("metadata", f"has a key that begins with {OWN_LABELS}: those decide when a session is deleted")
+    return labels
 
 
 async def _append(client: Client, session_id: str, entries: Sequence[Entry], stored: list[str]) -> None:

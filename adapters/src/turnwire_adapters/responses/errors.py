@@ -89,7 +89,8 @@ def from_turnwire(error: TurnwireError) -> ApiError:
     message, param = error.message, None
     if error.violations:
         wrong = error.violations[0]
-        param = _FIELDS.get(wrong.field.removeprefix("settings."), wrong.field.removeprefix("settings."))
+        field = wrong.field.removeprefix("settings.")
+        param = "metadata" if field.partition("[")[0] == "labels" else _FIELDS.get(field, field)
         message = f"{param}: {wrong.description}"
     after = None if error.retry_after is None else error.retry_after.total_seconds()
     if status in (429, 503) and after is None:

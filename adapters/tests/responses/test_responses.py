@@ -324,3 +324,15 @@ async def test_a_response_that_never_was_is_not_found(base: str, client: openai.
         for query in ("", "?stream=true"):
             answer = await http.get(f"{base}/responses/{response.id[:-2]}01{query}")
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_a_strict_function_is_shown_as_one(client: openai.AsyncOpenAI) -> None:
+    """In each response of its turn."""
+    tools: Any = [{**ROLL, "strict": True}, {**ROLL, "name": "other"}]
+    asked = await client.responses.create(model=MODEL, input="/tool roll\n/step\nDone.", tools=tools)
+    call = asked.output[0]
+    assert call.type == "function_call"
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "4"}]
+    done = await client.responses.create(model=MODEL, input=output, previous_response_id=asked.id)
+    for response in (asked, done):
+        assert [tool.strict for tool in response.tools if tool.type == "function"] == [True, False]

@@ -24,7 +24,7 @@ from turnwire_adapters.responses.errors import ApiError, not_found
 from turnwire_adapters.responses.following import message_of
 from turnwire_adapters.responses.ids import UnknownIdError, conversation_id, read_conversation_id, read_item_id
 from turnwire_adapters.responses.items import Item, items_of
-from turnwire_adapters.responses.requests import json_of, number_in, read_input, read_metadata, wrong
+from turnwire_adapters.responses.requests import json_of, number_in, only_fields, read_input, read_metadata, wrong
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, NotFoundError, TurnwireError
 
@@ -46,6 +46,7 @@ class Conversations:
     async def create(self, request: Request) -> Response:
         """POST /conversations."""
         body = await json_of(request)
+        only_fields(body, ("metadata", "items"))
         labels, given = _labels(body), read_input(body.get("items"), "items")
         entries = entries_of(given, ends_with_request=False)
         async with self._upstream.client(bearer_token(request)) as client:
@@ -67,6 +68,7 @@ class Conversations:
     async def update(self, request: Request) -> Response:
         """POST /conversations/{id}: other metadata; without any they stay."""
         body = await json_of(request)
+        only_fields(body, ("metadata",))
         labels = _labels(body)
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
@@ -93,7 +95,9 @@ class Conversations:
 
     async def add_items(self, request: Request) -> Response:
         """POST /conversations/{id}/items: stores them, and starts no response."""
-        given = read_input((await json_of(request)).get("items"), "items")
+        body = await json_of(request)
+        only_fields(body, ("items", "include"))
+        given = read_input(body.get("items"), "items")
         if not given:
             raise ApiError("Missing required parameter: 'items'.", param="items", code="missing_required_parameter")
         entries = entries_of(given, ends_with_request=False)

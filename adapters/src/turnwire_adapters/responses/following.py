@@ -18,7 +18,7 @@ from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
 from turnwire_adapters.responses.errors import ApiError, not_found
 from turnwire_adapters.responses.ids import ResponseId, response_id
 from turnwire_adapters.responses.objects import Outcome, facts_of, response_object
-from turnwire_adapters.responses.requests import SERVERS
+from turnwire_adapters.responses.requests import SERVERS, STRICT
 from turnwire_adapters.responses.streaming import Event, ResponseStream
 from turnwire_client import Client, NotFoundError, OutOfRangeError, TurnwireError, UnavailableError
 
@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 120.0
 PAUSE_SECONDS = 0.5
 """Between two attempts to go on."""
 
-_FACTS_OF_TURN = ("conversation", SERVERS)
+_FACTS_OF_TURN = ("conversation", SERVERS, STRICT)
 """What the request that began a turn settled for all of its responses."""
 
 SILENCE_SECONDS = 40.0

@@ -1,7 +1,7 @@
 """The response object: what was asked for, and what came of it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from opencode.turn.turn_pb2 import (
 )
 from turnwire_adapters.responses.ids import ResponseId, conversation_id, response_id
 from turnwire_adapters.responses.items import Item
-from turnwire_adapters.responses.requests import SERVERS
+from turnwire_adapters.responses.requests import SERVERS, STRICT
 
 FACTS_KEY = "openai"
 """Under which a request's own facts are in `metadata_json` of what it stored."""
@@ -127,6 +127,7 @@ def response_object(named: ResponseId, turn: Turn, facts: Mapping[str, Any], out
         outcome: How it stands.
     """
     settings, options = turn.settings, turn.settings.options
+    strict = facts.get(STRICT) or ()
     metadata = dict(facts.get("metadata") or {})
     if outcome.usage.cost_pico_usd:
         metadata["turnwire.cost_pico_usd"] = str(outcome.usage.cost_pico_usd)
@@ -153,7 +154,10 @@ def response_object(named: ResponseId, turn: Turn, facts: Mapping[str, Any], out
         "temperature": options.temperature if options.HasField("temperature") else 1.0,
         "text": {"format": _text_format(options.response_format), "verbosity": "medium"},
         "tool_choice": _tool_choice(options.tool_choice),
-        "tools": [*map(_tool, settings.tools), *map(_server, facts.get(SERVERS) or ())],
+        "tools": [
+            *(_tool(tool, strict) for tool in settings.tools),
+            *map(_server, facts.get(SERVERS) or ()),
+        ],
         "top_p": options.top_p if options.HasField("top_p") else 1.0,
         "top_logprobs": 0,
         "presence_penalty": 0.0,
@@ -184,14 +188,14 @@ def _tool_choice(choice: ToolChoice) -> Any:
     return _TOOL_CHOICES.get(choice.mode, "auto")
 
 
-def _tool(tool: Any) -> dict[str, Any]:
+def _tool(tool: Any, strict: Collection[str]) -> dict[str, Any]:
     parameters = json.loads(tool.input_schema_json) if tool.input_schema_json else None
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description or None,
         "parameters": parameters,
-        "strict": False,
+        "strict": tool.name in strict,
     }
 
 

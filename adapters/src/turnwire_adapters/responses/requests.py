@@ -26,7 +26,7 @@ from opencode.turn.turn_pb2 import (
 from turnwire_adapters.http import json_object
 from turnwire_adapters.responses.errors import ApiError, unsupported
 
-IGNORED = ("stream_options", "include", "prompt_cache_retention", "verbosity")
+IGNORED = ("stream_options", "include", "prompt_cache_retention")
 """Fields that change nothing here: taken, because clients send them unasked."""
 
 TAKEN = (
@@ -35,6 +35,8 @@ TAKEN = (
     *("safety_identifier", "service_tier", "prompt_cache_key", "store", "stream", "background"),
     *("previous_response_id", "conversation", "top_logprobs"),
 )
+STRICT = "strict_tools"
+"""Under which a request's facts have the names of the functions whose schema was said to be strict."""
 SERVERS = "mcp_servers"
 """Under which a request's facts have the labels of the MCP servers that it names."""
 MAX_METADATA = 16
@@ -45,11 +47,21 @@ _FORMATS = {
     "json_object": RESPONSE_FORMAT_KIND_JSON,
     "json_schema": RESPONSE_FORMAT_KIND_JSON_SCHEMA,
 }
+_SUMMARIES = ("auto", "concise", "detailed")
 _TOOL_CHOICES = {
     "auto": TOOL_CHOICE_MODE_AUTO,
     "none": TOOL_CHOICE_MODE_NONE,
     "required": TOOL_CHOICE_MODE_REQUIRED,
 }
+_PART_FIELDS = {
+    "input_text": ("text",),
+    "output_text": ("text", "annotations", "logprobs"),
+    "text": ("text",),
+    "refusal": ("refusal",),
+    "input_image": ("image_url", "detail", "file_id"),
+    "input_file": ("file_data", "filename", "file_id", "file_url"),
+}
+"""Fields of a part of a message by its type. Those of an answer are taken when it comes back, and change nothing."""
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 
 
@@ -132,6 +144,9 @@ def read_create(body: Mapping[str, Any]) -> CreateRequest:
             raise unsupported(name, "is not supported by this server.")
     if body.get("previous_response_id") and body.get("conversation"):
         raise wrong("previous_response_id", "cannot be used together with 'conversation'")
+    _strings(body, "include")
+    _object(body, "stream_options")
+    _word(body, "service_tier", ("auto", "default", "flex", "scale", "priority"))
     background, store = _bool(body, "background", False), _bool(body, "store", True)
     if background and not store:
         raise wrong("background", "needs store to be true")
@@ -226,6 +241,13 @@ def read_metadata(given: Any) -> dict[str, str]:
     return dict(given)
 
 
+def only_fields(given: Mapping[str, Any], known: Sequence[str], place: str = "") -> None:
+    """Raises ApiError for a field that would be lost. One that is null or false asks for nothing."""
+    for name, value in given.items():
+        if name not in known and value is not None and value is not False:
+            raise unsupported(f"{place}.{name}" if place else name, "is not supported by this server.")
+
+
 def wrong(param: str, why: str) -> ApiError:
     """Returns the error for a field with a value that cannot be."""
     return ApiError(f"Invalid '{param}': it {why}.", param=param, code="invalid_value")
@@ -250,13 +272,13 @@ def _settings(body: Mapping[str, Any]) -> tuple[TurnSettings, dict[str, Any]]:
         if name not in ("effort", "summary", "generate_summary"):
             raise unsupported(f"reasoning.{name}", "is not supported by this server.")
     options.reasoning_effort = _text(reasoning, "effort", "reasoning.effort")
-    if summary := _text(reasoning, "summary", "reasoning.summary"):
+    _word(reasoning, "generate_summary", _SUMMARIES, "reasoning.generate_summary")
+    if summary := _word(reasoning, "summary", _SUMMARIES, "reasoning.summary"):
         facts["reasoning_summary"] = summary
     _text_format(options, body)
     _tool_choice(options, body)
-    tools, servers = _tools(body.get("tools"))
-    if servers:
-        facts[SERVERS] = servers
+    tools, servers, strict = _tools(body.get("tools"))
+    facts |= {name: names for name, names in ((SERVERS, servers), (STRICT, strict)) if names}
     settings = TurnSettings(tools=tools, options=options)
     if (instructions := body.get("instructions")) is not None:
         settings.system = _text({"instructions": instructions}, "instructions")
@@ -279,7 +301,9 @@ def _text_format(options: GenerationOptions, body: Mapping[str, Any]) -> None:
     for name in text:
         if name not in ("format", "verbosity"):
             raise unsupported(f"text.{name}", "is not supported by this server.")
+    _word(text, "verbosity", ("low", "medium", "high"), "text.verbosity")
     form = _object(text, "format", "text.format")
+    only_fields(form, ("type", "name", "schema", "description", "strict"), "text.format")
     kind = form.get("type", "text")
     if not isinstance(kind, str) or kind not in _FORMATS:
         raise unsupported("text.format", f"can be text, json_object or json_schema, not {kind!r}.")
@@ -309,14 +333,15 @@ def _tool_choice(options: GenerationOptions, body: Mapping[str, Any]) -> None:
         raise unsupported("tool_choice", "can only be auto, none, required, or a function.")
 
 
-def _tools(given: Any) -> tuple[list[ToolDefinition], list[str]]:
-    """Returns the tools of the client, and the labels of the MCP servers that are named."""
+def _tools(given: Any) -> tuple[list[ToolDefinition], list[str], list[str]]:
+    """Returns the tools of the client, the labels of the MCP servers that are named, and the names of strict tools."""
     if given is None:
-        return [], []
+        return [], [], []
     if not isinstance(given, list):
         raise wrong("tools", "must be an array")
     tools: list[ToolDefinition] = []
     labels: list[str] = []
+    strict: list[str] = []
     for at, tool in enumerate(given):
         place = f"tools[{at}]"
         if not isinstance(tool, Mapping):
@@ -326,6 +351,9 @@ def _tools(given: Any) -> tuple[list[ToolDefinition], list[str]]:
             continue
         if tool.get("type") != "function":
             raise unsupported(f"{place}.type", f"can only be function or mcp, not {tool.get('type')!r}.")
+        only_fields(tool, ("type", "name", "description", "parameters", "strict"), place)
+        if _bool(tool, "strict", False, f"{place}.strict"):
+            strict.append(_text(tool, "name", f"{place}.name"))
         schema = tool.get("parameters")
         tools.append(
             ToolDefinition(
@@ -334,7 +362,7 @@ def _tools(given: Any) -> tuple[list[ToolDefinition], list[str]]:
                 input_schema_json="" if schema is None else json.dumps(schema, ensure_ascii=False),
             )
         )
-    return tools, labels
+    return tools, labels, strict
 
 
 def _server_label(tool: Mapping[str, Any], place: str) -> str:
@@ -382,6 +410,8 @@ def _content(part: Any, place: str) -> MessagePart:
     if not isinstance(part, Mapping):
         raise wrong(place, "must be an object")
     kind = part.get("type")
+    if isinstance(kind, str) and kind in _PART_FIELDS:
+        only_fields(part, ("type", *_PART_FIELDS[kind]), place)
     if kind in ("input_text", "output_text", "text"):
         return _text_part(part.get("text"), f"{place}.text")
     if kind == "refusal":
@@ -467,8 +497,14 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _word(given: Mapping[str, Any], name: str, words: Sequence[str]) -> str:
-    value = _text(given, name)
+def _strings(given: Mapping[str, Any], name: str) -> None:
+    value = given.get(name)
+    if value is not None and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        raise wrong(name, "must be an array of strings")
+
+
+def _word(given: Mapping[str, Any], name: str, words: Sequence[str], param: str = "") -> str:
+    value = _text(given, name, param)
     if value and value not in words:
-        raise wrong(name, f"must be one of {', '.join(words)}")
+        raise wrong(param or name, f"must be one of {', '.join(words)}")
     return value

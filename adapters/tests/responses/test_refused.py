@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import httpx2
+import openai
 
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
@@ -77,3 +78,31 @@ async def test_refused_items_leave_nothing(base: str, with_tools: str) -> None:
         conversation = (await http.post(f"{base}/conversations", json={"items": [NOTE]})).json()["id"]
         assert (await http.post(f"{base}/conversations/{conversation}/items", json=items)).status_code == 400
         assert await items_of(http, base, conversation) == [("system", "q")]
+
+
+async def test_requests_of_one_item_wait_for_those_of_several(base: str) -> None:
+    """Whichever begins, the other one leaves nothing."""
+    async with httpx2.AsyncClient(timeout=30) as http:
+        for _ in range(5):
+            conversation = (await http.post(f"{base}/conversations", json={})).json()["id"]
+            bodies = [
+                {"model": MODEL, "conversation": conversation, "background": True, "input": given}
+                for given in ([NOTE, NOTE, NOTE, {"role": "user", "content": "/sleep 1\nu"}], "/sleep 1\nu")
+            ]
+            answers = await asyncio.gather(*(http.post(f"{base}/responses", json=body) for body in bodies))
+            assert sorted(answer.status_code for answer in answers) == [200, 409]
+            notes = (await items_of(http, base, conversation)).count(("system", "q"))
+            assert notes == (3 if answers[0].status_code == 200 else 0)
+
+
+async def test_a_refused_request_makes_no_copy(base: str, client: openai.AsyncOpenAI, with_tools: str) -> None:
+    """Behind an older response."""
+    first = await client.responses.create(model=MODEL, input="One")
+    await client.responses.create(model=MODEL, input="Two", previous_response_id=first.id)
+    async with httpx2.AsyncClient() as http, Client.connect(with_tools) as turnwire:
+        before = await turnwire.call(turnwire.stub(SessionServiceStub).ListSessions, ListSessionsRequest())
+        for wrong in ({"input": [{"role": "assistant", "content": "Hi"}]}, {"model": "offline/nope"}):
+            body = {"model": MODEL, "input": "Three", "previous_response_id": first.id, **wrong}
+            assert (await http.post(f"{base}/responses", json=body)).status_code == 400
+        after = await turnwire.call(turnwire.stub(SessionServiceStub).ListSessions, ListSessionsRequest())
+    assert len(after.sessions) == len(before.sessions)

@@ -219,7 +219,7 @@ class _Beginning:
                 "names a response that cannot be gone on with: its conversation was changed, or its calls are answered"
             )
             raise wrong("previous_response_id", words)
-        given = await self._resolved(self._request.input)
+        entries = self._entries(await self._resolved(self._request.input))
         fork = ForkSessionRequest(
             session_id=previous.session_id,
             through_message_id=through[-1],
@@ -230,7 +230,7 @@ class _Beginning:
             fork.settings.labels[STORE_LABEL] = "false"
         fork.settings_mask.paths.append("labels")
         copy = await self._client.call(self._sessions.ForkSession, fork)
-        return await self._store_in_own(copy.session.id, self._entries(given))
+        return await self._store_in_own(copy.session.id, entries)
 
     async def in_conversation(self, conversation: str) -> ResponseId:
         """Goes on in a conversation."""
@@ -282,9 +282,9 @@ class _Beginning:
     async def _send(self, session_id: str, given: Sequence[Input]) -> ResponseId:
         """Stores the input in a session that others use, too, and answers it: what is refused leaves nothing."""
         entries = self._entries(given)
-        if len(entries) == 1 and entries[0].type == MESSAGE_TYPE_USER:
-            return await self._send_last(session_id, entries[0])
         async with self._turns.of(session_id):
+            if len(entries) == 1 and entries[0].type == MESSAGE_TYPE_USER:
+                return await self._send_last(session_id, entries[0])
             if not await self._was_stored(session_id):
                 await self._check_idle(session_id)
             stored: list[str] = []

@@ -72,11 +72,12 @@ class StepJournal:
     async def flush(self) -> None:
         """Saves unsaved changes and returns when they are durable. Safe to cancel.
 
-        After `finish` they are left to the end of the message: a part that ended is not to be seen before its event.
+        When the end of the message tells which parts have ended, they are saved as open ones: no part is to be seen as
+        ended before its event.
         """
         await self._wait()
-        if self._stream.has_unsaved and self._saving is None and not self._is_over:
-            self._save()
+        if self._stream.has_unsaved and self._saving is None:
+            self._save(tells=not self._is_over)
         await self._wait()
 
     async def finish(self) -> None:
@@ -152,11 +153,13 @@ class StepJournal:
             NewEvent(PartFinished(message.message_id, self._stream.part(index)), message.turn_id) for index in ended
         )
 
-    def _save(self) -> None:
+    def _save(self, *, tells: bool = True) -> None:
         self._cancel_timer()
         now = self._environment.clock()
         self._stream.touch(now)
-        draft, ended, self._ended = self._stream.take_draft(), tuple(self._ended), []
+        ended = tuple(self._ended) if tells else ()
+        draft = self._stream.take_draft(() if tells else self._ended)
+        self._ended = self._ended[len(ended) :]
         work = Work((PutDraft(draft),), self._endings(ended))
         saving = self._environment.commit(self._tenant, self._stream.session_id, work, now)
         self._saving = saving

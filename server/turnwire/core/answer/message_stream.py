@@ -4,7 +4,7 @@ Text is published as it arrives and saved later; the stream tracks which parts a
 the journal takes what is to be saved.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -97,11 +97,14 @@ class GrowingPart:
             self._deltas.clear()
         return self._text
 
-    def take_draft(self) -> DraftPart:
-        """Returns what is new of the part since the last call."""
+    def take_draft(self, *, is_open: bool = False) -> DraftPart:
+        """Returns what is new of the part since the last call; when it is open, as if it had not ended."""
         text, saved = self.text(), self._saved
         self._saved = len(text)
-        return DraftPart(self.value(text[saved:]), continues=saved > 0)
+        part = self.value(text[saved:])
+        if is_open:
+            part = msgspec.structs.replace(part, status=PartStatus.STREAMING)
+        return DraftPart(part, continues=saved > 0)
 
     def draft_anew(self) -> None:
         """Makes the next draft have all of the part."""
@@ -250,10 +253,15 @@ class MessageStream:
         """Returns one part so far."""
         return self._parts[index].value()
 
-    def take_draft(self) -> Draft:
-        """Returns what changed since the last call; the caller saves it."""
-        parts = tuple(self._parts[index].take_draft() for index in sorted(self._unsaved))
-        self._unsaved.clear()
+    def take_draft(self, untold: Collection[int] = ()) -> Draft:
+        """Returns what changed since the last call; the caller saves it.
+
+        Args:
+            untold: Parts that have ended, and whose end comes with a later commit: they are saved as if they had not,
+                and count as changed.
+        """
+        parts = tuple(self._parts[index].take_draft(is_open=index in untold) for index in sorted(self._unsaved))
+        self._unsaved.intersection_update(untold)
         return Draft(self._message, parts)
 
     def take_ended(self) -> tuple[int, ...]:

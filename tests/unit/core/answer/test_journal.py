@@ -380,7 +380,7 @@ async def test_what_ends_during_a_save_is_left_to_the_end_of_the_answer() -> Non
 
 
 async def test_a_reader_at_the_end_of_an_answer_sees_no_end_before_its_event() -> None:
-    """It waits for the save under way as the end does, and then leaves the rest to that, which tells each part once."""
+    """It waits for the save under way as the end does. What it saves then is open: the end tells which parts ended."""
     step = Step()
     step.take(TextDelta(0, "a"), PartEnded(0, None))
     await elapse(timedelta(seconds=ENDED_SECONDS))
@@ -395,6 +395,13 @@ async def test_a_reader_at_the_end_of_an_answer_sees_no_end_before_its_event() -
     await settled()
     await step.all_stored(reading)
     await ending
-    assert step.saved_parts() == [(0,)]
+    assert step.saved_parts() == [(0,), (1,)]
+    statuses = [one.part.status for draft in step.drafts() for one in draft.parts]
+    assert statuses == [PartStatus.COMPLETE, PartStatus.STREAMING]
     assert [part.index for part in step.told()] == [0]
     assert [event.kind.part.index for event in unpublished] == [1]  # type: ignore[union-attr]
+    settling = asyncio.create_task(step.journal.settle())  # what ends the message could not be stored
+    await settled()
+    await step.all_stored(settling)
+    assert [one.index for one in step.told()] == [0, 1]
+    assert step.drafts()[-1].parts[-1].part.status is PartStatus.COMPLETE

@@ -1,6 +1,6 @@
 """Draws mutants, tries them and tells which ones no test notices.
 
-    python -m tests.support.mutants --seed 7 --count 200 [--suites unit,contract] [--seconds 40]
+    python -m tests.support.mutants --seed 7 --count 200 [--suites unit,contract] [--seconds 40] [--rooms core/turns,feed]
 
 Results are kept in `build/mutants/SEED/session.sqlite`, a session of cosmic-ray: the same command goes on with it. Who
 survived meets more tests with more suites, or with more seconds.
@@ -23,7 +23,7 @@ from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkerOutcome, WorkI
 from tests.support.mutants.answers import Answers, change
 from tests.support.mutants.covering import SUITES, Covering
 from tests.support.mutants.kinds import KINDS, mutated
-from tests.support.mutants.sample import drawn
+from tests.support.mutants.sample import ROOMS, drawn
 from tests.support.mutants.trial import Outcome, import_foreign, python_path, tried
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +46,7 @@ class Session:
         self.unanswered: list[str] = []
         self.answered = 0
 
-    def prepare(self, seed: int, count: int, suites: list[str]) -> list[WorkItem]:
+    def prepare(self, seed: int, count: int, suites: list[str], rooms: list[str]) -> list[WorkItem]:
         """Copies the checkout, runs the tests once, and returns the mutants. What is there already stays."""
         if not self._checkout.exists():
             _copy(self._checkout)
@@ -55,7 +55,7 @@ class Session:
             if suite not in self._covering().suites:
                 print(f"running the {suite} tests once, to see which test carries out which line", flush=True)
                 _cover(self._checkout, self._covered, suite)
-        items = drawn(self._checkout, seed, count)
+        items = drawn(self._checkout, seed, count, rooms)
         known = {item.job_id for item in self._results.work_items}
         self._results.add_work_items(item for item in items if item.job_id not in known)
         return items
@@ -119,13 +119,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--suites", default=",".join(SUITES))
     parser.add_argument("--seconds", type=int, default=40, help="most seconds of tests against one mutant")
+    parser.add_argument("--rooms", default=",".join(ROOMS), help="folders and modules below server/turnwire")
     options = parser.parse_args()
     folder = ROOT / "build/mutants" / str(options.seed)
     folder.mkdir(parents=True, exist_ok=True)
     suites = options.suites.split(",")
     with use_db(str(folder / "session.sqlite"), WorkDB.Mode.create) as results:
         session = Session(folder, results, options.seconds)
-        session.run(session.prepare(options.seed, options.count, suites))
+        session.run(session.prepare(options.seed, options.count, suites, options.rooms.split(",")))
     _summarize(session, options.seed)
     return 1 if session.unanswered else 0
 

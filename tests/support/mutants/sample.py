@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cosmic_ray.work_item import MutationSpec, WorkItem
@@ -13,16 +13,17 @@ ROOMS = ("core", "storage", "feed", "api", "providers")
 """Where mutants are made, below `server/turnwire`."""
 
 
-def drawn(checkout: Path, seed: int, count: int) -> list[WorkItem]:
+def drawn(checkout: Path, seed: int, count: int, rooms: Sequence[str] = ROOMS) -> list[WorkItem]:
     """Returns the mutants of a seed, in the order in which they are to be tried; the same for the same checkout.
 
     Args:
         checkout: The folder with the sources.
         seed: Decides which are drawn.
         count: How many; fewer when there are no more.
+        rooms: Folders and modules below `server/turnwire`.
     """
     rng = random.Random(seed)
-    found = {kind: _shuffled(checkout, kind, rng) for kind in KINDS}
+    found = {kind: _shuffled(checkout, rooms, kind, rng) for kind in KINDS}
     items: list[WorkItem] = []
     while found and len(items) < count:
         for kind in list(found):
@@ -35,8 +36,8 @@ def drawn(checkout: Path, seed: int, count: int) -> list[WorkItem]:
     return items
 
 
-def _shuffled(checkout: Path, kind: str, rng: random.Random) -> Iterator[WorkItem]:
-    modules = [path for room in ROOMS for path in sorted((checkout / "server/turnwire" / room).rglob("*.py"))]
+def _shuffled(checkout: Path, rooms: Sequence[str], kind: str, rng: random.Random) -> Iterator[WorkItem]:
+    modules = [module for room in rooms for module in _modules(checkout / "server/turnwire" / room)]
     places = [
         (module, name, occurrence, position)
         for module in modules
@@ -45,6 +46,10 @@ def _shuffled(checkout: Path, kind: str, rng: random.Random) -> Iterator[WorkIte
     ]
     rng.shuffle(places)
     return _usable(checkout, places)
+
+
+def _modules(room: Path) -> list[Path]:
+    return [room] if room.is_file() else sorted(room.rglob("*.py"))
 
 
 def _usable(checkout: Path, places: list[tuple[Path, str, int, Position]]) -> Iterator[WorkItem]:

@@ -1,6 +1,6 @@
 """Draws mutants, tries them and tells which ones no test notices.
 
-    python -m tests.support.mutants --seed 7 --count 200 [--suites unit,contract] [--seconds 40] [--rooms core/turns,feed]
+    python -m tests.support.mutants --seed 7 --count 200 [--suites unit,contract] [--seconds 40] [--rooms core/turns]
 
 Results are kept in `build/mutants/SEED/session.sqlite`, a session of cosmic-ray: the same command goes on with it. Who
 survived meets more tests with more suites, or with more seconds.

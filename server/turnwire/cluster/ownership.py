@@ -54,14 +54,11 @@ class Sessions(Protocol):
         """Continues or ends the turns that an earlier owner left. What fails with the store fails later, too."""
         ...
 
-    async def suspend(self, shards: frozenset[int]) -> None:
-        """Stops what runs as a stop of the server does, and drops what is in memory. Returns when it is durable."""
-        ...
+    async def leave(self, shards: frozenset[int]) -> None:
+        """Stops what runs as a stop of the server does, ends the watches, and drops what is in memory.
 
-    async def forget(self, shards: frozenset[int]) -> None:
-        """Drops all that is in memory as a crash would, without storing anything; ends the watches.
-
-        Returns when nothing that began before is left: it could write beside what is recovered later.
+        What the store refuses, since the shards are lost, is left as it is stored. Returns when nothing that began
+        before is left: it could write beside what is recovered later.
         """
         ...
 
@@ -151,7 +148,7 @@ class Ownership:
             await self._sessions.recover(taken)
         except Exception as error:  # somebody else may do better, or the next look
             log.error("shards_not_recovered", count=len(taken), exc_info=error)
-            await self._sessions.forget(taken)
+            await self._sessions.leave(taken)
             await self._release(taken)
             return
         self._phases.update(dict.fromkeys(taken, Phase.MINE))
@@ -167,7 +164,7 @@ class Ownership:
         if not shards:
             return
         self._phases.update(dict.fromkeys(shards, Phase.GIVING))
-        await self._sessions.suspend(shards)
+        await self._sessions.leave(shards)
         await self._release(shards)
         log.info("shards_given", count=len(shards), owned=len(self._phases))
 
@@ -182,7 +179,7 @@ class Ownership:
         lost = frozenset(self._phases)
         self._phases.clear()
         self._tell()
-        await self._sessions.forget(lost)
+        await self._sessions.leave(lost)
         log.warning("shards_lost", count=len(lost))
 
     def _note(self, held: Held) -> None:

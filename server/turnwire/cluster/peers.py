@@ -7,17 +7,17 @@ loopback interface, or behind TLS on both sides.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
 import msgspec
 import structlog
-from google.rpc import status_pb2
 from grpc_status import rpc_status
 
 from turnwire.api.admission.responses import Answer
 from turnwire.api.gate import CallFailed, StreamingMethod, UnaryMethod
+from turnwire.api.grpc.handlers import end_with, to_bytes
 from turnwire.api.registry import Service
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import internal_status, status_of
@@ -184,15 +184,16 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def _unary(self, method: UnaryMethod) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def handle(data: bytes, context: Any) -> bytes:
-            with _ending(method.name, context) as answered:
-                answered.append(to_bytes(await method.run(_principal(context), self._request(method, data))))
-            return b"".join(answered)
+            try:
+                return _bytes_of(await method.run(_principal(context), self._request(method, data)))
+            except Exception as error:
+                return _end(method.name, context, error)
 
         return handle
 
     def _stream(self, method: StreamingMethod) -> Callable[[bytes, Any], Awaitable[None]]:
         async def handle(data: bytes, context: Any) -> None:
-            with _ending(method.name, context):
+            try:
                 answers = method.run(_principal(context), self._request(method, data))
                 del data
                 async with contextlib.aclosing(answers):
@@ -200,7 +201,9 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                         if answer is STREAM_OPEN:
                             await context.send_initial_metadata(((OPEN, "1"),))
                         else:
-                            await context.write(to_bytes(answer))
+                            await context.write(_bytes_of(answer))
+            except Exception as error:
+                _end(method.name, context, error)
 
         return handle
 
@@ -221,33 +224,21 @@ def _principal(context: Any) -> Principal:
     return principal
 
 
-def to_bytes(answer: Answer) -> bytes:
-    """Returns the bytes of an answer."""
-    if isinstance(answer, Unmade):
-        return answer.make()
-    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+def _bytes_of(answer: Answer) -> bytes:
+    return answer.make() if isinstance(answer, Unmade) else to_bytes(answer)
 
 
-@contextlib.contextmanager
-def _ending(method: str, context: Any) -> Iterator[list[bytes]]:
-    """Yields a list for the answer, and gives the call its status when the body raises: its caller's node logs it."""
-    try:
-        yield []
-    except NotOwner:
-        context.set_code(grpc.StatusCode.UNAVAILABLE)
-        context.set_trailing_metadata(((NOT_OWNER, "1"),))
-    except CallFailed as failed:
-        _end_with(context, failed.status)
-    except DomainError as error:
-        _end_with(context, status_of(error))
-    except Exception as error:
-        request_id = new_id("rpc")
-        log.error("rpc_failed", method=method, request_id=request_id, exc_info=error)
-        _end_with(context, internal_status(request_id))
-
-
-def _end_with(context: Any, failed: status_pb2.Status) -> None:
-    status = rpc_status.to_status(failed)
-    context.set_code(status.code)
-    context.set_details(status.details)
-    context.set_trailing_metadata(status.trailing_metadata)
+def _end(method: str, context: Any, error: Exception) -> bytes:
+    """Gives a call that failed its status; its caller's node logs it. Returns the answer that is never sent."""
+    match error:
+        case NotOwner():
+            context.set_code(grpc.StatusCode.UNAVAILABLE)
+            context.set_trailing_metadata(((NOT_OWNER, "1"),))
+            return b""
+        case CallFailed():
+            return end_with(context, error)
+        case DomainError():
+            return end_with(context, CallFailed(status_of(error)))
+    request_id = new_id("rpc")
+    log.error("rpc_failed", method=method, request_id=request_id, exc_info=error)
+    return end_with(context, CallFailed(internal_status(request_id)))

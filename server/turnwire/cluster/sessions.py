@@ -31,7 +31,7 @@ class NodeSessions:
         """Continues or ends the turns that an earlier owner left."""
         await self._turns.recover(lambda session_id: shard_of(session_id) in shards)
 
-    async def suspend(self, shards: frozenset[int]) -> None:
+    async def leave(self, shards: frozenset[int]) -> None:
         """Stops what runs, ends the watches, and drops what is in memory."""
 
         def is_left(session_id: str) -> bool:
@@ -41,10 +41,6 @@ class NodeSessions:
         await self._turns.leave(is_left)
         self._conversations.leave(is_left)
         self._forget_cached(is_left)
-
-    async def forget(self, shards: frozenset[int]) -> None:
-        """Drops what is in memory; the store refuses what turns would store at their end."""
-        await self.suspend(shards)
 
     def is_idle(self, shard: int) -> bool:
         """Returns whether no turn runs or waits in a shard."""

@@ -99,12 +99,7 @@ class Sessions:
         assert not self.live & shards
         self.live |= shards
 
-    async def suspend(self, shards: frozenset[int]) -> None:
-        """See `Sessions`."""
-        await asyncio.sleep(0)
-        self.live -= shards
-
-    async def forget(self, shards: frozenset[int]) -> None:
+    async def leave(self, shards: frozenset[int]) -> None:
         """See `Sessions`."""
         await asyncio.sleep(0)
         self.live -= shards

@@ -1,6 +1,7 @@
 """A host of Plue: each of its functions is a request, and its updates are events; slow and fast, cut and aborted."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -220,51 +221,53 @@ async def test_attachments_come_from_allowed_folders_within_a_limit(tmp_path: Pa
     ]
 
 
+@contextlib.asynccontextmanager
+async def beside_a_server(tmp_path: Path) -> AsyncIterator[tuple[ServerProcess, Plue]]:
+    """Runs a server as a process of its own, with the adapter before it."""
+    async with (
+        server_process(tmp_path) as server,
+        serving(server.address, ["plue"]) as base,
+        httpx2.AsyncClient(base_url=f"{base}/plue", timeout=None) as http,
+    ):
+        yield server, Plue(http)
+
+
+@contextlib.asynccontextmanager
+async def killed_and_restarted(server: ServerProcess, tmp_path: Path) -> AsyncIterator[None]:
+    """Kills the server, and runs it again at the same address."""
+    await server.kill()
+    restarted = await ServerProcess.start(tmp_path, listen=server.address)
+    try:
+        yield
+    finally:
+        await restarted.kill()
+
+
 async def test_a_restart_gives_the_same_bytes(tmp_path: Path) -> None:
     """Of the list, after a kill."""
-    async with server_process(tmp_path) as server:
-        address = server.address
-        async with (
-            serving(address, ["plue"]) as base,
-            httpx2.AsyncClient(base_url=f"{base}/plue", timeout=None) as http,
-        ):
-            plue = Plue(http)
-            session = await plue.session()
-            message = await plue.sent(session, "see\n/tool missing {}\n/step\nthere")
-            async with plue.respond(session, message, OFFLINE) as stream:
-                await stream.rest()
-            before = (await http.get(f"/session/{session}/message")).content
-            await server.kill()
-            restarted = await ServerProcess.start(tmp_path, listen=address)
-            try:
-                assert (await http.get(f"/session/{session}/message")).content == before
-            finally:
-                await restarted.kill()
+    async with beside_a_server(tmp_path) as (server, plue):
+        session = await plue.session()
+        message = await plue.sent(session, "see\n/tool missing {}\n/step\nthere")
+        async with plue.respond(session, message, OFFLINE) as stream:
+            await stream.rest()
+        before = (await plue.http.get(f"/session/{session}/message")).content
+        async with killed_and_restarted(server, tmp_path):
+            assert (await plue.http.get(f"/session/{session}/message")).content == before
 
 
 async def test_a_killed_server_keeps_what_had_come(tmp_path: Path) -> None:
     """The stream stays open meanwhile and ends with the outcome; what came is part of the message."""
-    async with server_process(tmp_path) as server:
-        address = server.address
-        async with (
-            serving(address, ["plue"]) as base,
-            httpx2.AsyncClient(base_url=f"{base}/plue", timeout=None) as http,
-        ):
-            plue = Plue(http)
-            session = await plue.session()
-            # what came a second ago is stored; of what just came the end may be lost, and an answer that is lost whole
-            # is asked for again
-            message = await plue.sent(session, f"one two\n/sleep 1\nthree\n{FOREVER}")
-            async with plue.respond(session, message, OFFLINE) as stream:
-                while "three" not in content(stream):
-                    await stream.next()
-                await server.kill()
-                restarted = await ServerProcess.start(tmp_path, listen=address)
-                try:
-                    await stream.rest()
-                    _, answered, *_ = await plue.list(session)
-                finally:
-                    await restarted.kill()
+    async with beside_a_server(tmp_path) as (server, plue):
+        session = await plue.session()
+        # what came a second ago is stored; of what just came the end may be lost, and an answer that is lost whole
+        # is asked for again
+        message = await plue.sent(session, f"one two\n/sleep 1\nthree\n{FOREVER}")
+        async with plue.respond(session, message, OFFLINE) as stream:
+            while "three" not in content(stream):
+                await stream.next()
+            async with killed_and_restarted(server, tmp_path):
+                await stream.rest()
+                _, answered, *_ = await plue.list(session)
     done = stream.events[-1].data
     assert (done["type"], done["code"]) == ("done", -9)
     assert [event.data["type"] for event in stream.events].count("done") == 1
@@ -273,25 +276,15 @@ async def test_a_killed_server_keeps_what_had_come(tmp_path: Path) -> None:
 
 async def test_the_last_update_says_what_a_killed_server_has_lost(tmp_path: Path) -> None:
     """Updates and the text that `done` has are the message, whatever of the last moment was stored."""
-    async with server_process(tmp_path) as server:
-        address = server.address
-        async with (
-            serving(address, ["plue"]) as base,
-            httpx2.AsyncClient(base_url=f"{base}/plue", timeout=None) as http,
-        ):
-            plue = Plue(http)
-            session = await plue.session()
-            message = await plue.sent(session, "/rate 40\n/words 400")
-            async with plue.respond(session, message, OFFLINE) as stream:
-                while len(content(stream).split()) < 30:
-                    await stream.next()
-                await server.kill()
-                restarted = await ServerProcess.start(tmp_path, listen=address)
-                try:
-                    await stream.rest()
-                    _, answered, *_ = await plue.list(session)
-                finally:
-                    await restarted.kill()
+    async with beside_a_server(tmp_path) as (server, plue):
+        session = await plue.session()
+        message = await plue.sent(session, "/rate 40\n/words 400")
+        async with plue.respond(session, message, OFFLINE) as stream:
+            while len(content(stream).split()) < 30:
+                await stream.next()
+            async with killed_and_restarted(server, tmp_path):
+                await stream.rest()
+                _, answered, *_ = await plue.list(session)
     done = stream.events[-1].data
     assert (done["type"], done["code"]) == ("done", -9)
     [shown] = [kept["content"] for kept in done.get("kept", [])] or [content(stream)]

@@ -3,7 +3,7 @@
 from opencode.session.session_pb2 import SessionInfo
 
 DOOR_LABEL = "turnwire.door"
-"""Label of such sessions; its value names the adapter."""
+"""Label of such sessions, which are deleted after a while; its value names the adapter."""
 
 
 def is_of_door(session: SessionInfo) -> bool:

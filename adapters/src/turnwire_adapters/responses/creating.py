@@ -45,6 +45,7 @@ from opencode.tool.tool_pb2_grpc import PermissionServiceStub, ToolServiceStub
 from opencode.turn.turn_pb2 import BUSY_POLICY_REJECT
 from opencode.turn.turn_service_pb2 import StartTurnRequest
 from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
+from turnwire_adapters.doors import DOOR_LABEL
 from turnwire_adapters.responses import following
 from turnwire_adapters.responses.errors import ApiError, not_found
 from turnwire_adapters.responses.ids import (
@@ -71,8 +72,6 @@ from turnwire_adapters.responses.requests import (
 )
 from turnwire_client import Client, NotFoundError, TurnwireError, UnavailableError
 
-DOOR_LABEL = "turnwire.door"
-"""Label of sessions that hold one request alone: they are deleted after a while, and the console does not list them."""
 DOOR = "responses"
 STORE_LABEL = "turnwire.store"
 """Label, with the value `false`, of sessions that are deleted when their response has ended."""

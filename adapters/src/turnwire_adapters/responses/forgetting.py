@@ -19,7 +19,8 @@ from opencode.session.session_pb2 import (
     ListSessionsRequest,
 )
 from opencode.session.session_pb2_grpc import SessionServiceStub
-from turnwire_adapters.responses.creating import DOOR, DOOR_LABEL, STORE_LABEL
+from turnwire_adapters.doors import DOOR_LABEL
+from turnwire_adapters.responses.creating import DOOR, STORE_LABEL
 from turnwire_adapters.responses.errors import ApiError
 from turnwire_adapters.responses.following import finished
 from turnwire_adapters.responses.ids import ResponseId

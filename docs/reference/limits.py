@@ -1,64 +1,79 @@
-"""The reference of the limits: keys of the configuration, and constants of the code, by group."""
+"""The reference of the limits: the keys of the configuration that bound something, by group."""
 
-import ast
-import importlib
 import inspect
 import re
 import types
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
-from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
-import turnwire
-from docs.reference.configuration import documentation
 from docs.reference.defaults import in_words
-from docs.reference.limit_groups import CONSTANTS, FIRST, KEYS, LIMITS_KEYS, NO_LIMITS, OTHER_PROGRAMS, PARTS, SHARES
+from docs.reference.limit_groups import KEYS, LIMITS_KEYS, SHARES
 from turnwire.config.configuration import SHOWN_SECTIONS, shown_limits
 from turnwire.config.sections import SECTIONS, TABLES
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import PICO_USD, PicoUsd
-from turnwire.interop.archive.bounds import Bounds
 
-_CODE = Path(turnwire.__file__).parent
-_NAME = re.compile(r"_?(MAX|MIN)_[A-Z0-9_]+")
 _COMMENT = re.compile(r"^    # (?P<group>.+?)\.?$")
 _FIELD = re.compile(r"^    (?P<name>\w+): ")
 
 _INTRODUCTION = """\
 # Limits
 
-`make generate` writes this page from the code; change the text there. Every size, count, rate and time that bounds what
-callers, models, MCP servers and archives can make the server do. Most are there so that nothing is without a bound, and
-nobody ever changes them. These are the ones to know:
+`make generate` writes this page from the code; change the text there. These are the limits that an operator can set;
+[configuration.md](configuration.md) says what each key bounds and its range. Keys in bold are answered by `GetServerInfo`
+(a time that is not a whole number of seconds in milliseconds, under a key that ends so). The last table has the fixed
+limits that callers meet; others exist so that nothing is unbounded, and stand in the code.
 
-{first}
-All limits follow by what they bound. One with a dot in its name is a key of the configuration ([configuration.md](configuration.md) has its range), or a part of
-another one, as it says. Those in bold are answered by `GetServerInfo`, by their keys; a time that is no whole number of
-seconds is answered in milliseconds, and its key ends so. The others are constants of the module that stands behind them.
+A word in capitals is the reason of the refusal:
 
-"At the limit" says what happens then. A word in capitals is the reason of the refusal:
+| reason | status | metadata | what helps |
+|---|---|---|---|
+| `INVALID_REQUEST` | INVALID_ARGUMENT | `field`, `limitValue` | a smaller value |
+| `MESSAGE_TOO_LARGE` | INVALID_ARGUMENT | `maxBytes`, `actualBytes`, `limit`, `limitValue` | less; large files go by [uploads](contract.md#uploads) |
+| `CONCURRENCY_LIMIT` | RESOURCE_EXHAUSTED | `limit`, `limitValue` | waiting as `RetryInfo` says |
+| `QUOTA_EXCEEDED` | RESOURCE_EXHAUSTED | `quota`, `limit` (the value), `used` | waiting, where there is a `RetryInfo` |
+| `SEARCH_TOO_COSTLY` | RESOURCE_EXHAUSTED | `maxSeconds`, `limit`, `limitValue` | a narrower search |
+| `ANSWER_TOO_LARGE` | RESOURCE_EXHAUSTED | `maxBytes`, `actualBytes`, `limit`, `limitValue` | pages |
 
-| reason | status | what helps |
-|---|---|---|
-| `INVALID_REQUEST` | INVALID_ARGUMENT; `BadRequest` names the field; metadata `field`, `limitValue` | a smaller value |
-| `MESSAGE_TOO_LARGE` | INVALID_ARGUMENT; metadata `maxBytes`, `actualBytes`, `limit`, `limitValue` | less; large files go by [uploads](contract.md#uploads) |
-| `ARCHIVE_INVALID` | INVALID_ARGUMENT; metadata `line`, `place` | an archive within the bound |
-| `CONCURRENCY_LIMIT` | RESOURCE_EXHAUSTED; `RetryInfo`; metadata `limit`, `limitValue` | waiting |
-| `QUOTA_EXCEEDED` | RESOURCE_EXHAUSTED; `RetryInfo` where waiting helps; metadata `quota`, `limit`, `used` | what the quota says |
-| `SEARCH_TOO_COSTLY` | RESOURCE_EXHAUSTED; metadata `maxSeconds`, `limit`, `limitValue` | a narrower search |
-| `ANSWER_TOO_LARGE` | RESOURCE_EXHAUSTED; metadata `maxBytes`, `actualBytes`, `limit`, `limitValue` | pages |
-
-In metadata, `limit` is the name of the limit as it stands here, and `limitValue` its value; of a quota, `limit` is the value.
-What ends a turn is a `Failure` of `turn_ended`, as [contract.md](contract.md#errors) tells.
+`limit` is the name of the limit: a key of this page, or the name of a constant in the code.
 """  # noqa: E501 - a row is one line
 
-_ARCHIVES = "Archives"
-_OF_ARCHIVES = {"file_bytes": "the file is left out", "problems": "further ones are left out"}
+_FIXED = """
+## Fixed limits
+
+| what | limit |
+|---|---|
+| one request that brings no message, result, file or settings | 128 KiB; with settings of a session 1 MiB |
+| an id or a name that a request must have | 1,024 characters |
+| `request_id`; holder of a lease | 128 characters |
+| `metadata_json` | 64 KiB, a JSON object |
+| title of a session | 1,024 characters |
+| labels of a session | 64; keys of 1 to 63 characters of `a-z 0-9 . _ - /`, values of 256 characters |
+| system prompt of a session | 65,536 characters |
+| tools of one message and its session | 128 together; names of 1 to 64 characters of `A-Z a-z 0-9 _ -`; those of a session 256 KiB |
+| page of a list | 1,000 entries, and 4 MiB unless one entry alone is larger |
+| conversation that is copied, explained or sent to a model | 256 MiB |
+| query of a search | 1,024 characters, 64 words; 100 sessions and 100 senders; 2 seconds |
+| text of one part that is searched | its first 32,768 characters |
+| hits in the order of rank | 100, of the newest 1,000 |
+| searches of one tenant at once | 4 |
+| sessions in `SubscribeGlobalEvents`, or named in one export | 1,000 |
+| one lease | 1 second to 1 hour, from its last renewal |
+| log lines of one renewal; of one call | 100 and 65,536 bytes; 200 of 500 characters |
+| names of tools in `ListOpenToolCalls` | 128 |
+| files of one result | 20; of an MCP server's result 8 MiB together |
+| reason of an answer to a permission request or a question | 4,096 characters |
+| question of a tool: text; schema; address | 4,096 characters; 16 KiB with 50 properties of 500 choices; 2,048 characters |
+| answer of a question (`content_json`) | 64 KiB |
+| questions of one call; open ones of a call, a session, a tenant | 20; 8, 32, 256 |
+| one piece of a download or an archive; one `WriteUpload` | 64 KiB; 4 MiB |
+| imports of one tenant at once | 1 |
+| answered of one import | 5,000 sessions and 1,000 problems; counts have all |
+| parts of one message in an archive | 10,000 |
+"""  # noqa: E501 - a row is one line
 
 
 class Limit(NamedTuple):
@@ -67,29 +82,16 @@ class Limit(NamedTuple):
     name: str
     value: str
     at_the_limit: str
-    meaning: str
 
 
 def limits() -> str:
     """Returns the page."""
-    groups: dict[str, list[Limit]] = {group: [] for group in (*CONSTANTS, *KEYS)}
+    groups: dict[str, list[Limit]] = {group: [] for group in KEYS}
+    shown = _shown_keys()
     for key, group, limit in configured():
-        groups.setdefault(group, []).append(limit._replace(name=f"**`{key}`**" if key in _told() else f"`{key}`"))
-    for group, parts in PARTS.items():
-        groups[group] += (_part(name, outcome) for name, outcome in parts.items())
-    for group, modules in CONSTANTS.items():
-        for module, named in modules.items():
-            told = ((name, outcome) for name, outcome in named.items() if _assigned(module).get(name))
-            groups[group] += (_constant(module, name, outcome) for name, outcome in told)
-    groups[_ARCHIVES] += _archive_bounds()
+        groups.setdefault(group, []).append(limit._replace(name=f"**`{key}`**" if key in shown else f"`{key}`"))
     tables = (f"\n## {group}\n\n{_table(rows)}" for group, rows in groups.items() if rows)
-    return _INTRODUCTION.replace("{first}", _first()) + "".join(tables)
-
-
-def _first() -> str:
-    default_of = {key: limit.value for key, _, limit in configured()}
-    rows = (f"| `{key}` | {default_of[key]} | {when} |\n" for key, when in FIRST.items())
-    return "| key | default | change it |\n|---|---|---|\n" + "".join(rows)
+    return _INTRODUCTION + "".join(tables) + _FIXED
 
 
 def configured() -> Iterator[tuple[str, str, Limit]]:
@@ -103,7 +105,7 @@ def configured() -> Iterator[tuple[str, str, Limit]]:
         group, outcome = group_of.get(key, ""), outcome_of.get(key, "")
         if kind is Limits:
             group, outcome = groups_of_limits[field.name], LIMITS_KEYS.get(field.encode_name, "")
-        yield key, group, Limit(key, _default(field), outcome, documentation(kind)[field.name])
+        yield key, group, Limit(key, _default(field), outcome)
 
 
 def groups_by_comments() -> Mapping[str, str]:
@@ -117,72 +119,9 @@ def groups_by_comments() -> Mapping[str, str]:
     return found
 
 
-def unnamed_constants() -> list[str]:
-    """Returns the limits in the code that no group names, as "module NAME"."""
-    named = {(module, name) for modules in CONSTANTS.values() for module, names in modules.items() for name in names}
-    named |= {(module, name) for module, *names in map(str.split, NO_LIMITS) for name in names}
-    found = (
-        (module, name)
-        for module in _modules()
-        if not module.startswith(tuple(f"{package}." for package in OTHER_PROGRAMS))
-        for name in _assigned(module)
-        if _NAME.fullmatch(name)
-    )
-    return [" ".join(one) for one in sorted({*found} - named)]
-
-
-def untold_keys() -> list[str]:
+def ungrouped_keys() -> list[str]:
     """Returns the numbers of the configuration without a group, or without a word on what happens at them."""
     return [key for key, group, limit in configured() if not (group and limit.at_the_limit)]
-
-
-def untold_constants() -> list[str]:
-    """Returns the constants of the groups that the code does not have, or not with a docstring, as "module NAME"."""
-    named = ((module, name) for modules in CONSTANTS.values() for module, names in modules.items() for name in names)
-    return [f"{module} {name}" for module, name in named if not _assigned(module).get(name)]
-
-
-def _modules() -> Iterator[str]:
-    for file in sorted(_CODE.rglob("*.py")):
-        if file.name != "__init__.py":
-            yield ".".join(file.relative_to(_CODE).with_suffix("").parts)
-
-
-@cache
-def _assigned(module: str) -> Mapping[str, str]:
-    """Returns the names that a module assigns at its top, with their docstrings in one line; "" for none."""
-    file = _CODE / f"{module.replace('.', '/')}.py"
-    body = ast.parse(file.read_text("utf-8") if file.exists() else "").body
-    found = {}
-    for statement, following in zip(body, [*body[1:], None], strict=True):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        if len(targets) != 1 or not isinstance(targets[0], ast.Name):
-            continue
-        text = following.value if isinstance(following, ast.Expr) else None
-        is_text = isinstance(text, ast.Constant) and isinstance(text.value, str)
-        found[targets[0].id] = " ".join(text.value.split()) if is_text else ""  # type: ignore[union-attr]
-    return found
-
-
-def _constant(module: str, name: str, outcome: str) -> Limit:
-    value = getattr(importlib.import_module(f"turnwire.{module}"), name)
-    seconds = value.total_seconds() if isinstance(value, timedelta) else None
-    words = in_words(f"_{'seconds' if seconds is not None else name.lower()}", value if seconds is None else seconds)
-    return Limit(f"`{name}` ({module})", words, outcome, _assigned(module)[name])
-
-
-def _part(name: str, outcome: str) -> Limit:
-    value, text = getattr(Limits(), name), inspect.getdoc(getattr(Limits, name)) or ""
-    return Limit(f"`limits.{name}`", in_words(name, value), outcome, " ".join(text.split()))
-
-
-def _archive_bounds() -> Iterator[Limit]:
-    for field in fields(Bounds):
-        outcome = _OF_ARCHIVES.get(field.name, "`ARCHIVE_INVALID`")
-        words = in_words(f"_{field.name}", field.default)
-        yield Limit(
-            f"`Bounds.{field.name}` (interop.archive.bounds)", words, outcome, documentation(Bounds)[field.name]
-        )
 
 
 def _numbers() -> Iterator[tuple[str, type[Struct], FieldInfo]]:
@@ -216,12 +155,12 @@ def _default(field: FieldInfo) -> str:
     return in_words(field.encode_name, field.default)
 
 
-def _told() -> frozenset[str]:
+def _shown_keys() -> frozenset[str]:
     """Returns the keys that GetServerInfo answers."""
-    told = shown_limits({name: SECTIONS[name]() for name in SHOWN_SECTIONS})
-    return frozenset(key.replace("_milliseconds", "_seconds") for key in told)
+    shown = shown_limits({name: SECTIONS[name]() for name in SHOWN_SECTIONS})
+    return frozenset(key.replace("_milliseconds", "_seconds") for key in shown)
 
 
 def _table(rows: list[Limit]) -> str:
-    lines = [("limit", "default", "at the limit", "what it bounds"), ("---",) * 4, *rows]
+    lines = [("key", "default", "at the limit"), ("---",) * 3, *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

@@ -49,7 +49,7 @@ def limit_facts(limit: str, value: float) -> dict[str, str]:
     """Returns the metadata that every refusal by a limit has.
 
     Args:
-        limit: The name of the limit in docs/limits.md: a key such as "files.max_bytes", or a constant.
+        limit: The name of the limit: a key of docs/limits.md such as "files.max_bytes", or a constant.
         value: What the limit is.
     """
     return {"limit": limit, "limitValue": str(value) if isinstance(value, int) else f"{value:g}"}
@@ -127,7 +127,7 @@ class LimitReached(DomainError):
         """Creates the error.
 
         Args:
-            limit: The name of the limit in docs/limits.md: a key such as "limits.max_watchers", or a constant.
+            limit: The name of the limit: a key of docs/limits.md such as "limits.max_watchers", or a constant.
             value: What the limit is.
             text: A sentence for people.
             retry_after: When it may be allowed again; None where nobody knows: a second is sent then.

@@ -12,7 +12,7 @@ from docs.reference.schemas import schemas
 
 DOCS = Path(__file__).parents[1]
 
-WITH_DEFAULTS = ("contract.md", "models.md", "operations.md", "tools.md")
+WITH_DEFAULTS = ("guides/files-and-uploads.md", "models.md", "operations.md", "tools.md")
 """Documents written by hand, in which the defaults of settings are filled in."""
 
 

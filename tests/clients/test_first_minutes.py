@@ -1,4 +1,4 @@
-"""The examples for the first five minutes do what the README says of them, against a real server.
+"""The examples for the first five minutes do what docs/quickstart/server.md says of them, against a real server.
 
 The bot is built with Go, whose packages are downloaded, so it runs only with TURNWIRE_TEST_GO=1. The web page runs in
 Chromium with TURNWIRE_TEST_BROWSER=1; what it sends is tried without a browser, too.
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs/quickstart/server.md").read_text()
 WORLDS = "één twee 世界 🌍"
 SECRET = "between us"
 PATIENCE_SECONDS = 200
@@ -59,23 +59,23 @@ def served(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def test_readme_names_the_examples() -> None:
+def test_page_names_the_examples() -> None:
     """Each of them, in the section for the first five minutes."""
-    section = README.split("## First five minutes")[1].split("\n## ")[0]
+    section = PAGE.split("## First five minutes")[1].split("\n## ")[0]
     for name in ("examples/web/index.html", "examples/bot", "examples/python/notebook.py", "examples/bridge/bridge.py"):
-        assert f"]({name})" in section
+        assert f"](../../{name})" in section
 
 
-def test_readme_and_configuration_name_the_same_addresses() -> None:
+def test_page_and_configuration_name_the_same_addresses() -> None:
     """Of the page, and of the server that it calls when its address names none."""
     config = load_config(EXAMPLES / "web/turnwire.toml", {})
     assert f'"http://{config.web.listen}"' in (EXAMPLES / "web/index.html").read_text()
-    assert "<http://127.0.0.1:8000>" in README
+    assert "<http://127.0.0.1:8000>" in PAGE
     assert "http://127.0.0.1:8000" in config.web.allowed_origins
 
 
 def test_web_page_runs_beside_the_server_of_make_serve(tmp_path: Path) -> None:
-    """Both are in the README, one after the other: they share no port and no file."""
+    """Both are on the page, one after the other: they share no port and no file."""
     makefile = (ROOT / "Makefile").read_text()
     usual = load_config(None, {}, {"--web": re.search(r"--web ([\d.:]+)", makefile)[1]})  # type: ignore[index]
     config = load_config(EXAMPLES / "web/turnwire.toml", {})

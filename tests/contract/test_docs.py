@@ -23,7 +23,6 @@ from tests.support.servers.serving import serving
 from turnwire.config import load_config
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -47,7 +46,15 @@ def commands(text: str) -> list[str]:
     return [line for block in blocks(text, "sh") for line in block.splitlines() if "grpcurl " in line or CURL in line]
 
 
-WALKED = ("README.md", "docs/clients.md", "docs/models.md", "docs/operations.md", "docs/streaming.md", "docs/tools.md")
+WALKED = (
+    "docs/quickstart/curl.md",
+    "docs/concepts/tenants-and-quotas.md",
+    "docs/guides/files-and-uploads.md",
+    "docs/models.md",
+    "docs/operations.md",
+    "docs/streaming.md",
+    "docs/tools.md",
+)
 """Documents with commands."""
 TEXTS = {name: (ROOT / name).read_text() for name in WALKED}
 CONFIGURATIONS = {"docs/tools.md": next(block for block in blocks(TEXTS["docs/tools.md"], "toml") if "ask" in block)}
@@ -126,8 +133,8 @@ def test_commands_work_as_printed(document: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_first_commands_need_curl_alone(tmp_path: Path) -> None:
-    """Against a server that has only what `make serve` gives it; the answer that the README promises comes."""
-    lines = [line for line in commands(README) if "grpcurl" not in line]
+    """Against a server that has only what `make serve` gives it; the answer that the quickstart promises comes."""
+    lines = [line for line in commands(TEXTS["docs/quickstart/curl.md"]) if "grpcurl" not in line]
     with own_port() as port, serving(tmp_path, f'[web]\nlisten = "127.0.0.1:{port}"'):
         create, send, read, abort = (line.replace(WEB_ADDRESS, f"127.0.0.1:{port}") for line in lines)
         environ = dict(os.environ)
@@ -147,11 +154,11 @@ def test_configurations_are_read(tmp_path: Path) -> None:
         load_config(file, {})
 
 
-def test_every_page_is_in_the_list_of_the_readme() -> None:
+def test_every_page_is_in_the_menu_of_the_site() -> None:
     """A page that no list names is not found. Decisions have a list of their own."""
-    listed = set(re.findall(r"\]\(([^)#\s]+)\)", README.split("\n## Read on\n")[1]))
-    pages = {path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
-    assert listed == pages - {"README.md"} | {"docs/decisions/README.md"}
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(page for page in pages if not re.match(r"decisions/\d", page))
 
 
 def run_all(lines: list[str], served: str) -> None:
@@ -285,7 +292,7 @@ def _taken_numbers(message: Descriptor) -> set[int]:
 
 def test_the_fold_table_names_every_event_and_its_fields() -> None:
     """Once each, the fields in the order of the contract."""
-    text = (ROOT / "docs" / "contract.md").read_text()
+    text = (ROOT / "docs" / "events.md").read_text()
     kinds = {field.name: field for field in SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields}
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.*?) \| .+ \|$", text, re.MULTILINE)
     found = [(kind, re.findall(r"`(\w+)`", fields)) for names, fields in rows for kind in re.findall(r"`(\w+)`", names)]

@@ -1,4 +1,4 @@
-"""The clients of examples/ do what docs/clients.md says of them, against a real server.
+"""The clients of examples/ do what docs/quickstart/ says of them, against a real server.
 
 Those in Go, TypeScript and Java download packages, so they run only with TURNWIRE_TEST_GO=1, TURNWIRE_TEST_TYPESCRIPT=1
 and TURNWIRE_TEST_JAVA=1.
@@ -18,7 +18,6 @@ from tests.support.servers.serving import serving
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-CLIENTS = (ROOT / "docs/clients.md").read_text()
 QUESTION = 'Ask me.\n/tool ask_user {"question": "What is your name?"}'
 """Makes the offline model call the tool of the examples."""
 ANSWERED = "Ask me.\nWhat is your name? ask_user returned: Ada\n"
@@ -45,19 +44,29 @@ def stripped(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("language", "files"),
+    ("page", "language", "files"),
     [
-        ("python", ["examples/python/client.py", "examples/python/client_tool.py"]),
-        ("go", ["examples/go/main.go", "examples/go/clienttool/main.go"]),
-        ("ts", ["examples/typescript/client.ts"]),
-        ("java", ["examples/java/src/main/java/Client.java"]),
-        ("swift", ["clients/swift/Examples/Ask/main.swift"]),
+        ("python", "python", ["examples/python/client.py", "examples/python/client_tool.py"]),
+        ("go", "go", ["examples/go/main.go", "examples/go/clienttool/main.go"]),
+        ("typescript", "ts", ["examples/typescript/client.ts"]),
+        ("java", "java", ["examples/java/src/main/java/Client.java"]),
+        ("swift", "swift", ["clients/swift/Examples/Ask/main.swift"]),
     ],
 )
-def test_client_guide_shows_the_examples(language: str, files: list[str]) -> None:
-    """What docs/clients.md prints of an example stands in its file, whatever the indentation."""
-    for block, file in zip(blocks(CLIENTS, language), files, strict=True):
-        assert stripped(block) in stripped((ROOT / file).read_text()), file
+def test_quickstarts_show_the_examples(page: str, language: str, files: list[str]) -> None:
+    """Each block of a quickstart stands in an example or in the client's own page, whatever the indentation."""
+    readme = ROOT / f"clients/{page}/README.md"
+    printed = [stripped((ROOT / file).read_text()) for file in files]
+    printed += [stripped(readme.read_text())] if readme.exists() else []
+    for block in blocks((ROOT / f"docs/quickstart/{page}.md").read_text(), language):
+        assert any(stripped(block) in text for text in printed), block
+
+
+@pytest.mark.parametrize("page", ["python", "go", "typescript", "swift", "java", "curl"])
+def test_quickstarts_have_the_same_chapters(page: str) -> None:
+    """Whoever knows one finds everything in another; a page may have more behind them."""
+    text = (ROOT / f"docs/quickstart/{page}.md").read_text()
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[:6] == ["Install", "Ask", "Watch", "Tool", "Errors", "Sign in"]
 
 
 def test_readme_shows_the_python_example() -> None:
@@ -161,7 +170,7 @@ def says_what_is_answered(command: list[str], folder: Path, served: str) -> None
 
 @downloads("GO", "go")
 def test_go_examples_build_and_run(served: str, tmp_path: Path) -> None:
-    """They are built with the Go client, as docs/clients.md says, and do what those in Python do."""
+    """They are built with the Go client, as the quickstart says, and do what those in Python do."""
     folder = copied("go", tmp_path)
     shutil.copytree(ROOT / "clients/go", tmp_path / "clients/go")
     says_what_is_answered(["go", "run", "."], folder, served)
@@ -171,7 +180,7 @@ def test_go_examples_build_and_run(served: str, tmp_path: Path) -> None:
 
 @downloads("TYPESCRIPT", "node", "npm")
 def test_typescript_example_builds_and_runs(served: str, tmp_path: Path) -> None:
-    """The client builds and the example compiles strictly, as docs/clients.md says; it does what those in Python do."""
+    """The client builds and the example compiles strictly, as the quickstart says; it does what those in Python do."""
     folder = copied("typescript", tmp_path)
     shutil.copytree(
         ROOT / "clients/typescript",

@@ -1,6 +1,6 @@
 """What a conversation with alternatives is, as plain lists: the tree of messages, and the path through it.
 
-Written by `docs/contract.md` and by nothing else. Messages are known by their ids.
+Written by `docs/concepts/sessions-and-messages.md` and by nothing else. Messages are known by their ids.
 """
 
 from itertools import count

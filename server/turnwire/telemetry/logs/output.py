@@ -4,12 +4,13 @@ A pipe that nobody reads, a terminal that was stopped, a reader that is gone or 
 block the event loop.
 """
 
+import contextlib
 import logging
 import os
 import queue
 import select
 import threading
-from logging.handlers import QueueHandler, QueueListener
+import time
 
 import structlog
 
@@ -19,38 +20,39 @@ MAX_WAITING_LINES = 4096
 CLOSE_SECONDS = 1.0
 """How long the end waits for lines to be read."""
 
+COLLECT_SECONDS = 0.02
+"""How long the thread rests between two writes: each time that it wakes, the event loop has to wait for it."""
+
 log = structlog.get_logger()
 
 
-class LogOutput(QueueHandler):
+class LogOutput(logging.Handler):
     """Takes lines from any thread: a text file for structlog, a handler for `logging`. Never waits or fails."""
 
     def __init__(self, descriptor: int) -> None:
         """Takes the descriptor, which stays open."""
-        self._lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-        super().__init__(self._lines)
+        super().__init__()
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # None is the last one
         self._descriptor = descriptor
         self._lost = 0
         self._losing = threading.Lock()  # guards `_lost`
-        self._writer: _Writer | None = _Writer(self, self._lines, descriptor)
-        """Until `close`."""
+        # a daemon: a reader that never comes does not keep the process
+        self._writer = threading.Thread(target=self._write_all, name="log", daemon=True)
         self._writer.start()
 
     def write(self, line: str) -> None:
         """Takes a line; the newline at its end may be missing."""
-        self.enqueue(logging.makeLogRecord({"msg": line.removesuffix("\n")}))
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Queues a record that has been formatted, or counts it as lost."""
         if self._lines.qsize() < MAX_WAITING_LINES:
-            self._lines.put_nowait(record)
+            self._lines.put_nowait(line.removesuffix("\n"))
         else:
-            self.lose()
+            self._lose(1)
 
-    def lose(self) -> None:
-        """Counts a line that cannot be written."""
-        with self._losing:
-            self._lost += 1
+    def emit(self, record: logging.LogRecord) -> None:
+        """Takes a record of `logging`."""
+        try:
+            self.write(self.format(record))
+        except Exception:  # as each handler of `logging` has it
+            self.handleError(record)
 
     def take_lost(self) -> int:
         """Returns how many lines were lost since the last call."""
@@ -64,36 +66,35 @@ class LogOutput(QueueHandler):
 
     def close(self) -> None:
         """Waits a moment for lines that nobody has read yet, and gives up the rest. Idempotent."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            stopping = threading.Thread(target=writer.stop, daemon=True)  # which waits as long as the reader
-            stopping.start()
-            stopping.join(CLOSE_SECONDS)
+        self._lines.put_nowait(None)
+        self._writer.join(CLOSE_SECONDS)
         super().close()
 
-
-class _Writer(QueueListener):
-    """Writes the lines on its thread, which is a daemon: a reader that never comes does not keep the process."""
-
-    def __init__(self, output: LogOutput, lines: "queue.SimpleQueue[logging.LogRecord]", descriptor: int) -> None:
-        super().__init__(lines)
-        self._lines = lines
-        self._output = output
-        self._descriptor = descriptor
-
-    def handle(self, record: logging.LogRecord) -> None:
-        """Writes a line. Reports lost ones when all others are written."""
-        try:
-            self._write(f"{record.msg}\n".encode("utf-8", "backslashreplace"))
-        except OSError:  # the reader is gone, or the disk is full
-            self._output.lose()
-            return
-        if self._lines.empty() and (lost := self._output.take_lost()):
-            log.warning("log_lines_lost", lines=lost)
+    def _write_all(self) -> None:
+        """Writes all that waits at once, until `close`."""
+        is_open = True
+        while is_open:
+            lines = [self._lines.get()]
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    lines.append(self._lines.get_nowait())
+            is_open = None not in lines
+            self._write("".join(f"{line}\n" for line in lines if line is not None).encode("utf-8", "backslashreplace"))
+            time.sleep(COLLECT_SECONDS)
 
     def _write(self, data: bytes) -> None:
+        """Writes lines. Reports lost ones when all others are written."""
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
             except BlockingIOError:  # another process has made it non-blocking
                 select.select([], [self._descriptor], [])
+            except OSError:  # the reader is gone, or the disk is full
+                self._lose(data.count(b"\n"))
+                return
+        if self._lines.empty() and (lost := self.take_lost()):
+            log.warning("log_lines_lost", lines=lost)
+
+    def _lose(self, lines: int) -> None:
+        with self._losing:
+            self._lost += lines

@@ -47,7 +47,7 @@ def test_what_waits_is_bounded(pipe: tuple[int, int], monkeypatch: pytest.Monkey
     output.close()
     output.close()
     lost = output.take_lost()
-    assert 850 < lost <= 900
+    assert 800 <= lost <= 900  # up to as many more have been taken to be written
     left = (1000 - lost) * 101
     while left:  # lets the thread end
         left -= len(os.read(ours, 65_536))

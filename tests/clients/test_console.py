@@ -38,15 +38,18 @@ in_browser = pytest.mark.skipif(bool(_skipped()), reason=_skipped())
 
 def run(*command: str, **environ: str) -> str:
     """Runs a command in the console's folder; what it printed."""
-    done = subprocess.run(
-        command,
-        cwd=CONSOLE,
-        env={**os.environ, **environ},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=CONSOLE,
+            env={**os.environ, **environ},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
+    except subprocess.TimeoutExpired as late:  # which does not say what was printed
+        raise AssertionError((late.stdout or b"").decode()) from late
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

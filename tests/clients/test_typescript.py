@@ -40,15 +40,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_skipped()), reason=_ski
 
 def run(*command: str, folder: Path = CLIENT, **environ: str) -> str:
     """Runs a command in the client's folder; what it printed."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **environ},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **environ},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
+    except subprocess.TimeoutExpired as late:  # which does not say what was printed
+        raise AssertionError((late.stdout or b"").decode()) from late
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -114,6 +117,7 @@ def test_client_against_a_real_server(tmp_path: Path) -> None:
         printed = run(
             "node",
             "--test",
+            "--test-force-exit",  # a test that failed may leave connections open
             "--test-reporter=tap",
             *tests,
             TURNWIRE_ADDRESS=address,

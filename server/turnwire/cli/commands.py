@@ -28,8 +28,27 @@ _config = click.option("--config", type=_PATH, help=_CONFIG_HELP)
 _listen = click.option("--listen", help="Address to serve on, such as 127.0.0.1:50051.")
 _db = click.option("--db", help="The server's SQLite file.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+class _File(click.Path):
+    """A file of SQLite."""
+
+    def convert(
+        self, value: "str | os.PathLike[str]", param: click.Parameter | None, ctx: click.Context | None
+    ) -> "str | bytes | os.PathLike[str]":
+        """Says for the address of a database of PostgreSQL what does the same there."""
+        if str(value).startswith(("postgresql://", "postgres://")):
+            self.fail(
+                "this is for SQLite files. PostgreSQL has its own means, such as pg_dump, an archive of its log and"
+                " pg_amcheck: see docs/operations.md",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 _given_config = click.argument("file", type=_PATH, required=False)
-_database = click.argument("file", type=_PATH)
+_database = click.argument("file", type=_File(path_type=Path))
 
 
 @click.group()
@@ -224,6 +243,21 @@ def compact(file: Path, as_json: bool) -> None:
     from turnwire.cli.backup import run_compact
 
     sys.exit(run_compact(file, as_json=as_json))
+
+
+@app.command()
+@click.option("--to", required=True, help="postgresql://USER@HOST/DATABASE without tables, or a file to be made.")
+@_config
+@click.option("--db", help="Move this SQLite file. Default: the database of the configuration.")
+@_json
+def move(to: str, config: Path | None, db: str | None, as_json: bool) -> None:
+    """Move all of a stopped server's database to PostgreSQL, or to a file, and compare what came; see docs/storage.md.
+
+    Exit code 0: all is there; 1: nothing was moved; 2: wrong options or configuration.
+    """
+    from turnwire.cli.moving import run_move
+
+    sys.exit(run_move(config, os.environ, _options(None, db), to, as_json=as_json))
 
 
 @app.command("version")

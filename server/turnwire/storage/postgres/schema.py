@@ -11,6 +11,7 @@ database may be one release ahead of a server, and not more.
 
 from turnwire.domain.errors import StorageCorrupt, StorageSchemaTooNew
 from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.unfinished import MARK, Unfinished
 
 _LOCK = 0x7457_6972
 """Held while the schema changes: servers that start together do it one after the other."""
@@ -321,15 +322,24 @@ AHEAD = 1
 """Migrations of the next release that this one can live with."""
 
 
-def schema_version(db: Database) -> int:
+def schema_version(db: Database, *, takes_unfinished: bool = False) -> int:
     """Returns the number of the schema; 0 when the database is empty. Changes nothing.
+
+    Args:
+        db: The database.
+        takes_unfinished: Whether it may be one to which a move has not ended.
 
     Raises:
         StorageCorrupt: it has other tables.
         StorageSchemaTooNew: a version of Turnwire behind the next one has written it.
+        Unfinished: a move to it has not ended.
     """
-    if db.row("SELECT to_regclass('schema_version') IS NULL") == (True,):
-        if db.row("SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() LIMIT 1"):
+    found = db.rows("SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()")
+    tables = {name for (name,) in found}
+    if MARK in tables and not takes_unfinished:
+        raise Unfinished
+    if "schema_version" not in tables:
+        if tables - {MARK}:
             raise StorageCorrupt("the database is not empty, and not one of Turnwire")
         return 0
     [(version,)] = db.rows("SELECT version FROM schema_version")
@@ -339,15 +349,16 @@ def schema_version(db: Database) -> int:
     return int(version)
 
 
-def migrate(db: Database) -> None:
+def migrate(db: Database, *, takes_unfinished: bool = False) -> None:
     """Brings the database to the newest schema. Idempotent; servers may call it at the same time.
 
     Raises:
-        StorageCorrupt, StorageSchemaTooNew: see `schema_version`; nothing was changed.
+        StorageCorrupt, StorageSchemaTooNew, StorageError: see `schema_version`; nothing was changed.
     """
     db.row("SELECT pg_advisory_lock(?)", (_LOCK,))
     try:
-        for number in range(schema_version(db) + 1, len(MIGRATIONS) + 1):
+        version = schema_version(db, takes_unfinished=takes_unfinished)
+        for number in range(version + 1, len(MIGRATIONS) + 1):
             with db.transaction():
                 db.run(MIGRATIONS[number - 1].replace(" text", ' text COLLATE "C"'))
                 if number == 1:

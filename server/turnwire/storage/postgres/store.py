@@ -177,7 +177,7 @@ class PostgresStore(SqlStore):
             return await Connection.open(partial(opened, settings.url, read_only=True), is_reader=True)
 
         try:
-            connections.append(await Connection.open(partial(_writing, settings.url), is_reader=False))
+            connections.append(await Connection.open(partial(writing, settings.url), is_reader=False))
             await connections[0].run(_bring_up_to_date)
             for _ in range(READERS):
                 connections.append(await another())
@@ -190,7 +190,13 @@ class PostgresStore(SqlStore):
         return store
 
 
-def _writing(url: str) -> PostgresDatabase:
+def writing(url: str) -> PostgresDatabase:
+    """Opens the connection of a server, with its lock.
+
+    Raises:
+        StorageBusy: another server has the lock, or the database cannot be reached.
+        StorageError: it refuses the connection.
+    """
     try:
         return WritingDatabase(url)
     except psycopg.errors.ObjectInUse as error:

@@ -8,6 +8,7 @@ transaction together with its number, and `tests/contract` keeps a file of every
 import sqlite3
 
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
+from turnwire.storage.sql.unfinished import MARK, Unfinished
 
 APPLICATION_ID = 0x7457_6972
 """Of files of Turnwire: "tWir"."""
@@ -372,18 +373,25 @@ MIGRATIONS: tuple[str, ...] = (SCHEMA,)
 """Element n - 1 makes schema n of the one before it."""
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection, *, takes_unfinished: bool = False) -> int:
     """Returns the number of the schema; 0 when the file is empty. Changes nothing.
+
+    Args:
+        connection: The database.
+        takes_unfinished: Whether it may be one to which a move has not ended.
 
     Raises:
         StorageCorrupt: the file is another program's database.
         StorageSchemaTooNew: a newer version of Turnwire has written it.
         StorageError: a version from before 0.1.0 has written it.
+        Unfinished: a move to it has not ended.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not tables and not version:
+    if MARK in tables and not takes_unfinished:
+        raise Unfinished
+    if not tables - {MARK} and not version:
         return 0
     if application != APPLICATION_ID:
         if "schema_migrations" in tables:  # where versions before 0.1.0 kept their number
@@ -398,13 +406,13 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate(connection: sqlite3.Connection, *, takes_unfinished: bool = False) -> None:
     """Brings the database to the newest schema. Idempotent.
 
     Raises:
         StorageCorrupt, StorageSchemaTooNew, StorageError: see `schema_version`; nothing was changed.
     """
-    version = schema_version(connection)
+    version = schema_version(connection, takes_unfinished=takes_unfinished)
     connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written fails the start, not the first message
     connection.execute("ROLLBACK")
     for number in range(version + 1, len(MIGRATIONS) + 1):

@@ -106,3 +106,36 @@ async def test_a_refused_request_makes_no_copy(base: str, client: openai.AsyncOp
             assert (await http.post(f"{base}/responses", json=body)).status_code == 400
         after = await turnwire.call(turnwire.stub(SessionServiceStub).ListSessions, ListSessionsRequest())
     assert len(after.sessions) == len(before.sessions)
+
+
+async def test_of_outputs_at_once_those_of_one_request_count(base: str) -> None:
+    """The other request is refused, and none of its outputs is stored."""
+    tools = [{"type": "function", "name": name, "parameters": None} for name in ("roll", "toss")]
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+        conversation = (await http.post("/conversations", json={})).json()["id"]
+        ask = {"model": MODEL, "input": "/tool roll\n/tool toss\n/step\nDone.", "tools": tools}
+        first = (await http.post("/responses", json={**ask, "conversation": conversation})).json()
+        calls = [item["call_id"] for item in first["output"]]
+        given = [
+            [{"type": "function_call_output", "call_id": call, "output": output} for call in order]
+            for output, order in (("a", calls), ("b", calls[::-1]))
+        ]
+        bodies = [{"model": MODEL, "previous_response_id": first["id"], "input": outputs} for outputs in given]
+        answers = await asyncio.gather(*(http.post("/responses", json=body) for body in bodies))
+        assert sorted(answer.status_code for answer in answers) == [200, 400]
+        items = (await http.get(f"/conversations/{conversation}/items?order=asc")).json()["data"]
+        winner = "a" if answers[0].status_code == 200 else "b"
+        assert [item["output"] for item in items if item["type"] == "function_call_output"] == [winner] * 2
+
+
+async def test_what_is_deleted_takes_nothing_else_away(base: str) -> None:
+    """Items that are added at the same moment stay, whoever comes first."""
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+        conversation = (await http.post("/conversations", json={})).json()["id"]
+        items = f"/conversations/{conversation}/items"
+        for count in range(5):
+            [old] = (await http.post(items, json={"items": [NOTE]})).json()["data"]
+            new = {"items": [{"role": "user", "content": str(count)}]}
+            _, added = await asyncio.gather(http.delete(f"{items}/{old['id']}"), http.post(items, json=new))
+            assert added.status_code == 200
+            assert ("user", str(count)) in await items_of(http, base, conversation)

@@ -11,7 +11,12 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from opencode.session.session_pb2 import ListSessionsRequest
+from opencode.session.session_pb2 import (
+    GetSessionRequest,
+    ListSessionsRequest,
+    SessionSettings,
+    UpdateSessionRequest,
+)
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire_client import Client
 
@@ -41,6 +46,10 @@ CALL = {"type": "function_call", "call_id": "c", "name": "roll", "arguments": "{
         ({"temperature": 3.0}, "temperature", "invalid_request"),
         ({"max_output_tokens": 1.5}, "max_output_tokens", "invalid_value"),
         ({"metadata": {"a": 1}}, "metadata", "invalid_value"),
+        ({"conversation": {}}, "conversation.id", "missing_required_parameter"),
+        ({"input": ""}, "input", "invalid_request"),
+        ({"tools": [{"type": "function", "name": "a", "parameters": [1]}]}, "tools[0].parameters", "invalid_request"),
+        ({"user": "a" * 1025}, "user", "invalid_request"),
         ({"model": "gpt-5"}, "model", "model_not_found"),
         ({"model": "offline/none"}, "model", "model_not_found"),
         ({"input": None}, "input", "missing_required_parameter"),
@@ -136,10 +145,10 @@ async def test_what_cannot_be_is_refused_by_name(
         ("POST", "/conversations", {"x": 1}, "x"),
         ("POST", "/conversations/CONVERSATION", {"x": 1}, "x"),
         ("POST", "/conversations/CONVERSATION/items", {"items": [USER], "x": 1}, "x"),
-        ("POST", "/conversations", {"metadata": {"userId": "a"}}, "metadata"),
-        ("POST", "/conversations", {"metadata": {"a": "a" * 257}}, "metadata"),
-        ("POST", "/conversations", {"metadata": {"turnwire.store": "false"}}, "metadata"),
-        ("POST", "/conversations/CONVERSATION", {"metadata": {"userId": "a"}}, "metadata"),
+        ("POST", "/conversations", {"metadata": {"a" * 65: "a"}}, "metadata"),
+        ("POST", "/conversations", {"metadata": {"a": "a" * 513}}, "metadata.a"),
+        ("POST", "/conversations/CONVERSATION", {"metadata": {"a": "a" * 513}}, "metadata.a"),
+        ("GET", "/conversations/conv_x.", None, None),
         ("GET", f"/conversations/CONVERSATION/items?limit={'1' * 5000}", None, "limit"),
         ("GET", f"/responses/RESPONSE?stream=true&starting_after={'1' * 5000}", None, "starting_after"),
     ],
@@ -152,7 +161,7 @@ async def test_other_calls_refuse_by_name(
     path = path.replace("RESPONSE", (await client.responses.create(model=MODEL, input="Hello")).id)
     async with httpx2.AsyncClient() as http:
         answer = await http.request(method, base + path, content=None if body is None else json.dumps(body))
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400 if param else 404, param)
 
 
 async def test_metadata_stay_unless_they_are_given(base: str, client: openai.AsyncOpenAI) -> None:
@@ -163,6 +172,28 @@ async def test_metadata_stay_unless_they_are_given(base: str, client: openai.Asy
             answer = await http.post(f"{base}/conversations/{conversation.id}", json=given)
             assert answer.json()["metadata"] == kept
     assert (await client.conversations.retrieve(conversation.id)).metadata == {}
+
+
+async def test_metadata_of_a_conversation_are_as_at_openai(client: openai.AsyncOpenAI, with_tools: str) -> None:
+    """Those that can be labels are, but for those that say when a session is deleted; other labels stay."""
+    given = {"userId": "a", "k" * 64: "v" * 512, "turnwire.store": "false", "topic": "b"}
+    made = await client.conversations.create(metadata=given)
+    assert (await client.conversations.retrieve(made.id)).metadata == given
+    async with Client.connect(with_tools) as turnwire:
+        sessions = turnwire.stub(SessionServiceStub)
+        labelled = await turnwire.call(sessions.ListSessions, ListSessionsRequest(labels={"topic": "b"}))
+        [session] = labelled.sessions
+        assert dict(session.settings.labels) == {"topic": "b"}
+        settings = SessionSettings(labels={"topic": "b", "opencode/directory": "/tmp"})
+        settings.metadata_json = json.dumps({**json.loads(session.settings.metadata_json), "mine": 1})
+        update = UpdateSessionRequest(session_id=session.id, settings=settings)
+        update.update_mask.paths.extend(("labels", "metadata_json"))
+        await turnwire.call(sessions.UpdateSession, update)
+        changed = await client.conversations.update(made.id, metadata={"Topic": "c"})
+        assert changed.metadata == {"Topic": "c"}
+        found = (await turnwire.call(sessions.GetSession, GetSessionRequest(session_id=session.id))).session.settings
+    assert dict(found.labels) == {"opencode/directory": "/tmp"}
+    assert json.loads(found.metadata_json)["mine"] == 1
 
 
 async def test_paths_that_are_not_there_say_so(base: str) -> None:

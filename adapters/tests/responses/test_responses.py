@@ -1,5 +1,6 @@
 """OpenAI's own client asks Turnwire."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -336,3 +337,52 @@ async def test_a_strict_function_is_shown_as_one(client: openai.AsyncOpenAI) -> 
     done = await client.responses.create(model=MODEL, input=output, previous_response_id=asked.id)
     for response in (asked, done):
         assert [tool.strict for tool in response.tools if tool.type == "function"] == [True, False]
+
+
+async def test_responses_behind_the_same_one_know_nothing_of_each_other(base: str) -> None:
+    """Also when they are asked for at once: each goes on from what the response had, in a session of its own."""
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+        first = (await http.post("/responses", json={"model": MODEL, "input": "one"})).json()
+        bodies = [{"model": MODEL, "input": f"{at}", "previous_response_id": first["id"]} for at in range(4)]
+        answers = await asyncio.gather(*(http.post("/responses", json=body) for body in bodies))
+        for at, answer in enumerate(answers):
+            listed = (await http.get(f"/responses/{answer.json()['id']}/input_items?order=asc")).json()["data"]
+            assert [item["content"][0]["text"] for item in listed] == ["one", "one", str(at)]
+
+
+async def test_a_response_that_is_over_is_not_cancelled(client: openai.AsyncOpenAI) -> None:
+    """The one that goes on with its calls is another one."""
+    first = await client.responses.create(
+        model=MODEL,
+        input="/tool roll\n/step\n/rate 20\none\n/sleep 60",
+        tools=[{"type": "function", "name": "roll", "parameters": None, "strict": False}],
+    )
+    assert first.output[0].type == "function_call"
+    output = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "4"}
+    second = await client.responses.create(
+        model=MODEL,
+        input=[output],  # type: ignore[list-item]
+        previous_response_id=first.id,
+        background=True,
+    )
+    assert (await client.responses.cancel(first.id)).status == "completed"
+    assert (await client.responses.retrieve(second.id)).status == "in_progress"
+    assert (await client.responses.cancel(second.id)).status == "cancelled"
+
+
+async def test_input_items_end_where_a_response_without_words_began(client: openai.AsyncOpenAI) -> None:
+    """What came behind it is not its input."""
+    failed = await client.responses.create(model=MODEL, input="/error refused")
+    assert failed.output == []
+    await client.responses.create(model=MODEL, input="later", previous_response_id=failed.id)
+    listed = (await client.responses.input_items.list(failed.id, order="asc")).data
+    assert [item.content[0].text for item in listed] == ["/error refused"]  # type: ignore[union-attr]
+
+
+async def test_a_history_can_be_a_call_and_its_output_alone(client: openai.AsyncOpenAI) -> None:
+    """A new session, as for each whole history."""
+    given = [
+        {"type": "function_call", "call_id": "a", "name": "roll", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "4"},
+    ]
+    assert (await client.responses.create(model=MODEL, input=given)).status == "completed"  # type: ignore[arg-type]

@@ -8,6 +8,8 @@ import openai
 
 from opencode.session.session_pb2 import ListSessionsRequest
 from opencode.session.session_pb2_grpc import SessionServiceStub
+from opencode.tool.tool_pb2 import ListPermissionsRequest, PermissionResponse
+from opencode.tool.tool_pb2_grpc import PermissionServiceStub
 from turnwire_client import Client
 
 MODEL = "offline/echo"
@@ -89,3 +91,34 @@ async def test_a_conversation_outlives_a_response_that_is_not_stored(
         while (await http.get(f"{base}/responses/{alone.id}")).status_code == 200:  # deleted after the one before
             pass
     assert (await client.responses.retrieve(kept.id)).output_text == "One"
+
+
+async def test_with_approvals_alone(base: str, client: openai.AsyncOpenAI, with_tools: str) -> None:
+    """The same decisions under a key are the same request, also when an attempt came to the first of them only."""
+    ask = '/tool test.add {"a": 2, "b": 3}\n/tool test.add {"a": 4, "b": 5}\n/step\nDone.'
+    for approve in (True, False):
+        asked = await client.responses.create(model=MODEL, input=ask)
+        decided = [
+            {"type": "mcp_approval_response", "approval_request_id": question.id, "approve": approve}
+            for question in asked.output
+        ]
+        await decide_first(with_tools, "once" if approve else "reject")
+        body = {"model": MODEL, "previous_response_id": asked.id}
+        first, again = await twice(base, {**body, "input": decided})
+        assert first == again
+        assert (first["status"], len(first["output"])) == ("completed", 3)
+        async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+            other = [{**decided[0], "approve": not approve}, decided[1]]
+            key = {"idempotency-key": str(uuid4())}
+            for headers, given in ((key, other), ({}, decided)):
+                refused = await http.post("/responses", json={**body, "input": given}, headers=headers)
+                assert refused.status_code == 400
+
+
+async def decide_first(address: str, response: str) -> None:
+    """Answers the oldest open request for permission."""
+    async with Client.connect(address) as turnwire:
+        stub = turnwire.stub(PermissionServiceStub)
+        [first, _] = (await turnwire.call(stub.ListPermissions, ListPermissionsRequest())).permissions
+        answer = PermissionResponse(session_id=first.session_id, permission_id=first.id, response=response)
+        await turnwire.call(stub.RespondToPermission, answer)

@@ -9,6 +9,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from sse_starlette import ServerSentEvent
@@ -18,20 +19,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from opencode.message.content_pb2 import MESSAGE_TYPE_HOST
+from opencode.message.content_pb2 import MESSAGE_TYPE_ASSISTANT, MESSAGE_TYPE_HOST, MESSAGE_TYPE_USER
 from opencode.provider.provider_pb2 import GetProvidersRequest
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
-from opencode.session.session_pb2 import RevertSessionRequest
-from opencode.session.session_pb2_grpc import SessionServiceStub
 from turnwire_adapters.http import bearer_token, event_stream
 from turnwire_adapters.responses import errors
 from turnwire_adapters.responses.conversations import Conversations, page_of
-from turnwire_adapters.responses.creating import Turns, create
+from turnwire_adapters.responses.creating import Turns, create, take_back
 from turnwire_adapters.responses.errors import ApiError, from_turnwire, not_found
-from turnwire_adapters.responses.following import current, finished, follow
+from turnwire_adapters.responses.following import current, finished, follow, is_waited_for
 from turnwire_adapters.responses.forgetting import REPEAT_SECONDS, Forgetting
 from turnwire_adapters.responses.ids import ResponseId, UnknownIdError, read_response_id
-from turnwire_adapters.responses.items import items_of
+from turnwire_adapters.responses.items import Item, items_of
 from turnwire_adapters.responses.requests import CreateRequest, json_of, number_in, read_create, wrong
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import TurnwireError
@@ -117,23 +116,23 @@ class Responses:
         named = _named(request)
         async with self._upstream.client(bearer_token(request)) as client:
             _, stream = await current(client, named)
-            if not stream.ended or stream.waiting:
+            if not stream.ended or await is_waited_for(client, stream.waiting):
                 await client.abort(named.session_id, named.turn_id, keep_queue=True)
             return JSONResponse((await current(client, named))[0])
 
     async def delete(self, request: Request) -> Response:
         """DELETE /responses/{id}: of the newest response only, whose turn is taken back."""
         named = _named(request)
-        async with self._upstream.client(bearer_token(request)) as client:
+        async with self._upstream.client(bearer_token(request)) as client, self._turns.of(named.session_id):
             shown, stream = await current(client, named)
-            messages = [one for one in await client.messages(named.session_id) if one.type != MESSAGE_TYPE_HOST]
-            if not messages:
-                raise not_found("Response", shown["id"])
-            if not stream.ended or messages[-1].turn_id != named.turn_id:
-                raise wrong("response_id", "is not the newest response of its conversation, or has not ended")
             asked = (await client.turn(named.session_id, named.turn_id)).user_message_id
-            revert = RevertSessionRequest(session_id=named.session_id, before_message_id=asked)
-            await client.call(client.stub(SessionServiceStub).RevertSession, revert)
+            path = await client.messages(named.session_id)
+            ids = [one.message_id for one in path]
+            behind = path[ids.index(asked) :] if asked in ids else []
+            others = [one for one in behind[1:] if one.turn_id != named.turn_id and one.type != MESSAGE_TYPE_HOST]
+            is_newest = stream.ended and not others
+            if not is_newest or not await take_back(client, named.session_id, [one.message_id for one in behind]):
+                raise wrong("response_id", "is not the newest response of its conversation, or has not ended")
         return JSONResponse({"id": shown["id"], "object": "response", "deleted": True})
 
     async def input_items(self, request: Request) -> Response:
@@ -142,11 +141,18 @@ class Responses:
         async with self._upstream.client(bearer_token(request)) as client:
             shown, _ = await current(client, named)
             own = {item["id"] for item in shown["output"]}
-            items = []
-            for item in (item for one in await client.messages(named.session_id) for item in items_of(one)):
-                if item["id"] in own:
+            asked = (await client.turn(named.session_id, named.turn_id)).user_message_id
+            items: list[Item] = []
+            is_asked = False
+            for message in await client.messages(named.session_id):
+                is_of_turn = message.message_id == asked or message.turn_id == named.turn_id
+                if is_asked and not is_of_turn and message.type in (MESSAGE_TYPE_USER, MESSAGE_TYPE_ASSISTANT):
+                    break  # the turn has ended without a word
+                is_asked = is_asked or is_of_turn
+                before = list(takewhile(lambda item: item["id"] not in own, found := list(items_of(message))))
+                items += before
+                if len(before) < len(found):
                     break
-                items.append(item)
         return JSONResponse(page_of(items, request))
 
     async def models(self, request: Request) -> Response:

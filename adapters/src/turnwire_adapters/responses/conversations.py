@@ -1,6 +1,8 @@
 """The Conversations API: sessions, and their messages as items."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +14,6 @@ from opencode.session.session_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
-    RevertSessionRequest,
     SessionInfo,
     SessionSettings,
     UpdateSessionRequest,
@@ -24,12 +25,16 @@ from turnwire_adapters.responses.errors import ApiError, not_found
 from turnwire_adapters.responses.following import message_of
 from turnwire_adapters.responses.ids import UnknownIdError, conversation_id, read_conversation_id, read_item_id
 from turnwire_adapters.responses.items import Item, items_of
+from turnwire_adapters.responses.objects import FACTS_KEY, facts_of
 from turnwire_adapters.responses.requests import json_of, number_in, only_fields, read_input, read_metadata, wrong
 from turnwire_adapters.upstream import Upstream
 from turnwire_client import Client, NotFoundError, TurnwireError
 
 OWN_LABELS = "turnwire."
-"""How the labels begin that the adapter gives itself."""
+"""How the labels begin that say when a session is deleted: no metadata become such ones."""
+
+_LABEL, _MAX_LABEL_VALUE = re.compile(r"[a-z0-9._/-]{1,63}"), 256
+"""Metadata of this form are labels of the session, too, by which other frontends can list it."""
 
 MAX_PAGE = 100
 """Items of one page, as OpenAI has it."""
@@ -47,10 +52,10 @@ class Conversations:
         """POST /conversations."""
         body = await json_of(request)
         only_fields(body, ("metadata", "items"))
-        labels, given = _labels(body), read_input(body.get("items"), "items")
+        metadata, given = read_metadata(body.get("metadata")), read_input(body.get("items"), "items")
         entries = entries_of(given, ends_with_request=False)
         async with self._upstream.client(bearer_token(request)) as client:
-            creating = CreateSessionRequest(settings=SessionSettings(labels=labels))
+            creating = CreateSessionRequest(settings=_settings(metadata, SessionSettings()))
             info = await client.call(client.stub(SessionServiceStub).CreateSession, creating)
             try:
                 await _append(client, info.id, entries, [])
@@ -69,13 +74,15 @@ class Conversations:
         """POST /conversations/{id}: other metadata; without any they stay."""
         body = await json_of(request)
         only_fields(body, ("metadata",))
-        labels = _labels(body)
+        metadata = read_metadata(body.get("metadata"))
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
             if "metadata" not in body:
                 return JSONResponse(_conversation(info))
-            update = UpdateSessionRequest(session_id=info.id, settings=SessionSettings(labels=labels))
-            update.update_mask.paths.append("labels")
+            update = UpdateSessionRequest(
+                session_id=info.id, settings=_settings(metadata, info.settings), expected_revision=info.revision
+            )
+            update.update_mask.paths.extend(("labels", "metadata_json"))
             changed = await client.call(client.stub(SessionServiceStub).UpdateSession, update)
         return JSONResponse(_conversation(changed.session))
 
@@ -125,20 +132,27 @@ class Conversations:
         async with self._upstream.client(bearer_token(request)) as client:
             info = await _session(client, request)
             message, _ = await _item(client, request)
-            found = await client.messages(info.id)
-            if not found or found[-1].message_id != message.message_id:
-                raise wrong("item_id", "is not of the newest message, and no other can be taken back")
-            revert = RevertSessionRequest(session_id=info.id, before_message_id=message.message_id)
-            await client.call(client.stub(SessionServiceStub).RevertSession, revert)
+            async with self._turns.of(info.id):
+                if not await take_back(client, info.id, [message.message_id]):
+                    raise wrong("item_id", "is not of the newest message, and no other can be taken back")
             return JSONResponse(_conversation(info))
 
 
-def _labels(body: dict[str, Any]) -> dict[str, str]:
-    """Returns the metadata of a conversation, which are labels of its session. Raises ApiError."""
-    labels = read_metadata(body.get("metadata"))
-    if any(name.startswith(OWN_LABELS) for name in labels):
-        raise wrong("metadata", f"has a key that begins with {OWN_LABELS}: those decide when a session is deleted")
-    return labels
+def _settings(metadata: Mapping[str, str], before: SessionSettings) -> SessionSettings:
+    """Returns labels and facts of a session with other metadata. Labels of other frontends stay."""
+    given = {
+        name: value
+        for name, value in metadata.items()
+        if _LABEL.fullmatch(name) and len(value) <= _MAX_LABEL_VALUE and not name.startswith(OWN_LABELS)
+    }
+    old = _metadata(before)
+    others = {name: value for name, value in before.labels.items() if old.get(name) != value}
+    facts = json.loads(before.metadata_json or "{}") | {FACTS_KEY: {"metadata": dict(metadata)}}
+    return SessionSettings(labels=given | others, metadata_json=json.dumps(facts, ensure_ascii=False))
+
+
+def _metadata(settings: SessionSettings) -> dict[str, str]:
+    return dict(facts_of(settings.metadata_json).get("metadata") or {})
 
 
 async def _append(client: Client, session_id: str, entries: Sequence[Entry], stored: list[str]) -> None:
@@ -174,7 +188,7 @@ def _conversation(info: SessionInfo) -> dict[str, Any]:
         "id": conversation_id(info.id),
         "object": "conversation",
         "created_at": info.time.created // 1000,
-        "metadata": dict(info.settings.labels),
+        "metadata": _metadata(info.settings),
     }
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -36,6 +36,7 @@ from opencode.session.session_pb2 import (
     DeleteSessionRequest,
     ForkSessionRequest,
     GetSessionRequest,
+    RestoreSessionRequest,
     RevertSessionRequest,
     SessionSettings,
 )
@@ -57,7 +58,7 @@ from turnwire_adapters.responses.ids import (
     read_item_id,
     read_response_id,
 )
-from turnwire_adapters.responses.items import items_of, label_and_name
+from turnwire_adapters.responses.items import items_of, label_and_name, waits_for_client
 from turnwire_adapters.responses.objects import FACTS_KEY, facts_of
 from turnwire_adapters.responses.requests import (
     Approval,
@@ -70,7 +71,7 @@ from turnwire_adapters.responses.requests import (
     read_input,
     wrong,
 )
-from turnwire_client import Client, NotFoundError, TurnwireError, UnavailableError
+from turnwire_client import Client, FailedPreconditionError, NotFoundError, TurnwireError, UnavailableError
 
 DOOR = "responses"
 STORE_LABEL = "turnwire.store"
@@ -104,7 +105,10 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def of(self, session_id: str) -> AsyncIterator[None]:
-        """Waits until it is the caller's turn."""
+        """Waits until it is the caller's turn. A request that goes on in no session ("") waits for none."""
+        if not session_id:
+            yield
+            return
         lock = self._locks.setdefault(session_id, asyncio.Lock())
         async with lock:
             yield
@@ -126,14 +130,15 @@ async def create(client: Client, request: CreateRequest, key: str, turns: Turns)
     if not request.input:
         raise ApiError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     await _check_servers(client, request.server_labels)
-    beginning = _Beginning(client, request, key, turns)
-    if key and (begun := await beginning.began_by_results()) is not None:
-        return begun
-    if request.previous_response_id:
-        return await beginning.behind_response(request.previous_response_id)
-    if request.conversation_id:
-        return await beginning.in_conversation(request.conversation_id)
-    return await beginning.anew()
+    beginning = _Beginning(client, request, key)
+    async with turns.of(beginning.session_id()):
+        if key and (begun := await beginning.began_by_answers()) is not None:
+            return begun
+        if request.previous_response_id:
+            return await beginning.behind_response(request.previous_response_id)
+        if request.conversation_id:
+            return await beginning.in_conversation(request.conversation_id)
+        return await beginning.anew()
 
 
 async def _check_servers(client: Client, labels: Collection[str]) -> None:
@@ -155,27 +160,62 @@ async def _check_servers(client: Client, labels: Collection[str]) -> None:
 class _Beginning:
     """One request that begins a response."""
 
-    def __init__(self, client: Client, request: CreateRequest, key: str, turns: Turns) -> None:
+    def __init__(self, client: Client, request: CreateRequest, key: str) -> None:
         self._client = client
         self._request = request
         self._has_key = bool(key)
         self._key = key or str(uuid.uuid4())
         self._attempt = 0
         """How often a request of this key stored messages that were taken back."""
-        self._turns = turns
         self._messages = client.stub(MessageServiceStub)
         self._sessions = client.stub(SessionServiceStub)
 
-    async def began_by_results(self) -> ResponseId | None:
-        """Returns the response that a request of this key began with the outputs at its end, if any."""
+    def session_id(self) -> str:
+        """Returns the session in which the request wants to go on; "" for a new one."""
         last = self._request.input[-1]
-        if not isinstance(last, Result):
+        with contextlib.suppress(UnknownIdError, ApiError):
+            if self._request.previous_response_id:
+                return read_response_id(self._request.previous_response_id).session_id
+            if self._request.conversation_id:
+                return read_conversation_id(self._request.conversation_id)
+            if isinstance(last, Result | Approval):
+                return _place_of(last).session_id
+        return ""
+
+    async def began_by_answers(self) -> ResponseId | None:
+        """Returns the response that a request of this key began with the answers at its end, if any."""
+        last = self._request.input[-1]
+        if not isinstance(last, Result | Approval):
             return None
         try:
             place = _place_of(last)
             message = await following.message_of(self._client, place.session_id, place.message_id)
         except (ApiError, NotFoundError):
             return None
+        if all(isinstance(one, Approval) for one in self._request.input):
+            return await self._began_by_approvals(place, message)
+        return self._began_by_results(place, message)
+
+    async def _began_by_approvals(self, place: ItemId, message: SessionMessage) -> ResponseId | None:
+        """Returns the response that these decisions began, once all are made.
+
+        Nothing is kept with a decision that could name its request, so the same decisions count as the same request.
+        """
+        decided = await self._decisions(place, message)
+        given = {one.request_id: one.approve for one in self._request.input if isinstance(one, Approval)}
+        if any(waits_for_client(part.tool_use) for part in message.parts) or not given.items() <= decided.items():
+            return None
+        asked = await self._waiting(place.session_id, message, place.part)
+        return ResponseId(place.session_id, message.turn_id, asked.segment + 1)
+
+    async def _decisions(self, place: ItemId, message: SessionMessage) -> dict[str, bool]:
+        """Returns what was decided about the questions of a message, by their ids."""
+        asked = await self._waiting(place.session_id, message, place.part)
+        behind = ResponseId(place.session_id, message.turn_id, asked.segment + 1)
+        _, stream = await following.current(self._client, behind)
+        return stream.decisions
+
+    def _began_by_results(self, place: ItemId, message: SessionMessage) -> ResponseId | None:
         calls = {
             item_id("call_", place.session_id, place.message_id, part.index): part.tool_use
             for part in message.parts
@@ -183,7 +223,7 @@ class _Beginning:
         }
         facts = [facts_of(call.metadata_json) for call in calls.values()]
         begun = next((one for one in facts if one.get(KEY_FACT) == self._named("results")), None)
-        if begun is None or any(_waits_for_client(call) for call in calls.values()):
+        if begun is None or any(waits_for_client(call) for call in calls.values()):
             return None
         for one in self._request.input:
             call = calls.get(one.call_id) if isinstance(one, Result) else None
@@ -206,7 +246,7 @@ class _Beginning:
         if not stream.ended:
             words = f"Previous response '{previous_id}' has not ended."
             raise ApiError(words, status=409, param="previous_response_id", code="conversation_locked")
-        if stream.waiting and await self._is_open(stream.waiting):
+        if await following.is_waited_for(self._client, stream.waiting):
             return await self._answer_calls(previous.session_id, self._request.input, previous)
         path = await self._client.messages(previous.session_id)
         last = next((one for one in reversed(path) if one.type != MESSAGE_TYPE_HOST), None)
@@ -255,10 +295,11 @@ class _Beginning:
         ):
             return await self._answer_calls(session_id, answers, None)
         entries = self._entries(await self._resolved(given))
-        if len(entries) == 1 and self._request.store and not self._request.keeps_all:
+        is_alone = len(entries) == 1 and entries[0].type == MESSAGE_TYPE_USER
+        if is_alone and self._request.store and not self._request.keeps_all:
             return await self._send_last("", entries[0])
         settings = SessionSettings()
-        if len(entries) > 1 or not self._request.store:
+        if not is_alone or not self._request.store:
             settings.labels[DOOR_LABEL] = DOOR
         if not self._request.store:
             settings.labels[STORE_LABEL] = "false"
@@ -281,18 +322,17 @@ class _Beginning:
     async def _send(self, session_id: str, given: Sequence[Input]) -> ResponseId:
         """Stores the input in a session that others use, too, and answers it: what is refused leaves nothing."""
         entries = self._entries(given)
-        async with self._turns.of(session_id):
-            if len(entries) == 1 and entries[0].type == MESSAGE_TYPE_USER:
-                return await self._send_last(session_id, entries[0])
-            if not await self._was_stored(session_id):
-                await self._check_idle(session_id)
-            stored: list[str] = []
-            try:
-                return await self._store(session_id, entries, stored)
-            except TurnwireError as error:
-                if leaves_nothing(error):
-                    await take_back(self._client, session_id, stored)
-                raise
+        if len(entries) == 1 and entries[0].type == MESSAGE_TYPE_USER:
+            return await self._send_last(session_id, entries[0])
+        if not await self._was_stored(session_id):
+            await self._check_idle(session_id)
+        stored: list[str] = []
+        try:
+            return await self._store(session_id, entries, stored)
+        except TurnwireError as error:
+            if leaves_nothing(error):
+                await take_back(self._client, session_id, stored)
+            raise
 
     async def _was_stored(self, session_id: str) -> bool:
         """Returns whether a request of this key has stored messages that are still there, and goes by their names."""
@@ -371,25 +411,45 @@ class _Beginning:
             message = await following.message_of(self._client, session_id, next(iter(message_ids)))
         except NotFoundError:
             raise _no_call(found[0][0]) from None
-        calls = {part.index: part.tool_use for part in message.parts if part.WhichOneof("content") == "tool_use"}
-        answered = {}
-        for one, place in found:
-            call = calls.get(place.part)
-            if call is None or (isinstance(one, Approval) and not call.permission_id):
-                raise _no_call(one)
-            answered[place.part] = call
-        for index, call in calls.items():
-            if index not in answered and _waits_for_client(call):
-                missing = item_id("call_", session_id, message.message_id, index)
-                raise ApiError(f"No tool output found for function call {missing}.", param="input")
+        open_calls = await self._open_calls(message, found)
         named = previous or await self._waiting(session_id, message, found[0][1].part)
         segment = named.segment + 1
         facts = self._facts_json({KEY_FACT: self._named("results"), SEGMENT_FACT: segment} if self._has_key else {})
         for one, place in found:
-            await self._answer_call(session_id, answered[place.part], one, facts)
+            if place.part not in open_calls:
+                continue
+            await self._answer_call(session_id, open_calls[place.part], one, facts)
             if isinstance(one, Result):
                 facts = ""
         return ResponseId(session_id, message.turn_id, segment)
+
+    async def _open_calls(
+        self, message: SessionMessage, found: Sequence[tuple[Result | Approval, ItemId]]
+    ) -> dict[int, ToolCallState]:
+        """Returns the calls that the answers are for, by index, without those that an earlier attempt has decided.
+
+        Raises:
+            ApiError: an answer is for no call that waits for it, or a call that waits has no answer.
+        """
+        calls = {part.index: part.tool_use for part in message.parts if part.WhichOneof("content") == "tool_use"}
+        decided = None
+        open_calls = {}
+        for one, place in found:
+            call = calls.get(place.part)
+            if call is None:
+                raise _no_call(one)
+            if isinstance(one, Result) or call.permission_id:
+                open_calls[place.part] = call
+                continue
+            if self._has_key and decided is None:
+                decided = await self._decisions(place, message)
+            if not decided or decided.get(one.request_id) != one.approve:
+                raise _no_call(one)
+        for index, call in calls.items():
+            if index not in open_calls and waits_for_client(call):
+                missing = item_id("call_", message.session_id, message.message_id, index)
+                raise ApiError(f"No tool output found for function call {missing}.", param="input")
+        return open_calls
 
     async def _answer_call(self, session_id: str, call: ToolCallState, one: Result | Approval, facts: str) -> None:
         if isinstance(one, Result):
@@ -416,22 +476,13 @@ class _Beginning:
                 return named
         raise wrong("input", "goes on with a turn that has too many responses")
 
-    async def _is_open(self, waiting: Iterable[dict[str, Any]]) -> bool:
-        """Returns whether the turn still waits for any of the calls."""
-        for item in waiting:
-            place = read_item_id(item["id"])
-            message = await following.message_of(self._client, place.session_id, place.message_id)
-            if _waits_for_client(message.parts[place.part].tool_use):
-                return True
-        return False
-
     async def _are_open(self, session_id: str, answers: Sequence[Result | Approval]) -> bool:
         """Returns whether the answers are for calls of a session that wait."""
         try:
             places = [_place_of(one) for one in answers]
             if any(place.session_id != session_id for place in places):
                 return False
-            return await self._is_open({"id": item_id("fc_", *place)} for place in places)
+            return await following.is_waited_for(self._client, [{"id": item_id("fc_", *place)} for place in places])
         except (ApiError, NotFoundError, IndexError):
             return False
 
@@ -492,15 +543,25 @@ class _Beginning:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._key}\0{step}{attempt}"))
 
 
-async def take_back(client: Client, session_id: str, stored: Sequence[str]) -> None:
-    """Hides messages that were stored last, unless somebody goes on behind them already."""
-    if not stored:
-        return
+async def take_back(client: Client, session_id: str, message_ids: Sequence[str]) -> bool:
+    """Hides the newest messages of a conversation.
+
+    Returns:
+        Whether they are hidden: not when others stand behind them, or when a turn has begun.
+    """
     path = [one.message_id for one in await client.messages(session_id)]
-    if path[-len(stored) :] == stored:
-        revert = RevertSessionRequest(session_id=session_id, before_message_id=stored[0])
-        with contextlib.suppress(TurnwireError):  # a turn of another client has begun
-            await client.call(client.stub(SessionServiceStub).RevertSession, revert)
+    if not message_ids or path[-len(message_ids) :] != list(message_ids):
+        return False
+    sessions = client.stub(SessionServiceStub)
+    revert = RevertSessionRequest(session_id=session_id, before_message_id=message_ids[0])
+    try:
+        done = await client.call(sessions.RevertSession, revert)
+        if done.hidden_messages > len(message_ids):  # what another client has stored meanwhile
+            await client.call(sessions.RestoreSession, RestoreSessionRequest(session_id=session_id))
+            return False
+    except FailedPreconditionError:
+        return False
+    return True
 
 
 def leaves_nothing(error: TurnwireError) -> bool:
@@ -566,11 +627,6 @@ def append_request(session_id: str, type: int, parts: Sequence[MessagePart], req
         has_calls = any(part.HasField("tool_call") for part in parts)
         request.finish_reason = FINISH_REASON_TOOL_USE if has_calls else FINISH_REASON_STOP
     return request
-
-
-def _waits_for_client(call: ToolCallState) -> bool:
-    """Returns whether a turn waits for the client because of a call."""
-    return bool(call.permission_id) or (call.status == "pending" and "." not in call.name)
 
 
 def _place_of(one: Result | Approval) -> ItemId:

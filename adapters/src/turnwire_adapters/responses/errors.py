@@ -43,6 +43,7 @@ _FIELDS = {
     "options.response_format.name": "text.format.name",
     "model.model_id": "model",
     "system": "instructions",
+    "sender": "user",
     "request_id": "Idempotency-Key",
 }
 """Parameters by the names of Turnwire's fields; other fields keep their names."""
@@ -89,8 +90,9 @@ def from_turnwire(error: TurnwireError) -> ApiError:
     message, param = error.message, None
     if error.violations:
         wrong = error.violations[0]
-        field = wrong.field.removeprefix("settings.")
-        param = "metadata" if field.partition("[")[0] == "labels" else _FIELDS.get(field, field)
+        field = wrong.field.removeprefix("settings.").replace(".input_schema_json", ".parameters")
+        lists = {"labels": "metadata", "parts": "input"}
+        param = lists.get(field.partition("[")[0]) or _FIELDS.get(field, field)
         message = f"{param}: {wrong.description}"
     after = None if error.retry_after is None else error.retry_after.total_seconds()
     if status in (429, 503) and after is None:

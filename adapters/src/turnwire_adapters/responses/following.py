@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,8 @@ from opencode.turn.turn_pb2 import TURN_STATUS_QUEUED, Turn
 from opencode.turn.turn_service_pb2 import WatchTurnRequest
 from opencode.turn.turn_service_pb2_grpc import TurnServiceStub
 from turnwire_adapters.responses.errors import ApiError, not_found
-from turnwire_adapters.responses.ids import ResponseId, response_id
+from turnwire_adapters.responses.ids import ResponseId, read_item_id, response_id
+from turnwire_adapters.responses.items import Item, waits_for_client
 from turnwire_adapters.responses.objects import Outcome, facts_of, response_object
 from turnwire_adapters.responses.requests import SERVERS, STRICT
 from turnwire_adapters.responses.streaming import Event, ResponseStream
@@ -74,6 +75,16 @@ async def message_of(client: Client, session_id: str, message_id: str) -> Sessio
     """Returns a message. Raises TurnwireError."""
     request = GetMessageRequest(session_id=session_id, message_id=message_id)
     return (await client.call(client.stub(MessageServiceStub).GetMessage, request)).message
+
+
+async def is_waited_for(client: Client, items: Iterable[Item]) -> bool:
+    """Returns whether a turn still waits for the client because of any of these calls and questions."""
+    for item in items:
+        place = read_item_id(item["id"])
+        message = await message_of(client, place.session_id, place.message_id)
+        if waits_for_client(message.parts[place.part].tool_use):
+            return True
+    return False
 
 
 async def _is_listed(client: Client, turn: Turn) -> bool:

@@ -25,7 +25,7 @@ from turnwire_adapters.responses.errors import ApiError
 from turnwire_adapters.responses.following import finished
 from turnwire_adapters.responses.ids import ResponseId
 from turnwire_adapters.upstream import Upstream
-from turnwire_client import Client, TurnwireError
+from turnwire_client import Client, NotFoundError, TurnwireError
 
 KEEP_SECONDS = 30 * 86_400
 """How long a session that holds one request alone is kept: as long as OpenAI keeps responses."""
@@ -122,4 +122,5 @@ class Forgetting:
 
 
 async def _delete(client: Client, session_id: str) -> None:
-    await client.call(client.stub(SessionServiceStub).DeleteSession, DeleteSessionRequest(session_id=session_id))
+    with contextlib.suppress(NotFoundError):  # another process was faster
+        await client.call(client.stub(SessionServiceStub).DeleteSession, DeleteSessionRequest(session_id=session_id))

@@ -95,7 +95,7 @@ def _unpack(body: str, *kinds: str) -> list[str]:
             values = [_PREFIXES[kind] + data[16 * at : 16 * at + 16].hex() for at, kind in enumerate(kinds)]
     except (ValueError, binascii.Error):
         raise UnknownIdError(body) from None
-    if len(values) != len(kinds):
+    if len(values) != len(kinds) or not all(values):
         raise UnknownIdError(body)
     return values
 

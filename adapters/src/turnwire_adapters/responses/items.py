@@ -135,6 +135,11 @@ def is_server_tool(name: str) -> bool:
     return "." in name
 
 
+def waits_for_client(call: ToolCallState) -> bool:
+    """Returns whether a turn waits for the client because of a call."""
+    return bool(call.permission_id) or (call.status == "pending" and not is_server_tool(call.name))
+
+
 def part_text(part: Part) -> tuple[str, str] | None:
     """Returns kind and text of a part that is text, a refusal or reasoning; None for others."""
     kind = part.WhichOneof("content")

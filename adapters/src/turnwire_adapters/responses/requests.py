@@ -39,8 +39,8 @@ STRICT = "strict_tools"
 """Under which a request's facts have the names of the functions whose schema was said to be strict."""
 SERVERS = "mcp_servers"
 """Under which a request's facts have the labels of the MCP servers that it names."""
-MAX_METADATA = 16
-"""Pairs of metadata, as OpenAI has it."""
+MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
+"""Pairs of metadata, and the characters of each, as OpenAI has it."""
 
 _FORMATS = {
     "text": RESPONSE_FORMAT_KIND_TEXT,
@@ -155,8 +155,8 @@ def read_create(body: Mapping[str, Any]) -> CreateRequest:
     if body.get("top_logprobs"):
         raise unsupported("top_logprobs", "can only be 0.")
     conversation = body.get("conversation") or ""
-    if isinstance(conversation, Mapping):
-        conversation = conversation.get("id")
+    if isinstance(body.get("conversation"), Mapping):
+        conversation = _required(body["conversation"], "id", "conversation")
     truncation = _word(body, "truncation", ("auto", "disabled"))
     settings, facts = _settings(body)
     sender = _text(body, "safety_identifier") or _text(body, "user")
@@ -238,6 +238,11 @@ def read_metadata(given: Any) -> dict[str, str]:
         raise wrong("metadata", "must be an object whose values are strings")
     if len(given) > MAX_METADATA:
         raise wrong("metadata", f"has more than {MAX_METADATA} pairs")
+    for name, value in given.items():
+        if len(name) > MAX_METADATA_KEY:
+            raise wrong("metadata", f"has a key of more than {MAX_METADATA_KEY} characters")
+        if len(value) > MAX_METADATA_VALUE:
+            raise wrong(f"metadata.{name}", f"has more than {MAX_METADATA_VALUE} characters")
     return dict(given)
 
 

@@ -118,6 +118,8 @@ class ResponseStream:
         """Of a response that ended because the turn waits for the client: the calls and questions."""
         self.facts: dict[str, Any] = {}
         """What the client left with the results that began the response; {} of the first response of a turn."""
+        self.decisions: dict[str, bool] = {}
+        """What people decided, by the ids of the questions: True where a call may run."""
         self._session_id = session_id
         self._target = segment
         self._client_tools = frozenset(client_tools)
@@ -177,6 +179,8 @@ class ResponseStream:
             part.asked, part.ready = True, True
             message.decided_seconds = event.event_time.seconds
             part.allowed = value.response in (PERMISSION_REPLY_ONCE, PERMISSION_REPLY_ALWAYS)
+            if part.call is not None:
+                self.decisions[items.approval_request(self._place(part), part.call)["id"]] = part.allowed
         elif kind == "message_finished" and value.message.message_id == message.message_id:
             message.finished, message.ended_seconds = True, event.event_time.seconds
             message.complete = value.message.status == MESSAGE_STATUS_COMPLETE

@@ -12,7 +12,14 @@ from docs.reference.schemas import schemas
 
 DOCS = Path(__file__).parents[1]
 
-WITH_DEFAULTS = ("guides/files-and-uploads.md", "models.md", "operations.md", "tools.md")
+WITH_DEFAULTS = (
+    "guides/files-and-uploads.md",
+    "operate/database.md",
+    "operate/observe.md",
+    "models.md",
+    "operations.md",
+    "tools.md",
+)
 """Documents written by hand, in which the defaults of settings are filled in."""
 
 

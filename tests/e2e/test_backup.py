@@ -1,4 +1,4 @@
-"""`turnwire backup` makes whole copies, and what docs/operations.md says about restoring one works."""
+"""`turnwire backup` makes whole copies, and what docs/operate/database.md says about restoring one works."""
 
 import json
 import shutil

@@ -36,10 +36,10 @@ def found(report: dict[str, Any]) -> dict[str, int]:
 
 
 def test_every_problem_has_a_case() -> None:
-    """Also in the table of docs/operations.md."""
+    """Also in the table of docs/operate/database.md."""
     names = {value.name for value in vars(care).values() if isinstance(value, care.Problem)}
     assert {damage.finding for damage in DAMAGES} | BY_SQLITE == names
-    documented = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs/operate/database.md").read_text()
     assert [name for name in names if f"`{name}`" not in documented] == []
 
 

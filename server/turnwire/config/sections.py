@@ -154,7 +154,7 @@ class TracingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Traces, sent to a collector as OTLP over HTTP with protobuf.
 
     Needs the extra `otel` (docs/install.md). A key with its default is taken from the variable of OpenTelemetry
-    that is named with it; [operations.md](operations.md#traces) has the other variables.
+    that is named with it; [observe](operate/observe.md#traces) has the other variables.
     """
 
     enabled: bool = False

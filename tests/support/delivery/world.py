@@ -125,7 +125,7 @@ class World:
         await self.models.__aexit__()
 
     async def back_up(self) -> Path:
-        """Copies the database while the server works, as docs/operations.md says. Returns the copy."""
+        """Copies the database while the server works, as docs/operate/database.md says. Returns the copy."""
         self._backups += 1
         path = self._folder / f"backup-{self._backups}.sqlite"
         await asyncio.to_thread(self._copy, path)
@@ -136,7 +136,7 @@ class World:
             db.execute("VACUUM INTO ?", (str(path),))
 
     def put_back(self, backup: Path) -> None:
-        """Puts the copy in the place of the database, while no server runs, as docs/operations.md says."""
+        """Puts the copy in the place of the database, while no server runs, as docs/operate/database.md says."""
         assert self._server is None
         shutil.copy(backup, self._folder / "turnwire.db")
         for beside in ("-wal", "-shm"):

@@ -1,7 +1,7 @@
 """Session settings in memory: every message needs those of its session, and a query costs two thread switches."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from turnwire.domain.conversation.sessions import Session
 from turnwire.ports.commit import Commit, NoteFirstWords, PutSession, RemoveSession
@@ -40,6 +40,12 @@ class SessionCache:
             self._sessions[session.session_id] = session
             if len(self._sessions) > MAX_SESSIONS:
                 self._sessions.popitem(last=False)
+
+    def forget(self, is_left: Callable[[str], bool]) -> None:
+        """Forgets sessions by their ids, whose settings others may change from now on."""
+        self._changes += 1
+        for session_id in [session_id for session_id in self._sessions if is_left(session_id)]:
+            del self._sessions[session_id]
 
     def forget_changed(self, commits: Sequence[Commit]) -> None:
         """Forgets the sessions whose settings these commits changed."""

@@ -159,7 +159,7 @@ class PostgresDatabase:
         """Connects. Raises an error of psycopg."""
         self._url = url
         self._read_only = read_only
-        self.connection = _connected(url, read_only=read_only)
+        self.connection = self._connected()
         """The connection of psycopg, for what the protocol does not have."""
         self._cursors = itertools.count()
         """Their names: several may be open in a snapshot."""
@@ -214,6 +214,25 @@ class PostgresDatabase:
     def has_changed(self) -> bool:
         """Returns whether the transaction has changed a row."""
         return self._has_changed
+
+    def first_position(self, after: int) -> int:
+        """Returns the position that was given; a connection that writes has others."""
+        return after
+
+    def begins_history(self, position: int) -> bool:
+        """Returns False: only a connection that writes finds that out."""
+        del position
+        return False
+
+    def owns(self, session_id: str) -> bool:
+        """Returns True: one server has the database."""
+        del session_id
+        return True
+
+    def is_first(self, task: str) -> bool:
+        """Returns True: one server has the database."""
+        del task
+        return True
 
     def concerns_all(self, error: BaseException) -> bool:
         """Returns whether an error is of the server or of the connection."""
@@ -279,7 +298,13 @@ class PostgresDatabase:
 
     def renew(self) -> None:
         """Connects again, when the connection was lost. Raises an error of psycopg."""
-        self.connection = _connected(self._url, read_only=self._read_only)
+        self.connection = self._connected()
+
+    def _connected(self) -> "psycopg.Connection[Row]":
+        connection = connected(self._url)
+        if self._read_only:
+            connection.execute("SET default_transaction_read_only = on")
+        return connection
 
     def _execute(self, statement: str, parameters: Sequence[Any]) -> "psycopg.Cursor[Row]":
         if self._read_only and self.connection.info.transaction_status != TransactionStatus.INTRANS:
@@ -290,11 +315,14 @@ class PostgresDatabase:
         """Carries out what belongs to no transaction: again on another connection, when this one is lost."""
         try:
             if not self.connection.closed:
-                return self.connection.execute(translated(statement), parameters)
+                return self._once(statement, parameters)
         except psycopg.OperationalError:
             if not self.connection.closed:
                 raise
         self.renew()
+        return self._once(statement, parameters)
+
+    def _once(self, statement: str, parameters: Sequence[Any]) -> "psycopg.Cursor[Row]":
         return self.connection.execute(translated(statement), parameters)
 
 
@@ -310,13 +338,14 @@ def opened(url: str, *, read_only: bool) -> PostgresDatabase:
         raise translate(error) from error
 
 
-def _connected(url: str, *, read_only: bool) -> "psycopg.Connection[Row]":
-    connection = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS)
-    for kind, dumper in _DUMPERS:
-        connection.adapters.register_dumper(kind, dumper)
+def connected(
+    url: str, kind: "type[psycopg.Connection[Row]]" = psycopg.Connection, **options: str | int
+) -> "psycopg.Connection[Row]":
+    """Returns a connection whose values are those of the store. Raises an error of psycopg."""
+    connection = kind.connect(url, autocommit=True, **{"connect_timeout": CONNECT_SECONDS, **options})  # type: ignore[arg-type]
+    for value, dumper in _DUMPERS:
+        connection.adapters.register_dumper(value, dumper)
     connection.adapters.register_loader("numeric", _NumericLoader)
-    if read_only:
-        connection.execute("SET default_transaction_read_only = on")
     return connection
 
 

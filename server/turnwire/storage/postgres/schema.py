@@ -315,7 +315,24 @@ CREATE TABLE search_state (
 INSERT INTO search_state VALUES (1, '', 0);
 """
 
-MIGRATIONS: tuple[str, ...] = (SCHEMA,)
+SEVERAL_SERVERS = """
+-- which history of the database positions and timelines are of, and how often a server has begun to write to it
+CREATE TABLE lineage (
+    id               bigint PRIMARY KEY CHECK (id = 1),
+    history          text NOT NULL,
+    position_offset  bigint NOT NULL,
+    starts           bigint NOT NULL
+);
+INSERT INTO lineage VALUES (1, '', 0, 0);
+
+-- where a server is reached, by the process of PostgreSQL that serves its writing connection
+CREATE TABLE nodes (
+    pid      bigint PRIMARY KEY,
+    address  text NOT NULL
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (SCHEMA, SEVERAL_SERVERS)
 """Element n - 1 makes schema n of the one before it. Texts are compared by their bytes, as in SQLite."""
 
 AHEAD = 1

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import date, timedelta
 from functools import lru_cache
+from operator import itemgetter
 
 from turnwire.domain.money import Consumption
 from turnwire.storage.accounts import KEPT_DAYS, Delta, check_totals
@@ -52,10 +53,10 @@ def add_to_totals(db: Database, deltas: Iterable[Delta]) -> None:
         changed[delta.tenant] = sessions + delta.sessions, stored_bytes + delta.stored_bytes
         for day, used in delta.spent:
             spent[delta.tenant, day] = spent.get((delta.tenant, day), Consumption()) + used
-    for tenant, added in changed.items():
+    for tenant, added in sorted(changed.items()):  # in one order on all servers: none waits in a ring
         if any(added):
             db.run(_ADD_TOTAL, (tenant, *added))
-    for (tenant, day), used in spent.items():
+    for (tenant, day), used in sorted(spent.items(), key=itemgetter(0)):
         number = (day - _FIRST_DAY).days
         db.run(_ADD_DAY, (tenant, number, used.tokens, used.cost_pico_usd))
         db.run(_FORGET_DAYS, (tenant, number))

@@ -6,8 +6,8 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from turnwire.domain.errors import StorageError
 from turnwire.event_loop.owner import NOBODY, OWNER
@@ -16,6 +16,7 @@ from turnwire.storage.sql.database import Database
 P = ParamSpec("P")
 T = TypeVar("T")
 D_co = TypeVar("D_co", bound=Database, covariant=True)
+D_contra = TypeVar("D_contra", bound=Database, contravariant=True)
 
 
 class Connection(Generic[D_co]):
@@ -31,17 +32,22 @@ class Connection(Generic[D_co]):
         self._db: D_co | None = None  # from `open` to `close`
 
     @classmethod
-    async def open(cls, opening: Callable[[], D_co], *, is_reader: bool) -> "Connection[D_co]":
+    async def open(
+        cls, opening: Callable[[], D_co], *, is_reader: bool, idle: "Idle[D_co] | None" = None
+    ) -> "Connection[D_co]":
         """Opens a connection on its thread. Close it with `close`.
 
         Args:
             opening: Called on the thread; its errors are raised as they are.
             is_reader: Whether owners take turns on it, and a cancelled caller's function that waits is left out.
+            idle: What the thread does while it has nothing else to do.
         """
         connection = cls(is_reader=is_reader)
         threading.Thread(target=_serve, args=(connection._calls,), name="database", daemon=True).start()
         try:
-            connection._db = await connection._call(opening)
+            connection._db = db = await connection._call(opening)
+            if idle is not None:
+                connection._calls.when_idle(idle.seconds, partial(idle.function, db))
         except BaseException:
             connection._calls.end()
             raise
@@ -83,6 +89,15 @@ class Connection(Generic[D_co]):
         return await result
 
 
+class Idle(NamedTuple, Generic[D_contra]):
+    """What the thread of a connection does again and again while it has nothing else to do."""
+
+    seconds: float
+    """After which it does so."""
+    function: Callable[[D_contra], None]
+    """Raises nothing."""
+
+
 class _Calls:
     """What a thread is to do: owners take turns, and what one of them wants is done in its order. For all threads."""
 
@@ -93,6 +108,7 @@ class _Calls:
         self._last: Callable[[], None] | None = None
         self._ready = SimpleQueue[None]()
         """One for each call, and one for the end."""
+        self._idle: tuple[float, Callable[[], None]] | None = None
 
     def add(self, owner: str, call: Callable[[], None]) -> None:
         with self._lock:
@@ -106,9 +122,14 @@ class _Calls:
         self._ready.put(None)
         self._ready.put(None)
 
+    def when_idle(self, seconds: float, function: Callable[[], None]) -> None:
+        """Has the thread call a function whenever it has waited for some time, from its next call on."""
+        self._idle = (seconds, function)
+        self.add(NOBODY, function)
+
     def take(self) -> Callable[[], None] | None:
         """Returns the next one once there is one; None at the end."""
-        self._ready.get()
+        self._wait()
         with self._lock:
             if not self._waiting:
                 last, self._last = self._last, None
@@ -118,6 +139,18 @@ class _Calls:
             if calls:
                 self._waiting[owner] = calls  # behind the others
             return call
+
+    def _wait(self) -> None:
+        if self._idle is None:
+            self._ready.get()
+            return
+        seconds, function = self._idle
+        while True:
+            try:
+                self._ready.get(timeout=seconds)
+                return
+            except Empty:
+                function()
 
 
 def _serve(calls: _Calls) -> None:

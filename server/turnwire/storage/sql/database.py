@@ -123,6 +123,28 @@ class Database(Protocol):
         """Returns whether the transaction has changed a row."""
         ...
 
+    def first_position(self, after: int) -> int:
+        """Returns the position of the first event of the transaction, given the one behind those of this server."""
+        ...
+
+    def begins_history(self, position: int) -> bool:
+        """Returns whether a history begins in this transaction, and remembers it.
+
+        A database that cannot tell whether it was restored from a backup begins one at each start.
+
+        Args:
+            position: The newest position that the log has given.
+        """
+        ...
+
+    def owns(self, session_id: str) -> bool:
+        """Returns whether this server may write to a session: no other one can."""
+        ...
+
+    def is_first(self, task: str) -> bool:
+        """Returns whether no other server does a task in a transaction that has not ended; none begins it meanwhile."""
+        ...
+
     def concerns_all(self, error: BaseException) -> bool:
         """Returns whether an error is of the database and not of what it was given: its disk, its connection."""
         ...

@@ -1,6 +1,7 @@
 """Removing sessions: each is gone for all readers at once, and its rows go in small steps between commits."""
 
 import asyncio
+from collections.abc import Callable
 
 from turnwire.ports.clock import utc_now
 from turnwire.ports.commit import Commit, RemoveSession, SessionState
@@ -9,13 +10,18 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.sessions import DELETING
 from turnwire.storage.sql.writer import GroupWriter
 
+GIVE_UP = (
+    "UPDATE sessions SET state = 'deleting', head_sequence = pruned_through"
+    " WHERE state <> 'live' AND state = 'importing'"
+)
+
+LOOKED_AT = 1000
+"""Sessions among which one is looked for that this server may remove."""
+
 
 def give_up_imports(db: Database) -> None:
     """Lets everything go that an earlier run has stored in parts and not published."""
-    db.run(
-        "UPDATE sessions SET state = 'deleting', head_sequence = pruned_through"
-        " WHERE state <> 'live' AND state = 'importing'"
-    )
+    db.run(GIVE_UP)
 
 
 class Removal:
@@ -43,7 +49,7 @@ class Removal:
 
     async def step(self) -> bool:
         """Carries out a step. Returns False when nothing is left to remove."""
-        found = await self._reading.run(_next)
+        found = await self._reading.run(_next, self._writer.owns)
         if found is not None:
             tenant, session_id = found
             step = Commit(
@@ -59,6 +65,6 @@ class Removal:
         return found is not None
 
 
-def _next(db: Database) -> tuple[str, str] | None:
-    row = db.row(f"SELECT tenant, session_id {DELETING} ORDER BY id LIMIT 1")
-    return None if row is None else (row[0], row[1])
+def _next(db: Database, owns: Callable[[str], bool]) -> tuple[str, str] | None:
+    rows = db.rows(f"SELECT tenant, session_id {DELETING} ORDER BY id LIMIT ?", (LOOKED_AT,))
+    return next(((tenant, session_id) for tenant, session_id in rows if owns(session_id)), None)

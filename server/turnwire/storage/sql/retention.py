@@ -81,7 +81,7 @@ class Retention:
             (self._count, self._session, STEP_SESSIONS),
         )
         for row, session_id, wanted, pruned, tenant, state in rows:
-            if wanted - pruned > PRUNE_SLACK:
+            if wanted - pruned > PRUNE_SLACK and db.owns(session_id):
                 through = min(wanted, pruned + MAX_PRUNED)
                 reached, size = prune(db, row, session_id, through)
                 is_more = reached == through < wanted
@@ -119,7 +119,9 @@ class Retention:
         # asked of the file, because the step before may have been rolled back
         is_all_gone = db.row("SELECT min(position) FROM events") == (old[0].position,)
         newest = {  # what was kept for a turn that has ended meanwhile may be more than a step
-            row.session: (row, min(row.sequence, row.pruned + MAX_PRUNED)) for row in old if row.session is not None
+            row.session: (row, min(row.sequence, row.pruned + MAX_PRUNED))
+            for row in old
+            if row.session is not None and db.owns(row.session_id)
         }
         reached = dict[int, int]()
         for session, (row, sequence) in newest.items():
@@ -127,7 +129,7 @@ class Retention:
             deltas += _freed(row.tenant, row.state, size)
         gone_through, newest_dropped = 0, 0
         for row in old:
-            is_dropped = is_all_gone if row.session is None else row.sequence <= reached[row.session]
+            is_dropped = is_all_gone if row.session is None else row.sequence <= reached.get(row.session, 0)
             is_all_gone &= is_dropped
             if row.session is None and is_dropped:
                 db.run("DELETE FROM events WHERE position = ?", (row.position,))

@@ -1,9 +1,9 @@
 """Timelines: which moments belong to the history of the log, whatever file it was restored from.
 
-Each start of the server begins a timeline: a row with a name drawn by chance and the position at which it begins. A
-moment names a timeline and a position. A file that was restored from a backup lacks what came after the backup, and its
-next start begins a timeline there. Moments after the backup then lie beyond the end of their timeline, or the file does
-not have their timeline at all.
+Each start of the server begins a timeline: a row with a name drawn by chance and the position at which it begins.
+PostgreSQL knows its history, so there a timeline begins when that does. A moment names a timeline and a position. A
+file that was restored from a backup lacks what came after the backup, and its next start begins a timeline there.
+Moments after the backup then lie beyond the end of their timeline, or the file does not have their timeline at all.
 """
 
 import contextlib
@@ -35,14 +35,19 @@ class Timelines:
     def begin(cls, db: Database, position: int) -> "Timelines":
         """Begins the timeline of this run at the newest position of the log and forgets the oldest ones.
 
+        Where the database goes on with the history of an earlier run, its timeline goes on too.
+
         A full disk keeps no server from starting. The timeline is then not in the file, so that what is given in this
         run counts as replaced in the next one.
         """
-        name = secrets.token_hex(8)
-        with _unless_full(db):
-            _store(db, name, position)
+        name, begins = secrets.token_hex(8), False
+        with _unless_full(db), db.transaction():
+            begins = db.begins_history(position)
+            if begins:
+                db.run("INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (name, position))
+                db.run("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))
         rows = db.rows("SELECT id, timeline, start_position FROM timelines ORDER BY id")
-        if not rows or rows[-1][1] != name:
+        if begins and (not rows or rows[-1][1] != name):
             rows.append((rows[-1][0] + 1 if rows else 1, name, position))
         return cls(rows)
 
@@ -78,9 +83,3 @@ def _unless_full(db: Database) -> Iterator[None]:
     except db.failures as error:
         if not isinstance(db.translate(error), StorageFull):
             raise
-
-
-def _store(db: Database, name: str, position: int) -> None:
-    with db.transaction():
-        db.run("INSERT INTO timelines (timeline, start_position) VALUES (?, ?)", (name, position))
-        db.run("DELETE FROM timelines WHERE id <= (SELECT max(id) FROM timelines) - ?", (KEPT_TIMELINES,))

@@ -178,6 +178,8 @@ def remove(db: Database, deltas: list[Delta], tenant: str, upload_id: str) -> No
 
 def remove_expired(db: Database, deltas: list[Delta], now: datetime) -> int:
     """See `UploadStore.remove_expired`."""
+    if not db.is_first("expiry"):
+        return 0
     removed = db.rows(_REMOVE.format("expires_at_us < ?", MAX_EXPIRED), (_microseconds(now),))
     deltas += (Delta(owner, stored_bytes=-size) for owner, size in removed)
     return len(removed)

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from turnwire.domain.errors import DomainError, ShuttingDown, StorageError
+from turnwire.domain.errors import DomainError, SessionMoving, ShuttingDown, StorageError
 from turnwire.ports.commit import Commit, Committed, PutMessage
 from turnwire.ports.store import FileIdentity, Follower, Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import BatchEnd, Observer
@@ -113,6 +113,21 @@ class Keeper(Protocol):
         ...
 
 
+class NoFiles:
+    """What a keeper answers of whose database no files are on this machine."""
+
+    def warnings(self) -> Mapping[str, Mapping[str, object]]:
+        """Returns nothing."""
+        return {}
+
+    def own_files(self) -> frozenset[FileIdentity]:
+        """Returns nothing."""
+        return frozenset()
+
+    def close(self) -> None:
+        """Does nothing: a lock goes with its connection."""
+
+
 class GroupWriter:
     """Owns the writing connection's transactions.
 
@@ -143,6 +158,9 @@ class GroupWriter:
         """The writing connection."""
         self._changes = changes
         self._publish = publish
+        self.owns: Callable[[str], bool] = _everything
+        """Returns whether this server may write to a session. What comes while it may not is not stored later either:
+        it may have been decided on what another server has changed since."""
         self.followers: list[Follower] = []
         """Called for each commit that is durable, before its events are published."""
         self._observer = observer
@@ -168,6 +186,15 @@ class GroupWriter:
         self._numbers = await self._connection.run(lambda db: db.numbers())
         self._task = asyncio.create_task(self._write_batches(), name="storage writer")
 
+    def note_position(self, position: int) -> None:
+        """Notes the newest position of what others have stored, of which this server owns some from now on."""
+        self._start_position = max(self._start_position, position)
+
+    def begin_anew(self, position: int) -> None:
+        """Goes on in another history, of which this is the newest position."""
+        self._start_position = self.published_position = position
+        self._published.clear()
+
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Stores one unit of work; see `Store.commit`."""
         return self._enqueue(commit)
@@ -181,6 +208,9 @@ class GroupWriter:
         future: asyncio.Future[Any] = loop.create_future()
         if self._closing:
             future.set_exception(ShuttingDown())
+            return future
+        if isinstance(unit, Commit) and not self.owns(unit.session_id):
+            future.set_exception(SessionMoving())
             return future
         self._waiting.append((unit, future, loop.time()))
         self._wake.set()
@@ -196,7 +226,7 @@ class GroupWriter:
 
     def published_of(self, tenant: str) -> int:
         """Returns the position of a tenant's newest event that was published; that of the start when none was yet."""
-        return self._published.get(tenant, self._start_position)
+        return max(self._published.get(tenant, 0), self._start_position)
 
     async def published(self, session_id: str | None = None) -> None:
         """Returns when all events that a reader may have seen so far are published. Safe to cancel.
@@ -348,7 +378,8 @@ class GroupWriter:
         stored: list[StoredEvent] = []
         written_bytes, end = 0, time.perf_counter() + BATCH_SECONDS
         with db.transaction():
-            transaction = Transaction(SqlEngine(db), self._numbers.__next__, self._next_position)
+            first_position = db.first_position(self._next_position)
+            transaction = Transaction(SqlEngine(db), self._numbers.__next__, first_position)
             if not alone:
                 transaction.fetch(unit for unit in units if isinstance(unit, Commit))
             for unit in units:
@@ -394,12 +425,18 @@ class GroupWriter:
 
     def _apply(self, db: Database, transaction: Transaction, unit: Unit) -> tuple[Outcome, list[StoredEvent]]:
         if isinstance(unit, Commit):
+            if not db.owns(unit.session_id):
+                raise SessionMoving
             return self._changes.apply(transaction, unit)
         transaction.written()
         try:
             return unit.apply(db, transaction.deltas), []
         finally:
             transaction.forget()
+
+
+def _everything(_session_id: str) -> bool:
+    return True
 
 
 def _rewrite(db: Database, _deltas: list[Delta]) -> None:

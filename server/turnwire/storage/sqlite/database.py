@@ -174,6 +174,25 @@ class SqliteDatabase(sqlite3.Connection):
         """Returns whether the transaction has changed a row."""
         return self.total_changes > self._changes_before
 
+    def first_position(self, after: int) -> int:
+        """Returns the position behind those of this server, which are all."""
+        return after
+
+    def begins_history(self, position: int) -> bool:
+        """Returns True: a file does not tell whether it was restored."""
+        del position
+        return True
+
+    def owns(self, session_id: str) -> bool:
+        """Returns True: one server has the file."""
+        del session_id
+        return True
+
+    def is_first(self, task: str) -> bool:
+        """Returns True: one server has the file."""
+        del task
+        return True
+
     def concerns_all(self, error: BaseException) -> bool:
         """Returns whether an error is of the disk or of another process."""
         return isinstance(error, sqlite3.OperationalError)

@@ -1,0 +1,306 @@
+"""A node of a cluster: the connection on which it writes, and the locks of shards on that connection.
+
+PostgreSQL ends a connection that is silent, rolls back what it had not committed, and only then releases its locks. So
+nobody else can take a shard while its owner can still write: there is no heartbeat of our own, and no clock in the
+proof.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+import structlog
+
+from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving, StorageError
+from turnwire.domain.shards import shard_of
+from turnwire.ports.ownership import ConnectionLost, Held
+from turnwire.storage.postgres.connection import FAILURES, connected, is_lost
+from turnwire.storage.postgres.writing_database import POSITION_BITS, WritingDatabase
+from turnwire.storage.rows import Row
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.engine import last_position
+from turnwire.storage.sql.removal import GIVE_UP
+from turnwire.storage.sql.writer import NoFiles
+
+if TYPE_CHECKING:
+    from psycopg.abc import Params, Query
+
+SHARD = 0x7475_726E
+"""Class of the locks of shards; the number of the lock is the shard."""
+
+NODE = SHARD + 1
+"""Class of the lock that all nodes share: who holds it wants shards."""
+
+TASK = SHARD + 2
+"""Class of the locks of what one node at a time does."""
+
+SILENCE = timedelta(seconds=1.5)
+"""How long PostgreSQL waits for a statement before it ends the connection of a node."""
+
+BEAT = SILENCE / 5
+"""How long the thread of the connection has nothing to do before it sends a statement."""
+
+CONNECT_SECONDS = 2
+"""How long a node waits for a database that does not answer before it tries again."""
+
+_MILLISECONDS = round(SILENCE.total_seconds() * 1000)
+
+_SETTINGS = {
+    "idle_session_timeout": _MILLISECONDS,
+    "idle_in_transaction_session_timeout": _MILLISECONDS,
+    "tcp_user_timeout": _MILLISECONDS,
+    "client_connection_check_interval": _MILLISECONDS // 3,
+}
+
+_OPTIONS: dict[str, str | int] = {
+    "connect_timeout": CONNECT_SECONDS,
+    "tcp_user_timeout": _MILLISECONDS * 2,
+    "keepalives_idle": 1,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+}
+
+_HELD = f"""
+SELECT CAST(held.classid AS bigint), CAST(held.objid AS bigint), coalesce(nodes.address, '')
+FROM pg_locks AS held LEFT JOIN nodes ON nodes.pid = held.pid
+WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2
+    AND CAST(held.classid AS bigint) IN ({SHARD}, {NODE})
+    AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class _Connection(psycopg.Connection[Row]):
+    """A connection that knows when it was sent the last statement that was answered."""
+
+    answered_at = 0.0
+
+    def execute(self, query: "Query", params: "Params | None" = None, **options: Any) -> "psycopg.Cursor[Row]":
+        """Carries out a statement."""
+        sent_at = time.monotonic()
+        cursor = super().execute(query, params, **options)  # type: ignore[arg-type]  # its type has more than it takes
+        self.answered_at = sent_at
+        return cursor
+
+
+class NodeDatabase(WritingDatabase):
+    """The connection on which a node writes. It never connects again by itself: with it, the shards are lost."""
+
+    def __init__(self, url: str, address: str) -> None:
+        """Connects. Raises an error of psycopg; see `join`."""
+        self._address = address
+        self.shards = set[int]()
+        """Those whose locks this connection holds. Changed on its thread, between transactions."""
+        super().__init__(url)
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the last statement that PostgreSQL has answered was sent; for any thread."""
+        return time.monotonic() - (self.connection.answered_at if isinstance(self.connection, _Connection) else 0.0)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended, and the locks with it; for any thread."""
+        return bool(self.connection.closed)
+
+    def join(self) -> None:
+        """Makes this connection the one of a node.
+
+        Raises:
+            StorageError: it is one to a pool, which keeps none for a client, so that locks on it are worth nothing.
+        """
+        if self.row("SELECT pg_backend_pid()") != (self.connection.info.backend_pid,):
+            self.connection.close()
+            raise StorageError("storage.url leads to a pool of connections: a node needs one to PostgreSQL itself")
+        self.run(
+            "INSERT INTO nodes (pid, address) VALUES (pg_backend_pid(), ?)"
+            " ON CONFLICT (pid) DO UPDATE SET address = excluded.address",
+            (self._address,),
+        )
+        self.run("DELETE FROM nodes WHERE pid NOT IN (SELECT pid FROM pg_stat_activity)")
+        self.row("SELECT pg_advisory_lock_shared(CAST(? AS int), 0)", (NODE,))
+
+    def renew(self) -> None:
+        """Connects again, without any shard."""
+        self.shards.clear()
+        self.connection.close()
+        self.connection = self._connected()
+        self._lock()
+        self.join()
+        self.begin()
+
+    def first_position(self, after: int) -> int:
+        """Returns the position of the first event of the transaction, by its number."""
+        del after
+        assert self.pending is not None
+        return self.position_offset + (int(self.pending) << POSITION_BITS)
+
+    def owns(self, session_id: str) -> bool:
+        """Returns whether this connection holds the lock of a session's shard."""
+        return shard_of(session_id) in self.shards
+
+    def is_first(self, task: str) -> bool:
+        """Returns whether no other node does a task until its transaction ends."""
+        return self.row("SELECT pg_try_advisory_xact_lock(CAST(? AS int), hashtext(?))", (TASK, task)) == (True,)
+
+    def beat(self) -> None:
+        """Sends a statement, so that PostgreSQL does not end the connection."""
+        if not self.is_lost:
+            try:
+                self.run("SELECT 1")
+            except psycopg.Error:
+                self.connection.close()  # what a beat cannot do, nothing can
+
+    def held(self) -> Held:
+        """Returns who owns what."""
+        rows = self.rows(_HELD)
+        owners = {shard: address for kind, shard, address in rows if kind == SHARD}
+        return Held(owners, sum(kind == NODE for kind, *_ in rows))
+
+    def take(self, shards: Collection[int]) -> tuple[frozenset[int], int]:
+        """Takes the locks that are free, and lets the imports go that former owners have not ended.
+
+        Returns:
+            The shards that it got, and the newest position: of their events, none has a higher one.
+        """
+        free = f"pg_try_advisory_lock({SHARD}, CAST(shard AS int))"
+        others = list(set(shards) - self.shards)  # a lock that is held would be taken twice
+        rows = self.rows(f"SELECT shard FROM unnest(CAST(? AS bigint[])) AS shard WHERE {free}", (others,))
+        taken = frozenset(shard for (shard,) in rows)
+        if taken:
+            self.run(f"{GIVE_UP} AND shard = ANY(?)", (list(taken),))
+        self.shards |= taken
+        return taken, last_position(self)
+
+    def give(self, shards: Collection[int]) -> None:
+        """Releases locks."""
+        self.shards -= set(shards)
+        self.rows(
+            f"SELECT pg_advisory_unlock({SHARD}, CAST(shard AS int)) FROM unnest(CAST(? AS bigint[])) AS shard",
+            (list(shards),),
+        )
+
+    def leave(self) -> None:
+        """Counts no longer among the nodes that want shards."""
+        self.row("SELECT pg_advisory_unlock_shared(CAST(? AS int), 0)", (NODE,))
+
+    def _connected(self) -> "psycopg.Connection[Row]":
+        return connected(self._url, _Connection, **_OPTIONS)
+
+    def _lock(self) -> None:
+        for name, value in _SETTINGS.items():
+            self.row("SELECT set_config(?, ?, false)", (name, str(value)))
+        self._acquire("pg_try_advisory_lock_shared", "a server that is no node of a cluster")
+
+    def _surely(self, statement: str, parameters: Any = ()) -> "psycopg.Cursor[Row]":
+        return self._once(statement, parameters)
+
+
+class NodeKeeper(NoFiles):
+    """The database of several nodes. Implements `turnwire.storage.sql.writer.Keeper`; see there."""
+
+    def loss(self) -> StorageError | None:
+        """Returns None: what the database has committed, it keeps."""
+        return None
+
+    def refusal(self, db: Database, error: Exception) -> tuple[DomainError, StorageError | None]:
+        """Returns what the server has against a transaction. With the connection, the shards are lost."""
+        assert isinstance(db, NodeDatabase)
+        if not (is_lost(error) or db.is_lost):
+            return db.translate(error), None
+        db.connection.close()
+        unheard, db.pending = db.pending, None
+        return SessionMoving() if unheard is None else OutcomeUnknown(), None
+
+
+class PostgresLocks:
+    """Implements `turnwire.ports.ownership.Locks`; see there. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        connection: Connection[NodeDatabase],
+        db: NodeDatabase,
+        note_position: Callable[[int], None],
+        renewed: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Args:
+        connection: The connection on which the node writes, which has joined.
+        db: The same; here, only what any thread may ask.
+        note_position: Called with the newest position when shards were taken.
+        renewed: Called when the node is connected again, before it has a shard.
+        """
+        self._connection, self._db = connection, db
+        self._note_position, self._renewed = note_position, renewed
+        self._shards = set[int]()
+
+    def owns(self, session_id: str) -> bool:
+        """Returns whether a session is of a shard that this node has."""
+        return shard_of(session_id) in self._shards
+
+    async def held(self) -> Held:
+        """Returns who owns what."""
+        return await self._run(NodeDatabase.held)
+
+    async def take(self, shards: Collection[int]) -> frozenset[int]:
+        """Takes the locks of shards that are free."""
+        taken, position = await self._run(lambda db: db.take(shards))
+        self._note_position(position)
+        self._shards |= taken
+        return taken
+
+    async def give(self, shards: Collection[int]) -> None:
+        """Releases the locks of shards."""
+        self._shards -= set(shards)
+        await self._run(lambda db: db.give(shards))
+
+    async def leave(self) -> None:
+        """Counts this node no longer among those that want shards."""
+        await self._run(NodeDatabase.leave)
+
+    async def wait(self, seconds: float) -> None:
+        """Returns after some time."""
+        await asyncio.sleep(seconds)
+        if self._db.is_lost:
+            raise self._lost()
+
+    async def renew(self) -> None:
+        """Connects again."""
+        while True:
+            try:
+                await self._connection.run(NodeDatabase.renew)
+                await self._renewed()
+                return
+            except StorageError as error:
+                log.warning("database_not_reached", reason=error.reason, message=error.message)
+                await asyncio.sleep(BEAT.total_seconds())
+
+    def silence(self) -> float:
+        """Returns the seconds since the last statement was sent that PostgreSQL has answered."""
+        return self._db.silent_seconds
+
+    async def _run(self, function: Callable[[NodeDatabase], T]) -> T:
+        """Raises ConnectionLost: whatever failed, no lock of this connection is held any more."""
+
+        def run(db: NodeDatabase) -> T:
+            try:
+                return function(db)
+            except FAILURES:
+                db.connection.close()
+                raise
+
+        try:
+            return await self._connection.run(run)
+        except StorageError as error:
+            log.warning("database_lost", reason=error.reason, message=error.message)
+            raise self._lost() from error
+
+    def _lost(self) -> ConnectionLost:
+        self._shards.clear()
+        return ConnectionLost()

@@ -1,0 +1,221 @@
+"""Nodes on a real PostgreSQL: who holds which shard, and what becomes of a node that loses its connection."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.fakes.domain_values import creating
+from tests.support.postgres import PostgresServer
+from turnwire.api.wire.codec import ProtoCodec
+from turnwire.domain.errors import OutcomeUnknown, SessionMoving, StorageBusy, StorageError
+from turnwire.domain.principal import DEFAULT_TENANT
+from turnwire.domain.shards import SHARDS, shard_of
+from turnwire.ports.ownership import ConnectionLost
+from turnwire.ports.store import Standing, StoredEvent
+from turnwire.storage.postgres.connection import opened
+from turnwire.storage.postgres.nodes import SILENCE, NodeDatabase, PostgresLocks
+from turnwire.storage.postgres.store import PostgresSettings, PostgresStore
+
+pytestmark = pytest.mark.slow
+
+ALL = range(SHARDS)
+
+
+class Node(NamedTuple):
+    """A store that writes with others."""
+
+    store: PostgresStore
+    locks: PostgresLocks
+    published: list[StoredEvent]
+
+    async def create(self, session_id: str) -> int:
+        """Makes a session, and returns the position of its event."""
+        await self.store.commit(creating(session_id))
+        return self.published[-1].event.position
+
+
+@contextlib.asynccontextmanager
+async def node(url: str, address: str) -> AsyncIterator[Node]:
+    """Runs a node."""
+    published: list[StoredEvent] = []
+    store = await PostgresStore.open(PostgresSettings(url=url, node=address), ProtoCodec(), published.extend)
+    try:
+        yield Node(store, await store.locks(), published)
+    finally:
+        await store.aclose()
+
+
+def end_connections(url: str, which: str = "nodes") -> None:
+    """Has PostgreSQL end the connections of all nodes."""
+    with contextlib.closing(opened(url, read_only=False)) as db:
+        assert db.rows(f"SELECT pg_terminate_backend(CAST(pid AS int)) FROM {which}")
+
+
+async def lost(node: Node) -> float:
+    """Returns after how many seconds a node knows that it has lost its connection."""
+    began = time.monotonic()
+    with pytest.raises(ConnectionLost):
+        while True:
+            await node.locks.wait(0.01)
+    return time.monotonic() - began
+
+
+async def test_each_shard_has_one_holder(postgres_url: str) -> None:
+    """What one has, another one does not get until it is given; all see who has what."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        assert await a.locks.take(range(100)) == frozenset(range(100))
+        assert await b.locks.take(range(50, 150)) == frozenset(range(100, 150))
+        for held in (await a.locks.held(), await b.locks.held()):
+            assert held.nodes == 2
+            assert held.owners == {n: "a:1" if n < 100 else "b:1" for n in range(150)}
+        await a.locks.give(range(90, 100))
+        assert await b.locks.take(ALL) == frozenset((*range(90, 100), *range(150, SHARDS)))
+        await a.locks.leave()
+        assert (await b.locks.held()).nodes == 1
+
+
+async def test_a_node_writes_to_its_own_sessions_alone(postgres_url: str) -> None:
+    """A commit for another shard stores nothing, and neither does one that comes after the shard was given."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        own = shard_of("ses_1")
+        await a.locks.take([own])
+        await b.locks.take(set(ALL) - {own})
+        with pytest.raises(SessionMoving):
+            await b.store.commit(creating("ses_1"))
+        await a.create("ses_1")
+        await a.locks.give([own])
+        with pytest.raises(SessionMoving):
+            await a.store.commit(creating("ses_1"))
+        assert [one.session_id for one in (await b.store.of(DEFAULT_TENANT).log_events(0, None)).events] == ["ses_1"]
+
+
+async def test_the_connection_is_the_fence_whatever_the_event_loop_believes(postgres_url: str) -> None:
+    """A commit of a shard whose lock is not held fails at the database, and those beside it are stored."""
+    async with node(postgres_url, "a:1") as a:
+        await a.locks.take([shard_of("ses_1")])
+        a.store._writer.owns = lambda _: True
+        outcomes = await asyncio.gather(
+            a.store.commit(creating("ses_2")), a.store.commit(creating("ses_1")), return_exceptions=True
+        )
+        assert isinstance(outcomes[0], SessionMoving)
+        assert [one.event.session_id for one in a.published] == ["ses_1"]
+
+
+async def test_positions_are_unique_and_grow_with_each_session(postgres_url: str) -> None:
+    """Whoever writes, and in whatever order."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        names = [f"ses_{number}" for number in range(40)]
+        mine = {shard_of(name) for name in names[:20]}
+        await a.locks.take(mine)
+        await b.locks.take(set(ALL) - mine)
+        owners = [a if shard_of(name) in mine else b for name in names]
+        await asyncio.gather(*(one.store.commit(creating(name)) for one, name in zip(owners, names, strict=True)))
+        positions = [one.event.position for one in (*a.published, *b.published)]
+        assert len(set(positions)) == len(positions) == 40
+        for one in (a, b):
+            assert [stored.event.position for stored in one.published] == sorted(
+                p.event.position for p in one.published
+            )
+        newest = max(positions)
+        await a.locks.give(mine)
+        await b.locks.take(mine)
+        await b.store.commit(creating("ses_new"))
+        assert b.published[-1].event.position > newest
+
+
+async def test_a_silent_node_loses_its_shards_and_an_idle_one_does_not(postgres_url: str) -> None:
+    """The thread of the connection keeps it while the event loop stands; without it PostgreSQL ends the connection."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        await a.locks.take(ALL)
+        time.sleep(SILENCE.total_seconds() * 1.5)
+        assert a.locks.silence() < SILENCE.total_seconds()
+        assert await b.locks.take(ALL) == frozenset()
+        await a.store._writing.run(lambda _: time.sleep(SILENCE.total_seconds() * 1.5))
+        assert await b.locks.take(ALL) == frozenset(ALL)
+        with pytest.raises((SessionMoving, OutcomeUnknown)):
+            await a.store.commit(creating("ses_1"))
+        await lost(a)
+
+
+async def test_a_node_that_lost_its_connection_connects_again_without_shards(postgres_url: str) -> None:
+    """It says so within a moment, stores nothing until it has shards again, and goes on then."""
+    async with node(postgres_url, "a:1") as a:
+        await a.locks.take(ALL)
+        first = await a.create("ses_1")
+        token = a.store.moment(DEFAULT_TENANT)
+        end_connections(postgres_url)
+        assert await lost(a) < 1.0
+        for state in ("lost", "renewed"):
+            with pytest.raises(SessionMoving):
+                await a.store.commit(creating("ses_2"))
+            if state == "lost":
+                await a.locks.renew()
+        assert (await a.locks.held()).owners == {}
+        assert await a.locks.take(ALL) == frozenset(ALL)
+        assert await a.create("ses_2") > first
+        assert a.store.is_writable()
+        assert a.store.standing(token) is Standing.PAST
+
+
+async def test_a_node_goes_on_when_the_database_comes_back(postgres: PostgresServer) -> None:
+    """It tries until it is there."""
+    url = postgres.new_database()
+    name = urlsplit(url).path.removeprefix("/")
+    async with node(url, "a:1") as a:
+        postgres.execute("postgres", f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        end_connections(postgres.url("postgres"), f"pg_stat_activity WHERE datname = '{name}'")
+        await lost(a)
+        renewing = asyncio.create_task(a.locks.renew())
+        await asyncio.wait({renewing}, timeout=0.5)
+        assert not renewing.done()
+        postgres.execute("postgres", f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        await renewing
+        assert await a.locks.take(ALL) == frozenset(ALL)
+
+
+async def test_a_timeline_begins_with_a_history_and_not_with_a_node(postgres_url: str) -> None:
+    """Tokens of one node are good at all; when the database has another history, those beyond it are replaced."""
+    async with node(postgres_url, "a:1") as a:
+        await a.locks.take(ALL)
+        await a.create("ses_1")
+        before = a.store.moment(DEFAULT_TENANT)
+        async with node(postgres_url, "b:1") as b:
+            assert b.store.standing(before) is Standing.PAST
+            assert b.store.moment(DEFAULT_TENANT).timeline == before.timeline
+        with contextlib.closing(opened(postgres_url, read_only=False)) as db:  # as a restored backup has it
+            db.run("DELETE FROM events")
+            db.run("UPDATE lineage SET history = 'another'")
+        end_connections(postgres_url)
+        await lost(a)
+        await a.locks.renew()
+        assert a.store.moment(DEFAULT_TENANT).timeline != before.timeline
+        assert a.store.standing(before) is Standing.REPLACED
+
+
+async def test_a_server_that_writes_alone_and_nodes_exclude_each_other(postgres_url: str) -> None:
+    """Whoever comes second does not start, and says why."""
+    alone = PostgresSettings(url=postgres_url)
+    async with node(postgres_url, "a:1"):
+        with pytest.raises(StorageBusy, match="in use by another server"):
+            await PostgresStore.open(alone, ProtoCodec(), lambda _: None)
+    store = await PostgresStore.open(alone, ProtoCodec(), lambda _: None)
+    try:
+        with pytest.raises(StorageBusy, match="no node of a cluster"):
+            async with node(postgres_url, "a:1"):
+                pass
+    finally:
+        await store.aclose()
+
+
+async def test_a_pool_of_connections_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind one, the process that serves a statement is not the one that the client was told of."""
+    told = NodeDatabase.row
+    monkeypatch.setattr(NodeDatabase, "row", lambda db, text, *rest: (1,) if "pid()" in text else told(db, text, *rest))
+    with pytest.raises(StorageError, match="pool"):
+        async with node(postgres_url, "a:1"):
+            pass

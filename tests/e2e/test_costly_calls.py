@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import hashlib
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -36,7 +38,8 @@ from opencode.session.session_pb2 import (
 )
 from tests.support.clients.conversation import FOREVER, ask, messages_of, new_session, streamed, words_of
 from tests.support.servers.running import Client, connect, running_server
-from turnwire.api.admission import overload, requests, sending
+from turnwire.api.admission import overload, reads, sending
+from turnwire.api.admission.fair_queue import PendingCalls
 from turnwire.app import Server
 from turnwire.domain.limits import Limits
 
@@ -64,8 +67,8 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def being_read(server: Server) -> int:
-    """Returns how many requests are being read, of both addresses that clients here have."""
-    return sum(map(server.overload.requests.reading_of, ("127.0.0.1", "127.0.0.2")))
+    """Returns how many requests are being read."""
+    return server.overload.reads.count
 
 
 def info(error: grpc.aio.AioRpcError) -> details.ErrorInfo:
@@ -106,6 +109,55 @@ async def test_slow_requests_do_not_hold_up_others(tmp_path: Path) -> None:
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
 
 
+async def test_calls_without_their_request_slow_down_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several calls of their network begin in a round of the event loop all the same: behind a proxy all are one."""
+    begun_in, now = Counter[int](), [0]
+    began = PendingCalls._begin
+
+    def begin(pending: PendingCalls[object], *rest: Any) -> None:
+        begun_in[now[0]] += 1
+        began(pending, *rest)
+
+    async def count_rounds() -> None:
+        while True:
+            now[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(PendingCalls, "_begin", begin)
+    async with running_server(tmp_path) as server, by_hand(server) as one:
+        for stream in range(1, 33, 2):
+            await one.send(frame(HEADERS, END_HEADERS, stream, call(f"{SESSIONS}/CreateSession")))
+        await until(lambda: being_read(server) == 16)
+        counting = asyncio.create_task(count_rounds())
+        begun_in.clear()
+        heads = [frame(HEADERS, END_HEADERS, stream, call(f"{SESSIONS}/GetSession")) for stream in range(33, 233, 2)]
+        await one.send(b"".join(heads))
+        await until(lambda: being_read(server) == 116)
+        counting.cancel()
+        assert max(begun_in.values()) > 1
+
+
+async def test_health_is_answered_beside_calls_without_their_request(tmp_path: Path) -> None:
+    """While memory is critical, and they have all slots of requests that are read. So it is beside health checks
+    without theirs, of which few are read at a time, and each for a moment only.
+    """
+    request = health_pb2.HealthCheckRequest()
+    async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
+        server.overload.memory_critical(2**30)
+        for path, first in ((f"{SESSIONS}/GetSession", 1), (HEALTH, 33)):
+            for stream in range(first, first + 32, 2):
+                await one.send(frame(HEADERS, END_HEADERS, stream, call(path)))
+        reads, checks = server.overload.reads, server.overload.health_reads
+        await until(lambda: (reads.count, checks.count) == (overload.READ_AT_ONCE, overload.HEALTH_READ_AT_ONCE))
+        check = asyncio.ensure_future(HealthStub(client.channel).Check(request, timeout=200))
+        while not check.done():  # as the monitor of the memory does
+            server.overload.memory_critical(2**30)
+            assert checks.count <= overload.HEALTH_READ_AT_ONCE
+            await asyncio.sleep(0.01)
+        assert (await check).status == health_pb2.HealthCheckResponse.SERVING
+        assert reads.count == overload.READ_AT_ONCE
+
+
 @pytest.mark.slow
 async def test_large_and_small_requests_come_together(tmp_path: Path) -> None:
     """The last bytes of all large ones come in the same moment; each is received whole, and the small ones too."""
@@ -134,7 +186,7 @@ async def test_large_and_small_requests_come_together(tmp_path: Path) -> None:
 
 async def test_a_request_that_does_not_come_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its call fails after a time, and the connection goes on."""
-    monkeypatch.setattr(requests, "RECEIVE_SECONDS", 0.2)
+    monkeypatch.setattr(reads, "RECEIVE_SECONDS", 0.2)
     async with running_server(tmp_path) as server, by_hand(server) as one:
         with capture_logs() as lines:
             await one.send(frame(HEADERS, END_HEADERS, 1, call(f"{SESSIONS}/CreateSession")))

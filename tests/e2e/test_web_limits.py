@@ -18,7 +18,7 @@ from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
-from turnwire.api.admission import requests
+from turnwire.api.admission import reads
 from turnwire.api.web import exchange, http
 from turnwire.api.web import server as web_server
 from turnwire.api.web.encoding.envelopes import envelope
@@ -178,7 +178,7 @@ async def test_the_rest_of_an_answered_body_has_a_bound(
 ) -> None:
     """Who is answered before the end of a request, and sends a byte of it now and then, does not hold a connection."""
     async with running_server(tmp_path, TOML) as server:
-        monkeypatch.setattr(requests, "RECEIVE_SECONDS", 0.3)
+        monkeypatch.setattr(reads, "RECEIVE_SECONDS", 0.3)
         reader, writer = await raw(server)
         writer.write(f"{said} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n".encode())
         assert await reader.readuntil(b"\r\n\r\n")
@@ -284,7 +284,7 @@ async def limit_reached(reader: asyncio.StreamReader) -> Mapping[str, str]:
 
 async def test_a_slow_body_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that stops in its middle does not hold what came of it; the limit is that of gRPC."""
-    monkeypatch.setattr(requests, "RECEIVE_SECONDS", 0.2)
+    monkeypatch.setattr(reads, "RECEIVE_SECONDS", 0.2)
     reader, writer = await raw(server)
     writer.write(unfinished(9))
     facts = await limit_reached(reader)
@@ -299,7 +299,7 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         slow = [await raw(server) for _ in range(2)]
         for _, writer in slow:
             writer.write(unfinished(LIMIT))
-        while server.overload.requests.reading_of("127.0.0.1") < len(slow):
+        while server.overload.reads.count < len(slow):
             await asyncio.sleep(0.01)
         reader, writer = await raw(server)
         writer.write(unfinished(LIMIT))
@@ -307,7 +307,7 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         assert (facts["limit"], facts["limitValue"]) == ("MAX_BODIES_BYTES", str(2 * LIMIT))
         for one in (writer, *(slow_writer for _, slow_writer in slow)):
             one.transport.abort()
-        while server.overload.requests.reading_of("127.0.0.1"):
+        while server.overload.reads.count:
             await asyncio.sleep(0.01)
         reader, writer = await raw(server)
         writer.write(unfinished(LIMIT) + b"{")

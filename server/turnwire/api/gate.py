@@ -122,7 +122,7 @@ class Gate:
         observer: Gets a report of each call.
         """
         self._access = Access(authenticator)
-        self._overload, self._requests = overload, overload.requests
+        self._overload, self._reads, self._requests = overload, overload.reads, overload.requests
         # one thread of their own: more of them would only take the interpreter from the event loop, and large messages
         # must not hold up what else is done beside it
         self._beside = ThreadPoolExecutor(1, "large messages")
@@ -156,7 +156,8 @@ class Gate:
             when_sent(partial(self._overload.leave, self._enter(method.name, caller)))
             client, principal, data = await self._received(method, receive, caller, call)
             async with self._requests.memory(client, len(data), only_reads=_only_reads(method)) as finish:
-                request = await self._parsed(method, data, call)
+                request = await self._parsed(method, data)
+                call.note_session(request)
                 del data
                 run = partial(finish, partial(method.run, principal, request))
                 answer = await self._answers.one(method.name, run, client, when_sent)
@@ -197,10 +198,9 @@ class Gate:
                             call.note_session(answer)
                             await sent.send(answer)
 
-                    async with self._overload.requests.memory(
-                        client, len(data), only_reads=_only_reads(method)
-                    ) as finish:
-                        request = await self._parsed(method, data, call)
+                    async with self._requests.memory(client, len(data), only_reads=_only_reads(method)) as finish:
+                        request = await self._parsed(method, data)
+                        call.note_session(request)
                         answers = await stack.enter_async_context(contextlib.aclosing(method.run(principal, request)))
                         del data, request  # megabytes, maybe, and the stream may be open for days
                         first = await finish(partial(anext, answers, None))
@@ -226,31 +226,29 @@ class Gate:
         self, method: UnaryMethod | StreamingMethod, receive: Receive, caller: Caller, call: "_Call"
     ) -> tuple[Client, Principal, bytes]:
         """Admits the caller, and only then receives what it asks for."""
-        principal = await self._admit(method.name, method.least_role, caller, call)
+        principal = await self._identify(method.name, method.least_role, caller)
+        await self._take_request(principal, method.name, caller)
+        call.is_of_stranger = principal is ANONYMOUS
         try:
-            data = await self._requests.read(caller.connection(), receive)
+            data = await self._reads.read(caller.connection(), receive)
         except (asyncio.CancelledError, CallerGone):
             call.is_reset = True
             raise
         return Client(principal.tenant, caller.connection()), principal, data
 
-    async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes, call: "_Call | None" = None) -> Any:
+    async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
         if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
             limit = str(method.max_request_bytes)
             raise InvalidRequest.of("request", f"is larger than {limit} bytes", "TOO_LONG", limitValue=limit)
         try:
             if method.beside_bytes is not None and len(data) >= method.beside_bytes:
-                request = await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)
-            else:
-                request = method.parse(data)
+                return await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)
+            return method.parse(data)
         except DecodeError:
             raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
-        if call is not None:
-            call.note_session(request)
-        return request
 
     async def further(self, method: StreamingMethod, receive: Receive, caller: Caller) -> Any:
-        """Receives a further request of a stream and returns it. It counts as a request of its tenant.
+        """Receives a further request of a stream and returns it. It counts as a request of its tenant when it is there.
 
         Args:
             method: Of the stream.
@@ -261,9 +259,10 @@ class Gate:
             CallFailed: the caller may not, or not now.
             DomainError: the request is none, or the caller no longer known; both end the stream.
         """
-        request = await self._parsed(method, await self._requests.read(caller.connection(), receive))
-        await self._admit(method.name, method.least_role, caller)
-        return request
+        principal = await self._identify(method.name, method.least_role, caller)
+        data = await self._reads.read(caller.connection(), receive)
+        await self._take_request(principal, method.name, caller)
+        return await self._parsed(method, data)
 
     def refused(self, code: str, cause: str, address: str) -> None:
         """Logs and counts a call that reaches no method.
@@ -277,21 +276,21 @@ class Gate:
         self._observer.call_started(NO_METHOD)
         self._observer.call_ended(NO_METHOD, code, 0.0)
 
-    async def _admit(self, name: str, least_role: Role, caller: Caller, call: "_Call | None" = None) -> Principal:
+    async def _identify(self, name: str, least_role: Role, caller: Caller) -> Principal:
         try:
-            principal = await self._access.admit(name, least_role, caller)
+            return await self._access.admit(name, least_role, caller)
         except Unauthenticated as error:
             raise await self._refused(error, name, caller, error.cause, of=network_of(caller.address())) from None
         except TooManySignIns as error:
             raise await self._refused(error, name, caller, error.message, of=network_of(caller.address())) from None
+
+    async def _take_request(self, principal: Principal, name: str, caller: Caller) -> None:
+        """Counts a request of a tenant. Raises _Refused: it has no more."""
         try:
             self._count(principal.tenant)
         except QuotaExceeded as error:  # a line for each would be what the rate should prevent
             cause = f"requests of tenant {audit.printable(principal.tenant)}"
             raise await self._refused(error, name, caller, cause, of=cause) from None
-        if call is not None:
-            call.is_of_stranger = principal is ANONYMOUS
-        return principal
 
     async def _refused(self, error: DomainError, name: str, caller: Caller, cause: str, *, of: str) -> "_Refused":
         """Returns what ends the call, when its caller may know; see `Refusals.note`."""

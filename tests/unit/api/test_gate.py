@@ -429,6 +429,34 @@ async def test_requests_are_counted_for_the_tenant_of_the_caller() -> None:
     assert counted == ["acme"]
 
 
+async def test_a_further_request_is_received_after_its_caller_was_admitted() -> None:
+    """And parsed after it was counted: whoever is not known any more, or sends too much, costs little."""
+    seen, callers = list[str](), KnownCallers({"Bearer eve": SOMEBODY})
+
+    def count(_: str) -> None:
+        seen.append("counted")
+        if seen.count("counted") > 1:
+            raise QuotaExceeded("too much", "acme", quota="requests_per_second", limit=1, used=1, retry_after=WAIT)
+
+    async def receive() -> bytes:
+        seen.append("received")
+        return REQUEST
+
+    async def run(_principal: Principal, _request: object) -> AsyncGenerator[bytes]:
+        yield b""
+
+    method = StreamingMethod("S.Many", Role.READER, lambda _: seen.append("parsed"), run)
+    gate = Gate(callers, some_load(), count)
+    await gate.further(method, receive, CALLER)
+    assert seen == ["received", "counted", "parsed"]
+    with pytest.raises(CallFailed) as failed:
+        await gate.further(method, receive, CALLER)
+    assert (failed.value.status.code, seen[3:]) == (code_pb2.RESOURCE_EXHAUSTED, ["received", "counted"])
+    with pytest.raises(CallFailed) as failed:
+        await gate.further(method, receive, FakeCaller("Bearer mallory"))
+    assert (failed.value.status.code, seen[5:]) == (code_pb2.UNAUTHENTICATED, [])
+
+
 async def test_a_tenant_that_sends_too_much_fills_no_log() -> None:
     """Each call gets the error, most of them late; a few lines a second say that it happens."""
 

@@ -15,10 +15,6 @@ BEGUN_AT_ONCE = 4
 """Calls that begin in one round of the event loop. Begun one a round they wait for each other where a round takes long:
 beside 200 turns that stream it takes 20 ms, and no more than 25 calls a second began."""
 
-MANY_READ = 8
-"""Requests of a network that are being read and may be large, while which one of its calls begins in a round at most:
-gRPC decompresses what it reads at once, and a request of 16 KiB may become 16 MiB."""
-
 T = TypeVar("T")
 
 
@@ -95,17 +91,14 @@ class FairQueue(Generic[T]):
 class PendingCalls(Generic[T]):
     """The calls of one listener that wait to begin. Belongs to the event loop. `next` has one user."""
 
-    def __init__(self, max_pending: int, reading: Callable[[str], int] = lambda _: 0) -> None:
-        """Takes how many may wait, and what returns how many requests of a network are being read."""
-        self._reading = reading
+    def __init__(self, max_pending: int) -> None:
+        """Takes how many may wait."""
         self._max_pending = max_pending
         self._queue = FairQueue[T]()
         self._wanted: asyncio.Future[T] | None = None
         """Of `next`, while no call waits. Gets the next one that comes."""
         self._begun = 0
         """Calls that `next` has given in this round of the loop."""
-        self._slowed = set[str]()
-        """Networks of which no further call begins in this round."""
         self._ended_by: Exception | None = None
 
     @property
@@ -116,7 +109,7 @@ class PendingCalls(Generic[T]):
     def add(self, connection: str, call: T) -> tuple[str, T] | None:
         """Lets a call wait. Returns one that is to be refused, and its connection, if there are too many."""
         if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(self._begin(connection, call))
+            self._begin(self._wanted, call)
             return None
         self._queue.add(connection, call)
         return self._queue.take_newest_of_largest() if self._queue.count > self._max_pending else None
@@ -125,39 +118,25 @@ class PendingCalls(Generic[T]):
         """Returns a future of the call that begins next. The one before must be done.
 
         The future raises what `end` was given. Who waits for it while calls are there goes on at once, but for each
-        BEGUN_AT_ONCE-th time, and when all calls are of networks of which MANY_READ requests are being read and one
-        has begun: then the loop does something else first.
+        BEGUN_AT_ONCE-th time: then the loop does something else first.
         """
         loop = asyncio.get_running_loop()
         if self._ended_by is not None:
             wanted = self._wanted = loop.create_future()
             wanted.set_exception(self._ended_by)
-        elif (call := self._next_of_round()) is not None:
-            wanted = self._wanted = _AtOnce[T](loop=loop)
-            wanted.set_result(call)
-        else:
+            return wanted
+        if self._begun == BEGUN_AT_ONCE or not self._queue.count:
             self._begun = 0
-            self._slowed.clear()
             wanted = self._wanted = loop.create_future()
-            if self._queue.count:
-                wanted.set_result(self._begin(*self._queue.take()))
+        else:
+            wanted = self._wanted = _AtOnce[T](loop=loop)
+        if self._queue.count:
+            self._begin(wanted, self._queue.take()[1])
         return wanted
 
-    def _next_of_round(self) -> T | None:
-        """Returns a call that begins in this round of the loop; None if no further one does."""
-        if self._begun == BEGUN_AT_ONCE:
-            return None
-        try:
-            return self._begin(*self._queue.take(self._slowed.__contains__))
-        except IndexError:
-            return None
-
-    def _begin(self, connection: str, call: T) -> T:
+    def _begin(self, wanted: asyncio.Future[T], call: T) -> None:
         self._begun += 1
-        network = network_of_peer(connection)
-        if self._reading(network) >= MANY_READ:
-            self._slowed.add(network)
-        return call
+        wanted.set_result(call)
 
     def end(self, error: Exception) -> Iterator[T]:
         """Ends `next` with an error. Returns the calls that wait, which do not begin any more.

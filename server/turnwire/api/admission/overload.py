@@ -15,6 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from turnwire.api.admission.abuse import CutOffs
+from turnwire.api.admission.reads import Reads
 from turnwire.api.admission.requests import RETRY_AFTER, Requests
 from turnwire.api.admission.sending import Sending
 from turnwire.api.refusals import Refusals
@@ -37,6 +38,10 @@ READ_AT_ONCE = 8
 newest go on: those of honest clients are among them. As large as requests may be by default, they have half of what is
 between critical memory and its limit."""
 
+HEALTH_READ_AT_ONCE = 4
+"""Requests for health that are read at a time while memory is critical, beside all others. One is there with the head
+of its call, so those that are not are spared for a moment only, from the beginning."""
+
 log = structlog.get_logger()
 
 
@@ -55,6 +60,7 @@ class Overload:
         self._limits = limits
         self.cut_offs = CutOffs()
         self.refusals = Refusals()
+        self.reads, self.health_reads = Reads(), Reads()
         self.requests = Requests(limits.max_request_memory_bytes)
         self.sending = Sending(limits.max_sending_bytes)
         self.calls = 0
@@ -143,15 +149,18 @@ class Overload:
         self._is_exhausted = is_exhausted
         if max_bytes is None:
             self._critical_bytes = None
-            self.requests.unbound_reading()
+            self.reads.unbound()
+            self.health_reads.unbound()
             return
         error = partial(_memory_short, max_bytes)
         if self._critical_bytes is None:
             self._critical_since = asyncio.get_running_loop().time()
-            self.requests.bound_reading(READ_AT_ONCE, error)
+            self.reads.bound(READ_AT_ONCE, error)
+            self.health_reads.bound(HEALTH_READ_AT_ONCE, error)
         self._critical_bytes = max_bytes
         seconds = SPARED_SECONDS if self._is_critical_for_long() else math.inf
-        self.requests.shed_incomplete(error, READ_AT_ONCE, seconds)
+        self.reads.shed(error, READ_AT_ONCE, seconds)
+        self.health_reads.shed(error, HEALTH_READ_AT_ONCE, SPARED_SECONDS)
 
     def _refuses_work(self) -> bool:
         return self._is_exhausted or self._is_critical_for_long()

@@ -24,8 +24,8 @@ UNREAD_SECONDS = 30.0
 """How long an answer keeps its part while others want it. Without others it may be read as slowly as its client
 likes."""
 
-MAX_WAITING_BYTES = 32 * 2**20
-"""Of answers that wait for their part; what several of them share counts once."""
+WAITING_SHARE = 1 / 3
+"""Bytes of answers that wait for their part, of those of the budget; what several of them share counts once."""
 
 MAX_MADE = 2
 """Answers of many objects that are made at the same time: each is there several times until it is sent."""
@@ -168,7 +168,7 @@ class Sending:
         """Counts an answer while it waits. Raises TooManyCalls: too much waits already."""
         key = None if shared is None else id(shared)
         count, size = self._shared.get(key, (0, size)) if key is not None else (0, size)
-        if not count and self.waiting_bytes and self.waiting_bytes + size > MAX_WAITING_BYTES:
+        if not count and self.waiting_bytes and self.waiting_bytes + size > self._budget.limit * WAITING_SHARE:
             self._end_old()
             raise self._full()
         self._note(key, count + 1, size, more=0 if count else size)

@@ -56,11 +56,11 @@ def when_ended(done: Callable[[], None]) -> None:
 class FairServer(_SERVER):  # type: ignore[misc]
     """gRPC's server, which is given the calls in another order."""
 
-    def __init__(self, max_pending: int, reading: Callable[[str], int], refusals: Refusals, *rest: Any) -> None:
-        """Takes what `PendingCalls` takes, what logs calls that are refused, and what gRPC's server takes."""
+    def __init__(self, max_pending: int, refusals: Refusals, *rest: Any) -> None:
+        """Takes how many calls may wait, what logs calls that are refused, and what gRPC's server takes."""
         super().__init__(*rest)
         self._loop_of_calls = asyncio.get_running_loop()
-        self._pending = PendingCalls[Any](max_pending, reading)
+        self._pending = PendingCalls[Any](max_pending)
         full = TooManyCalls.at("limits.max_pending_calls", max_pending, RETRY_AFTER)
         self._full, self._stopping = (rpc_status.to_status(status_of(error)) for error in (full, ShuttingDown()))
         self._refusals = refusals
@@ -127,7 +127,7 @@ class FairServer(_SERVER):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def fair_servers(max_pending: int, reading: Callable[[str], int], refusals: Refusals) -> Iterator[None]:
+def fair_servers(max_pending: int, refusals: Refusals) -> Iterator[None]:
     """Lets servers of gRPC that are made within begin calls in turns; takes what `FairServer` takes.
 
     With a version of gRPC that lacks what this needs, calls begin in their order, and the log says so.
@@ -138,7 +138,7 @@ def fair_servers(max_pending: int, reading: Callable[[str], int], refusals: Refu
         yield
         return
     before = module.AioServer
-    module.AioServer = partial(FairServer, max_pending, reading, refusals)
+    module.AioServer = partial(FairServer, max_pending, refusals)
     try:
         yield
     finally:

@@ -96,7 +96,7 @@ class Health:
         """Returns the name in a request. None if there is none; the call then has its status."""
         try:
             receive = partial(read_request, context)
-            return _service(await self._overload.requests.read(context.peer(), receive), context)
+            return _service(await self._overload.health_reads.read(context.peer(), receive), context)
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return None

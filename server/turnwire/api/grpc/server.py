@@ -68,7 +68,7 @@ class GrpcServer:
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
-        fair = fair_servers(limits.limits.max_pending_calls, overload.requests.reading_of, overload.refusals)
+        fair = fair_servers(limits.limits.max_pending_calls, overload.refusals)
         with unblocked_wakeups(), fair:
             self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
         self._health = Health(overload)

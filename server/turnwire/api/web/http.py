@@ -13,7 +13,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from turnwire.api.admission import requests
+from turnwire.api.admission import reads
 
 MAX_HEAD_BYTES = 32_768
 """Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
@@ -97,7 +97,7 @@ class Http(H11Protocol):
         super().on_response_complete()
         if self.conn.our_state is h11.DONE and not self.transport.is_closing():
             self._stop_waiting()
-            self._late = self.loop.call_later(requests.RECEIVE_SECONDS, self.transport.abort)
+            self._late = self.loop.call_later(reads.RECEIVE_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends what the connection had."""

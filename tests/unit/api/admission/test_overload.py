@@ -45,7 +45,7 @@ async def test_critical_memory_ends_requests_that_are_not_whole(monkeypatch: pyt
     load = some_load(max_memory_bytes=1000)
 
     async def ended() -> bool:
-        reading = asyncio.create_task(load.requests.read("a", asyncio.Event().wait))  # type: ignore[arg-type]
+        reading = asyncio.create_task(load.reads.read("a", asyncio.Event().wait))  # type: ignore[arg-type]
         await settled()
         if load.is_memory_critical:
             load.memory_critical(450)

@@ -11,6 +11,7 @@ import pytest
 from opencode.file.file_pb2 import DownloadFileResponse
 from opencode.message.message_pb2 import GetMessageResponse
 from tests.support.fakes.loop import elapse, settled
+from turnwire.api.admission import sending
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.responses import BESIDE_BYTES, Answers
@@ -22,6 +23,12 @@ from turnwire.domain.limits import Limits
 SIZE = 96_000
 
 ONE = Client("", "one")
+
+
+@pytest.fixture(autouse=True)
+def _much_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budgets of these tests are small."""
+    monkeypatch.setattr(sending, "WAITING_SHARE", 10.0)
 
 
 @pytest.fixture

@@ -10,6 +10,12 @@ from turnwire.api.admission.sending import Sending
 from turnwire.domain.errors import TooManyCalls
 
 
+@pytest.fixture(autouse=True)
+def _much_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budgets of these tests are small."""
+    monkeypatch.setattr(sending, "WAITING_SHARE", 10.0)
+
+
 def of(connection: str, tenant: str = "") -> Client:
     """Returns a client."""
     return Client(tenant, connection)
@@ -101,7 +107,7 @@ async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch:
 
 async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it a stream is refused; what several share counts once, until the last of them goes on."""
-    monkeypatch.setattr(sending, "MAX_WAITING_BYTES", 150)
+    monkeypatch.setattr(sending, "WAITING_SHARE", 1.5)
     places, one, other = Sending(100), "one", "other"
     held = places.hold(100, of("a"), never)
 

@@ -24,7 +24,7 @@ def test_without_a_name_grpc_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     servers = SimpleNamespace(AioServer=SimpleNamespace(is_running=None), _ServicerContext=None)
     monkeypatch.setattr(fair_server, "cygrpc", servers)
     before = servers.AioServer
-    with capture_logs() as lines, fair_servers(10, lambda _: 0, Refusals()):
+    with capture_logs() as lines, fair_servers(10, Refusals()):
         assert servers.AioServer is before
     assert [line["event"] for line in lines] == ["calls_without_turns"]
     assert "AioServer._request_call" in lines[0]["missing"]
@@ -40,7 +40,7 @@ class CountingServer(FairServer):
 
     def __init__(self) -> None:
         """Begins with all of them."""
-        super().__init__(MANY, lambda _: 0, Refusals(), asyncio.get_running_loop(), None, (), (), (), None)
+        super().__init__(MANY, Refusals(), asyncio.get_running_loop(), None, (), (), (), None)
         self.gone = 0
         """Calls that were refused."""
         for number in range(MANY):

@@ -1,0 +1,273 @@
+"""Requests are read within a time, and few at a time while memory is critical."""
+
+import asyncio
+import contextvars
+import gc
+import itertools
+import weakref
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.fakes.loop import elapse, settled
+from turnwire.api.admission import reads as module
+from turnwire.api.admission.reads import Reads
+from turnwire.domain.errors import MemoryShort, RequestTooSlow
+from turnwire.event_loop import fair_queue
+from turnwire.event_loop.fair_loop import ROUND_SECONDS, FairSelectorLoop
+from turnwire.event_loop.owner import own
+
+
+async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the time that it had as its limit."""
+    monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
+    reads = Reads()
+    with pytest.raises(RequestTooSlow) as error:
+        await reads.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
+    assert error.value.metadata["limit"] == "RECEIVE_SECONDS"
+    assert reads.count == 0
+
+
+async def test_what_is_received_goes_on_when_its_call_has_ended() -> None:
+    """GRPC frees a message only when it is read. Its error is told to nobody then: asyncio logs none."""
+    reads, told = Reads(), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    received = asyncio.get_running_loop().create_future()
+    left, reading = (asyncio.create_task(reads.read("a", lambda: received)) for _ in range(2))
+    await settled()
+    left.cancel()
+    await asyncio.wait((left,))
+    assert (received.cancelled(), reads.count) == (False, 1)
+    received.set_exception(KeyError("its call has ended"))
+    with pytest.raises(KeyError):
+        await reading
+    del left, reading
+    await settled()
+    assert (told, reads.count) == ([], 0)
+
+
+class Incomplete:
+    """Requests that are being read, and have not come."""
+
+    def __init__(self, reads: Reads) -> None:
+        """None has begun."""
+        self._reads = reads
+        self._come = asyncio.Event()
+        self.received: list[str] = []
+        """Those that are being received, in their order."""
+        self._reading: dict[str, asyncio.Task[bytes]] = {}
+
+    async def begin(self, *names: str, network: str = "192.0.2.1") -> None:
+        """Lets requests begin, each on a connection of its own."""
+        for name in names:
+            receive = partial(self._receive, name)
+            self._reading[name] = asyncio.create_task(self._reads.read(f"ipv4:{network}:{name}", receive))
+        await settled()
+
+    async def _receive(self, name: str) -> bytes:
+        self.received.append(name)
+        await self._come.wait()
+        return b"x"
+
+    async def refused(self) -> list[str]:
+        """Returns which ones have ended."""
+        await settled()
+        return [name for name, task in self._reading.items() if task.done()]
+
+    async def ended(self) -> dict[str, type[BaseException]]:
+        """Returns which ones have ended, and with what; and lets the others come."""
+        await settled()
+        ended = {name: type(task.exception()) for name, task in self._reading.items() if task.done()}
+        self._come.set()
+        await asyncio.gather(*self._reading.values(), return_exceptions=True)
+        assert self._reads._reading == {}
+        return ended
+
+
+MEMORY_SHORT = partial(MemoryShort.of, "limits.max_memory_bytes", 1, "short")
+
+
+async def test_incomplete_requests_are_shed() -> None:
+    """All of them, the oldest first; those that are there, or begin later, go on."""
+    reads = Reads()
+    incomplete = Incomplete(reads)
+    await incomplete.begin("1", "2", "3")
+    assert reads.count == 3
+    reads.shed(MEMORY_SHORT)
+    assert await incomplete.ended() == {"1": MemoryShort, "2": MemoryShort, "3": MemoryShort}
+
+
+async def test_the_newest_of_each_network_are_spared() -> None:
+    """In turns, until there are as many: what one network does not need, another one has."""
+    reads = Reads()
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*"12345")
+    await incomplete.begin("honest", network="192.0.2.2")
+    reads.shed(MEMORY_SHORT, 4)
+    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
+
+
+async def test_some_are_spared_where_there_are_many_networks() -> None:
+    """Those of the networks that came last."""
+    reads = Reads()
+    incomplete = Incomplete(reads)
+    for number in range(5):
+        await incomplete.begin(str(number), network=f"192.0.2.{number}")
+    reads.shed(MEMORY_SHORT, 2)
+    assert await incomplete.ended() == dict.fromkeys("012", MemoryShort)
+
+
+async def test_only_those_that_have_just_begun_are_spared_in_the_end() -> None:
+    """A small request is there in a moment."""
+    reads = Reads()
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*"12")
+    await elapse(timedelta(seconds=0.2))
+    await incomplete.begin("3")
+    reads.shed(MEMORY_SHORT, 8, 0.1)
+    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
+
+
+async def test_few_are_read_at_a_time_when_that_is_bounded() -> None:
+    """Those that were begun before count, and further ones wait until one has ended, or for the end of the bound."""
+    reads = Reads()
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*"12")
+    reads.bound(3, MEMORY_SHORT)
+    await incomplete.begin(*"345")
+    assert incomplete.received == [*"123"]
+    reads.shed(MEMORY_SHORT, 1)
+    await settled()
+    assert incomplete.received == [*"12345"]
+    await incomplete.begin(*"67")
+    assert incomplete.received == [*"12345"]
+    reads.unbound()
+    await settled()
+    assert incomplete.received == [*"1234567"]
+    assert await incomplete.ended() == dict.fromkeys("12", MemoryShort)
+
+
+async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it has waited for: it is not its caller that was slow."""
+    monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
+    reads = Reads()
+    reads.bound(0, MEMORY_SHORT)
+    with pytest.raises(MemoryShort):
+        await reads.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
+
+
+async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
+    """It is not its caller that was slow."""
+    reads = Reads()
+    reads.bound(0, MEMORY_SHORT)
+    incomplete = Incomplete(reads)
+    await incomplete.begin("1")
+    await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
+    reads.unbound()
+    await settled()
+    await elapse(timedelta(seconds=module.RECEIVE_SECONDS - 1))
+    assert await incomplete.ended() == {}
+
+
+def test_a_request_that_is_there_is_not_shed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its call waits for its turn on the loop."""
+    connection = "ipv4:192.0.2.1:1"
+    ticks = itertools.count(step=ROUND_SECONDS / 4)
+    monkeypatch.setattr(fair_queue, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+
+    async def check() -> None:
+        reads, come = Reads(), asyncio.get_running_loop().create_future()
+
+        async def read() -> bytes:
+            own(connection)
+            return await reads.read(connection, lambda: come)
+
+        reading = asyncio.create_task(read())
+        while not reads.count:
+            await asyncio.sleep(0)
+        of_connection = contextvars.Context()
+        of_connection.run(own, connection)
+        for _ in range(1000):
+            asyncio.get_running_loop().call_soon(int, context=of_connection)
+        come.set_result(b"whole")
+        await asyncio.sleep(0)
+        reads.shed(MEMORY_SHORT)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (reading.done(), reads.count) == (False, 0)
+        assert await reading == b"whole"
+
+    with asyncio.Runner(loop_factory=FairSelectorLoop) as runner:
+        runner.run(check())
+
+
+class Held:
+    """What a request has in memory."""
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Without the garbage collector, which finds old objects that refer to each other as good as never."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_a_read_that_fails_keeps_nothing_of_its_call() -> None:
+    """Such as one of which no request came."""
+
+    async def fail(_: Held) -> bytes:
+        await asyncio.sleep(0)
+        raise KeyError
+
+    def begin(held: Held) -> "asyncio.Task[bytes]":
+        return asyncio.create_task(fail(held))
+
+    held = Held()
+    kept = weakref.ref(held)
+    with pytest.raises(KeyError):
+        await Reads().read("a", partial(begin, held))
+    await settled()
+    del held
+    assert kept() is None
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
+    """Also while memory stays critical, and one after the other is shed."""
+    reads, held = Reads(), Held()
+    kept = weakref.ref(held)
+
+    async def receive(_: Held) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def read(held: Held) -> None:
+        with pytest.raises(MemoryShort):
+            await reads.read("a", partial(receive, held))
+
+    reads.bound(8, MEMORY_SHORT)
+    reading = asyncio.create_task(read(held))
+    await settled()
+    reads.shed(MEMORY_SHORT)
+    await reading
+    await settled()
+    del held, reading
+    assert kept() is None
+
+
+async def test_what_is_shed_gives_its_slot_back_before_its_call_has_ended() -> None:
+    """The calls of a flood wait for each other; those of others are read at once."""
+    reads = Reads()
+    incomplete = Incomplete(reads)
+    await incomplete.begin(*"12345678")
+    reads.bound(2, MEMORY_SHORT)
+    reads.shed(MEMORY_SHORT)
+    other = asyncio.create_task(reads.read("ipv4:192.0.2.2:1", partial(asyncio.sleep, 0, b"x")))
+    await other
+    assert await incomplete.ended() == dict.fromkeys("12345678", MemoryShort)

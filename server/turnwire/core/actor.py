@@ -40,13 +40,13 @@ class Now(Struct, frozen=True):
 
 
 class Decision(Struct, Generic[S], frozen=True):
-    """What follows from a command: the next state, and the work that stores it."""
+    """The outcome of a command: the next state, and the work that stores it."""
 
     state: S
     work: Work = Work()
     """Empty when nothing is to be stored."""
     reply: Any = None
-    """What the caller gets besides."""
+    """The reply to the caller."""
 
 
 class Command(Protocol[S]):
@@ -73,7 +73,7 @@ class Done(Struct, Generic[S], frozen=True):
 
 
 class Owner(Protocol[S]):
-    """Who carries out the commands on a state: its actor, or that of a larger state."""
+    """Carries out the commands on a state: its actor, or that of a larger state."""
 
     @property
     def state(self) -> S:

@@ -1,4 +1,4 @@
-"""Computes on a thread what takes long, so that the event loop goes on meanwhile."""
+"""Runs long computations on a thread, so that they do not block the event loop."""
 
 import asyncio
 from collections.abc import Callable, Sequence

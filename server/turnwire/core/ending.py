@@ -65,7 +65,7 @@ class Ending(Struct, frozen=True):
 
 
 class Totals(Struct, frozen=True):
-    """What several messages have used."""
+    """The usage of several messages, summed up."""
 
     usage: Usage | None
     cost_pico_usd: int | None = None

@@ -42,7 +42,7 @@ class Environment:
     detached: DetachedTasks = field(default_factory=DetachedTasks)
     """Requests whose callers may be gone."""
     open_questions: Counter[str] = field(default_factory=Counter)
-    """Of the turns that run, by tenant; see `core.tools.calls.count_requests`."""
+    """Open questions of the running turns, by tenant; see `core.tools.calls.count_requests`."""
     permissions: Counter[str] = field(default_factory=Counter)
     """Permission requests of the steps whose calls wait, by tenant; answered ones until their step has ended."""
     conversations: LiveConversations = field(init=False)

@@ -18,9 +18,9 @@ from turnwire.domain.text import WIDEST_BYTES
 from turnwire.ports.store import TenantStore
 
 MAX_READ_BYTES = 64 * 2**20
-"""Of messages that wait, with the tools and system prompts of their turns, and of questions that are to be answered:
-from before they are read until their beginning or a change of them is stored. The turns of hundreds of sessions may end
-at once, or wait at a start on a full disk."""
+"""Maximum memory of pending messages, with the tools and system prompts of their turns, and of questions to be
+answered: from before they are read until their start or a change of them is stored. The turns of hundreds of sessions
+may end at once, or wait at a start on a full disk."""
 
 PATIENCE_SECONDS = 10.0
 """How long a request waits for memory to read a message. On a full disk those that have it may keep it for long."""
@@ -55,7 +55,7 @@ class ReadBudget(FairSemaphore):
 
     @contextlib.asynccontextmanager
     async def to_read(self, tenant: str, stored_bytes: int) -> AsyncIterator[None]:
-        """Has memory for texts of so many stored bytes; waits as `acquire_soon` does, and never for nothing."""
+        """Acquires memory for texts of `stored_bytes`; waits as `acquire_soon` does, and never without need."""
         size = min(WIDEST_BYTES * stored_bytes, self.limit)
         if size:
             await self.acquire_soon(tenant, size)
@@ -69,16 +69,16 @@ CALLS_LIMIT = "limits.max_waiting_calls_bytes"
 """The name of the limit."""
 
 UNCOUNTED_ANSWER_BYTES = 32 * 1024
-"""Of an answer that is not counted: a turn that waits takes about as much by itself."""
+"""Size up to which an answer is not counted: a waiting turn takes about as much by itself."""
 
 CALL_BYTES = 4096
-"""What a call takes besides its texts, with its permission request and the task that runs it."""
+"""Memory charged per call besides its texts: for its permission request and the task that runs it."""
 
 QUESTION_BYTES = 32 * 1024
-"""What a question of a call takes at most besides the state of its tool; counted until the step of its call ends."""
+"""Maximum memory of a question besides the state of its tool; counted until the step of its call ends."""
 
 REPEATED_BYTES = 64 * 1024
-"""Of the arguments of a call: a permission request repeats them up to about this size."""
+"""Size of a call's arguments up to which a permission request repeats them."""
 
 
 class WaitingCalls:
@@ -91,7 +91,7 @@ class WaitingCalls:
         """Takes what all may have together; a tenant has half of it at most."""
         self.max_bytes = max_bytes
         self.bytes = 0
-        """Of all that are counted."""
+        """Memory of all counted answers."""
         self._turns: dict[str, tuple[str, int]] = {}
         self._tenants: Counter[str] = Counter()
 
@@ -157,7 +157,8 @@ PROMPTS_LIMIT = "limits.max_prompts_bytes"
 """The name of the limit."""
 
 UNCOUNTED_PROMPT_BYTES = 2**19
-"""Of a prompt that needs no place: more than nearly all. Those of all running turns have 128 MiB."""
+"""Size up to which a prompt needs no reservation; nearly all are smaller. The prompts of all running turns have 128
+MiB."""
 
 
 class PromptPlace:

@@ -15,7 +15,7 @@ from turnwire.domain.accounts import Account, QuotaName, exceeded
 from turnwire.domain.errors import QuotaExceeded
 
 SOON = timedelta(seconds=1)
-"""When to try again where others have to end first: nobody knows when they do."""
+"""Retry delay for a limit that is free again once others end, which cannot be predicted."""
 
 
 def spending_exceeded(tenant: str, limits: QuotaLimits, account: Account, now: datetime) -> QuotaExceeded | None:

@@ -101,7 +101,8 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "required": (lambda value: _is_list_of_names(value) or isinstance(value, bool), "is no list of names"),
     "enum": (_TYPES["array"], "is no list"),
 }
-"""What the value of a keyword has to be; a provider would refuse a whole request for another one."""
+"""The check of each keyword's value, and its description. A provider would refuse the whole request for another
+value."""
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

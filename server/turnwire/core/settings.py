@@ -22,7 +22,7 @@ from turnwire.ports.pages import Page
 
 
 class PermissionRule(Struct, frozen=True):
-    """What happens to calls of the tools that a pattern matches."""
+    """The action for calls of the tools that a pattern matches."""
 
     pattern: str
     """For example "fs.write_*"; case-sensitive."""
@@ -107,7 +107,7 @@ class QuotaLimits(
         "max_cost_pico_usd_per_month": "max_cost_usd_per_month",
     },
 ):
-    """What each tenant may have and use; 0 and a key that is left out set no limit.
+    """Limits of each tenant's use; 0 and a key that is left out set no limit.
 
     `[tenants.NAME.quotas]` has the same keys: a key that is given there counts for that tenant instead. Days and months
     are those of UTC.
@@ -146,7 +146,9 @@ class QuotaLimits(
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one tenant may use. A server that does not identify callers has one tenant, `default`."""
+    """Permitted models, limits and settings of one tenant. A server that does not identify callers has one tenant,
+    `default`.
+    """
 
     roots: tuple[Path, ...] | None = None
     """As `files.roots`, for this tenant alone. If omitted: `files.roots`; empty: no file of the server."""
@@ -155,7 +157,7 @@ class TenantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When older messages are summarised, and by whom."""
+    """When and by which model older messages are summarised."""
 
     enabled: bool = True
     """Applies to sessions without a setting of their own."""
@@ -198,7 +200,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     tenants: Mapping[str, TenantSettings] = {}
     """By name; a tenant that is not listed has the defaults. The roots are absolute, the quotas those that count."""
     quotas: QuotaLimits = QuotaLimits()
-    """Of each tenant that is not listed in `tenants`."""
+    """Quotas of each tenant that is not listed in `tenants`."""
     limits: Limits = Limits()
     retries: Retries = Retries()
     fallback_models: tuple[ModelRef, ...] = ()

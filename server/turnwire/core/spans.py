@@ -202,12 +202,12 @@ def note_outcome(span: Span, tracer: Tracer, outcome: ToolOutcome) -> None:
 
 
 def client_tool_span(tracer: Tracer, call: ToolUse) -> Span:
-    """Starts the span of a tool that the client may run from now on. It lasts until the result is there."""
+    """Starts the span of a tool that the client may run from now on. It lasts until the call has a result."""
     return _start(tracer, call, "function")
 
 
 def end_client_tool(span: Span, tracer: Tracer, call: ToolUse) -> None:
-    """Ends the span of a client's tool; one without a result was cancelled: nobody waits for it any more."""
+    """Ends the span of a client's tool; a call without a result was cancelled."""
     if call.status.settled:
         is_error = call.status is ToolStatus.ERROR
         _note_result(span, tracer, (call.error if is_error else call.output) or "", is_error=is_error)

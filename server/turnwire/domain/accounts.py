@@ -29,12 +29,12 @@ class Spending(Struct, frozen=True, kw_only=True):
     """Model calls, those for summaries included."""
     steps_without_price: int = 0
     estimated_steps: int = 0
-    """Of the steps, those whose usage is an estimate."""
+    """Number of the steps whose usage is an estimate."""
     turns: int = 0
 
     @property
     def consumption(self) -> Consumption:
-        """What it counts towards quotas."""
+        """The usage that counts towards quotas."""
         return Consumption.of(self.usage, self.cost_pico_usd)
 
 

@@ -85,7 +85,7 @@ class FieldViolation:
     reason: str = "INVALID"
     """Upper-case word for programs."""
     limit: int | None = None
-    """What the value is over; None when that is not what is wrong."""
+    """The limit that the value exceeds; None when the value is wrong for another reason."""
 
 
 class Unauthenticated(DomainError):
@@ -159,7 +159,7 @@ class RequestTooSlow(LimitReached):
 
 
 class MemoryShort(LimitReached):
-    """The server has no memory for new work; metadata limit and limitValue. What runs goes on."""
+    """The server has no memory for new work; metadata limit and limitValue. Running turns continue."""
 
     subject = "memory"
 
@@ -327,7 +327,7 @@ class MessageTooLarge(InvalidRequest):
 
 
 class ArchiveInvalid(InvalidRequest):
-    """What is to be imported is no archive of that format, or cut, damaged, of a newer version or over a bound.
+    """The import is not an archive of that format, or is truncated, damaged, of a newer version or over a limit.
 
     Metadata: line and place, where they are known.
     """
@@ -493,7 +493,7 @@ class LeaseLost(WrongState):
     reason = "LEASE_LOST"
 
     def __init__(self, tool_call_id: str, lease_id: str, holder: str = "") -> None:
-        """Takes the call, the lease that was given, and who holds the call now; "" when nobody does."""
+        """Takes the call, the lease that was given, and the holder of the call's lease; "" for none."""
         now = f"; {holder!r} has claimed it" if holder else ""
         super().__init__(f"lease {lease_id!r} of tool call {tool_call_id!r} has ended{now}", tool_call_id)
         self.metadata["leaseId"] = lease_id
@@ -597,7 +597,7 @@ class AnswerTooLarge(DomainError):
 
 
 class ConversationTooLarge(AnswerTooLarge):
-    """A conversation is larger than the memory that one may have; nobody can send it to a model or copy it at once."""
+    """A conversation is larger than the memory limit for one; it can be neither sent to a model nor copied at once."""
 
     def __init__(self, actual_bytes: int, max_bytes: int, limit: str = "MAX_CONVERSATION_BYTES") -> None:
         """Takes the size of the conversation, as far as it was counted, and the limit, in bytes, with its name."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 
 class FairSemaphore:
-    """A weighted semaphore of which one tenant has a share at most.
+    """A weighted semaphore with a limit on the share of each tenant.
 
     What a tenant waits for goes in its order, and tenants take turns. A waiter that the share of its own tenant holds
     back holds up nobody else; one that waits for others is overtaken by nobody, so a large one does not wait for ever.
@@ -32,7 +32,7 @@ class FairSemaphore:
         self._waiting = OrderedDict[str, OrderedDict[asyncio.Future[None], int]]()
 
     def try_acquire(self, tenant: str, size: int) -> bool:
-        """Acquires so much if it can be had at once and that overtakes nobody. Returns whether it did."""
+        """Acquires `size` if it is available at once and no waiter is overtaken. Returns whether it did."""
         if self._first_tenant is None:
             self._first_tenant = tenant
         self._is_shared |= tenant != self._first_tenant
@@ -121,7 +121,7 @@ class FairSemaphore:
 
 
 class Permit:
-    """What one holder has of a budget. Used by one task."""
+    """The part of a budget that one holder has acquired. Used by one task."""
 
     def __init__(self, budget: FairSemaphore, tenant: str) -> None:
         """Takes the budget, and whose part this counts for; has nothing yet."""

@@ -110,7 +110,7 @@ class Limits(
 
     @property
     def max_pending_calls(self) -> int:
-        """Calls of gRPC that have come and have not begun: half of `limits.max_calls`, at least 1,000.
+        """Calls of gRPC that have arrived and are not started: half of `limits.max_calls`, at least 1,000.
 
         So many watchers can come back at once. With one more, the newest of the address and connection that has most
         of them is refused. Calls that come faster than the server takes them from gRPC end as CANCELLED.
@@ -124,7 +124,7 @@ class Limits(
 
     @property
     def max_request_memory_bytes(self) -> int:
-        """Requests of 4 KiB and more that are there and are not carried out yet: 3/16 of `limits.max_memory_bytes`.
+        """Requests of 4 KiB and more that have arrived and are not carried out: 3/16 of `limits.max_memory_bytes`.
 
         Each is counted as five times its bytes; one alone may be larger. Others wait; where there are several tenants
         or addresses, each has half at most.

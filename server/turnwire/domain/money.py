@@ -74,7 +74,7 @@ def add_usage(a: Usage | None, b: Usage | None) -> Usage | None:
 
 
 class Estimate(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What a model call has used as far as is known without its provider's report."""
+    """The usage of a model call as far as it is known without its provider's report."""
 
     usage: Usage
     cost_pico_usd: int | None = None
@@ -82,7 +82,7 @@ class Estimate(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Consumption(Struct, frozen=True):
-    """What was used so far. Unreported tokens and unknown prices count as 0."""
+    """The usage so far. Unreported tokens and unknown prices count as 0."""
 
     tokens: int = 0
     cost_pico_usd: int = 0

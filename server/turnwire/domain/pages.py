@@ -13,7 +13,8 @@ from turnwire.domain.errors import InvalidRequest
 T = TypeVar("T")
 
 MAX_PAGE_BYTES = 3_500_000
-"""Of what is stored of the rows of a page: encoded, they stay below the 4 MiB that a gRPC client takes by default."""
+"""Maximum stored size of the rows of a page: encoded, they stay below the 4 MiB that a gRPC client accepts by
+default."""
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 

@@ -12,7 +12,7 @@ TENANT_NAME_FORM = "a name of at most 64 letters, digits, '.', '_' and '-' that 
 """`TENANT_NAME` for people."""
 
 MAX_SUBJECT_CHARACTERS = 200
-"""Of the name of a caller within its tenant."""
+"""Maximum length of the name of a caller within its tenant."""
 
 
 def is_subject(text: str) -> bool:
@@ -21,7 +21,7 @@ def is_subject(text: str) -> bool:
 
 
 class Role(StrEnum):
-    """What a caller may do. Each role includes the rights of the roles before it."""
+    """The rights of a caller. Each role includes the rights of the roles before it."""
 
     NOBODY = ""
     """Calls only what is open to everybody: a caller without credentials."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class RepairAction(StrEnum):
-    """What was done."""
+    """The kinds of repair."""
 
     DROPPED = "dropped"
     REPLACED = "replaced"

@@ -7,13 +7,14 @@ import unicodedata
 from collections.abc import Iterator
 
 TEXT_CHARACTERS = 2**16
-"""Of a text, encoded or counted by one call, which holds the interpreter: less than half a millisecond."""
+"""Characters of a text that one call encodes or counts, which holds the interpreter: for less than half a
+millisecond."""
 
 _BASE64_CHARACTERS = 256 * 1024
 """Decoded at once, as a multiple of 4: other threads wait for one such call, which takes well under a millisecond."""
 
 UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-"""Letters and marks that nobody sees."""
+"""Invisible letters and marks."""
 
 _JOINER = "\u200d"
 """Between emoji it makes one of several."""
@@ -22,7 +23,7 @@ _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 _BARE_BYTES = sys.getsizeof("")
 
 WIDEST_BYTES = 4
-"""Of memory for a byte of UTF-8, at most: one emoji makes each character of its text as wide as itself."""
+"""Maximum memory for a byte of UTF-8: one emoji makes each character of its text as wide as itself."""
 
 
 def pieces_of(text: str) -> Iterator[str]:

@@ -14,12 +14,12 @@ def utc_now() -> datetime:
 
 
 def elapsed_seconds() -> float:
-    """Returns seconds since some moment: never jumps, and goes on while the machine sleeps where that can be known."""
+    """Returns seconds since some moment: never jumps, and counts while the machine sleeps where the system can tell."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class PatientClock:
-    """The time of day for whoever removes what is old: a clock that jumps ahead makes nothing old at once.
+    """The time of day for the removal of old data: a clock that jumps ahead makes nothing old at once.
 
     After a jump this clock goes on from the time before, and believes the new time only once it has lasted as long as
     anything is kept: by then what was there before the jump has become old in its own time. A clock that is set back is

@@ -18,14 +18,14 @@ from turnwire.domain.principal import DEFAULT_TENANT, Principal
 
 
 class SessionState(StrEnum):
-    """Who knows of a session."""
+    """The visibility of a session."""
 
     IMPORTING = "importing"
-    """Nobody yet: it is stored in parts, and counts nowhere. The next start removes what was not published."""
+    """Invisible: it is stored in parts, and counts nowhere. The next start removes sessions that were not published."""
     LIVE = "live"
-    """Everybody of its tenant."""
+    """Visible to its tenant."""
     DELETING = "deleting"
-    """Nobody any more: its rows are removed in steps."""
+    """Invisible again: its rows are removed in steps."""
 
 
 class PutSession(Struct, frozen=True):
@@ -53,7 +53,7 @@ class NoteFirstWords(Struct, frozen=True):
 
 
 class PublishSession(Struct, frozen=True):
-    """Makes the commit's session, which was imported until now, one that everybody sees, as a whole.
+    """Makes the commit's session, which was imported until now, visible as a whole.
 
     Where a session of this id was deleted before, its sequences go on. `ports.store.Store.commit` raises StorageError
     when messages are missing.
@@ -88,7 +88,7 @@ class MarkArchived(Struct, frozen=True):
 
     is_archived: bool
     active_turn_id: str = ""
-    """Of the view in the event, as the other two."""
+    """Active turn of the session as the event shows it, like the next two fields."""
     queue: tuple[QueueEntry, ...] = ()
     open_requests: int = 0
 
@@ -235,19 +235,19 @@ class UseUpload(Struct, frozen=True):
 
 
 FileChange = PutFile | UseUpload
-"""What makes bytes a file that a message may refer to."""
+"""The changes that make bytes a file that a message may refer to."""
 
 
 class RecordRequest(Struct, frozen=True):
     """Remembers the answer to a named request for as long as the session lives."""
 
     principal: Principal
-    """Whose name it is: tenant and subject count."""
+    """The caller that named the request: tenant and subject count."""
     request_id: str
     fingerprint: str
     """Digest of the request's content."""
     receipt_json: str
-    """The answer; opaque to the store, which keeps the sequence before the request's first event beside it."""
+    """The response; opaque to the store, which keeps the sequence before the request's first event with it."""
     events_before: int = 0
     """How many events of the commit are those of other requests, which were carried out before."""
 
@@ -263,7 +263,7 @@ class PutQuestion(Struct, frozen=True):
 
     question: Question
     hold: QuestionHold | None = None
-    """What its call needs to go on after it. None keeps nothing, and drops what was kept."""
+    """The state with which its call resumes after it. None keeps nothing, and drops the earlier state."""
 
 
 class AddSpending(Struct, frozen=True):
@@ -310,7 +310,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     """One unit of work in one session."""
 
     tenant: str = DEFAULT_TENANT
-    """Whose session it is: to a commit, that of another tenant does not exist."""
+    """The tenant of the session: to a commit, a session of another tenant does not exist."""
     session_id: str
     state: SessionState = SessionState.LIVE
     """That of its session: to a commit, one of another state does not exist. What creates an importing session and each
@@ -324,7 +324,7 @@ class Commit(Struct, frozen=True, kw_only=True):
 
 
 class Rewound(Struct, frozen=True):
-    """What HideMessages, ShowMessages or SelectPath did."""
+    """The effect of HideMessages, ShowMessages or SelectPath."""
 
     messages: int
     """How many messages were hidden, or brought back; of a new path, how many left or joined it."""

@@ -1,4 +1,4 @@
-"""What the store reads of a conversation at one moment."""
+"""The stored conversation at one moment."""
 
 from msgspec import Struct
 

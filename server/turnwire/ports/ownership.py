@@ -11,7 +11,7 @@ class ConnectionLost(Exception):
 
 
 class Held(Struct, frozen=True):
-    """Who owns what, at one moment."""
+    """The owners of all shards at one moment."""
 
     owners: Mapping[int, str]
     """The addresses of the nodes that own shards, by shard. What is not here is free."""

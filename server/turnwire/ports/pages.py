@@ -41,7 +41,7 @@ class EventPage(Struct, frozen=True):
     earliest: int = 0
     """Events after this one were kept when the page was read; of all sessions, except for those in `pruned`."""
     pruned: tuple[PrunedSession, ...] = ()
-    """Of a page of all events: the sessions that lost events after the page's beginning."""
+    """For a page of all events: the sessions that lost events after the page's start."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -53,8 +53,8 @@ class Page(Struct, frozen=True, kw_only=True):
     """`next_token` of the page before; "" starts at the beginning."""
     newest_first: bool = False
     max_bytes: int | None = None
-    """Of a page without size: the oldest rows are left out (of sessions, those that changed longest ago). None sets no
-    limit."""
+    """Maximum size of a page without a number of rows: the oldest rows are left out (of sessions, those that changed
+    longest ago). None sets no limit."""
 
 
 class MessagePage(Struct, frozen=True):

@@ -22,7 +22,7 @@ PartKey = str | int
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignores the notice."""
 
 
 class ProviderRequest(Struct, frozen=True, kw_only=True):
@@ -53,9 +53,9 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
     pieces: tuple[bytes, ...]
     """The body of the HTTP request, exactly as it is sent: JSON in UTF-8, cut anywhere."""
     repairs: tuple[Repair, ...] = ()
-    """What the API's rules left out or changed, in the order of the messages."""
+    """Repairs that the API's rules required, in the order of the messages."""
     was_read: Callable[[], None] = _nothing
-    """Called once nobody keeps the body any more, because the provider has read it, or nearly all of it. Idempotent."""
+    """Called once the body may be dropped, because the provider has read it, or nearly all of it. Idempotent."""
 
 
 class ResponseStarted(Struct, frozen=True):
@@ -144,7 +144,7 @@ StreamItem = (
 
 
 class Unwritten(Struct, frozen=True):
-    """What a writer of requests has yet to write of a request."""
+    """The part of a request that its writer has yet to write."""
 
     messages: tuple[Message, ...]
     """The last ones of the request."""
@@ -182,7 +182,7 @@ class RequestWriter(Protocol):
 
 
 class ProviderOrigin(Struct, frozen=True):
-    """Who answers, and where that is: named in what failed."""
+    """The provider that answers, and its address: named in failures."""
 
     provider_id: str
     host: str = ""
@@ -230,7 +230,7 @@ class Provider(Protocol):
 
 
 class ModelDescription(Struct, frozen=True, kw_only=True):
-    """What is known about a model; None where unknown."""
+    """Facts about a model; None where unknown."""
 
     model_id: str
     name: str

@@ -58,7 +58,7 @@ class StoredEvent(Struct, frozen=True):
 
     event: Event
     frame: bytes | None
-    """The encoded event; None when nobody watched its session while it was stored (`Watched`)."""
+    """The encoded event; None when its session had no watch while the event was stored (`Watched`)."""
     tenant: str
     """The owner of its session."""
 
@@ -73,7 +73,7 @@ class StoredRequest(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """What the ended turns of a session have used."""
+    """The usage of the ended turns of a session."""
 
     usage: Usage | None
     """None when no provider reported it."""
@@ -91,7 +91,7 @@ class Moment(Struct, frozen=True):
 
 
 class Standing(Enum):
-    """What a moment is to the log as it is now."""
+    """The validity of a cursor in the log as it is now."""
 
     PAST = "past"
     """All that had happened by then is part of the log's own history."""

@@ -27,7 +27,7 @@ class ToolSource(Struct, frozen=True, kw_only=True):
     """Unique; the names of its tools begin with it."""
     state: SourceState
     error: str = ""
-    """What went wrong last; "" when it is ready."""
+    """The last error; "" when it is ready."""
 
 
 def no_such_tool(name: str, sources: Iterable[ToolSource] = ()) -> str:
@@ -65,7 +65,7 @@ class ToolFile(Struct, frozen=True, kw_only=True):
 
 
 class ToolOutcome(Struct, frozen=True, kw_only=True):
-    """What a tool answered."""
+    """The result of a tool."""
 
     output: str
     is_error: bool = False
@@ -75,7 +75,7 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
 
 
 class NewQuestion(Struct, frozen=True, kw_only=True):
-    """What a tool wants to ask a person. Nothing of it is checked yet."""
+    """A question of a tool to a person. Not validated yet."""
 
     prompt: str
     form: SchemaForm | LinkForm
@@ -88,19 +88,19 @@ class QuestionRefused(Exception):
 
 
 class ToolPause(Struct, frozen=True, kw_only=True):
-    """A call that has ended with questions, and goes on as a new one when they are closed."""
+    """A call that has ended with questions, and resumes as a new one when they are closed."""
 
     questions: tuple[tuple[str, NewQuestion], ...]
     """At least one, each with the tool's own name for it."""
     state: str
-    """What the source needs to go on; opaque."""
+    """The state with which the source resumes; opaque."""
 
 
 class ToolResumption(Struct, frozen=True):
-    """What a call that has paused goes on with."""
+    """The state and answers with which a paused call resumes."""
 
     state: str
-    """Of the pause."""
+    """The state of the pause."""
     replies: tuple[tuple[str, QuestionReply], ...]
     """By the tool's own names of the questions."""
 

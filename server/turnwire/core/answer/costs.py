@@ -1,4 +1,4 @@
-"""What a model's answer cost."""
+"""The cost of a model's answer."""
 
 import msgspec
 import structlog

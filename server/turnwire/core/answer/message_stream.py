@@ -73,14 +73,14 @@ class GrowingPart:
     """Why a complete call cannot run; "" when it can, or is unchecked."""
     checked_at: datetime | None = None
     _text: str = ""
-    """What was joined of the deltas."""
+    """The joined text of the deltas so far."""
     _deltas: list[str] = field(default_factory=list)
     """Those behind it. A draft, several times a second, or a reader joins them."""
     _saved: int = 0
     """Characters that drafts have."""
 
     def add(self, text: str, size: int) -> None:
-        """Adds a delta of so many bytes."""
+        """Adds a delta of `size` bytes."""
         self._deltas.append(text)
         self.size += size
 
@@ -135,7 +135,8 @@ class GrowingPart:
 
 
 MAX_NAME_CHARACTERS = 256
-"""Of names and ids that a provider gives: of tools, calls, models and reasons. They ride in events and lists."""
+"""Maximum length of a name or an id from a provider: of tools, calls, models and reasons. They are part of events and
+lists."""
 
 _TEXT_KINDS: dict[type, type[Text] | type[Reasoning] | type[Refusal]] = {
     TextDelta: Text,
@@ -166,7 +167,7 @@ class MessageStream:
         self._ended: list[int] = []
         self._unchecked: list[int] = []
         self.origin = ProviderOrigin("")
-        """Who answers; whoever asks sets it. Named in failures."""
+        """The provider that answers, as failures name it. The caller sets it."""
         self.size_bytes = 0
         """UTF-8 bytes of all parts so far."""
         self.finished: StepFinished | None = None

@@ -67,7 +67,7 @@ class ModelCall:
         self._turn = turn
         self._on_output = on_output
         self._request: ProviderRequest | None = None
-        """Of the current attempt, until it is prepared."""
+        """The request of the current attempt, until it is prepared."""
         self._started_at = 0.0  # of the current attempt, by the loop's clock
         self._first_output_at: float | None = None
         self._slot = slot

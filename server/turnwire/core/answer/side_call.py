@@ -1,4 +1,4 @@
-"""A model that is asked once beside a turn, without retries: for a summary, or for a title."""
+"""A single model call outside the steps of a turn, without retries: for a summary, or for a title."""
 
 import asyncio
 import contextlib

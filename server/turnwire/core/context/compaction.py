@@ -54,7 +54,7 @@ MAX_ANSWER_SHARE = 1 / 2
 MIN_PROMPT_SHARE = 1 / 4
 """Smallest share of the fillable part for the prompt: a low threshold and a long answer must not compact every step."""
 MAX_SUMMARY_TOKENS = 4096
-"""Of a summary that takes the place of older messages."""
+"""Maximum tokens of a summary that replaces older messages."""
 SUMMARY_SHARE = 1 / 10
 """Largest share of the window for a summary."""
 MIN_GAIN = 2
@@ -76,7 +76,7 @@ class Allowance(Struct, frozen=True, kw_only=True):
 
 
 class Cut(Struct, frozen=True):
-    """What a summary will cover."""
+    """The part of a conversation that a summary will cover."""
 
     covered: tuple[Message, ...]
     """As they were sent, in order; an earlier summary comes first. Excludes the questions of a divided turn."""
@@ -204,7 +204,7 @@ def _is_sealed(message: Message) -> bool:
 
 
 class Plan(Struct, frozen=True):
-    """What to summarise, and the division of the window that requires it."""
+    """The messages to summarise, and the division of the window that requires it."""
 
     cut: Cut
     allowed: Allowance

@@ -12,13 +12,13 @@ from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.turns import Turn
 
 MAX_FAILED_SUMMARIES = 2
-"""Of one turn: a model that never writes a usable one would be paid at each step. Then requests go out as they are, and
-the provider refuses those that are too long."""
+"""Maximum failed summaries of one turn: a model that never writes a usable one would be paid at each step. After that,
+requests are sent as they are, and the provider refuses those that are too long."""
 
 
 KEPT_SETTINGS_BYTES = 32 * 1024
-"""Of the system prompt and the tools of a turn: what has more is read again for each of its requests. A turn that waits
-takes about as much by itself."""
+"""Maximum size of a system prompt and tools that a running turn keeps in memory. Larger ones are read again for each
+request of the turn. A waiting turn takes about as much by itself."""
 
 
 class StepRequests:
@@ -42,8 +42,8 @@ class StepRequests:
         self.is_compacted = False
         """Whether the conversation was summarised for the request that was made last."""
         self.place = PromptPlace(environment.prompts, turn.tenant)
-        """Of the request that was made last; held until somebody leaves it. While a request is made, it is as large as
-        the conversation that was read for it."""
+        """The memory reserved for the last request, held until it is released. While a request is made, the reservation
+        is as large as the conversation that was read for it."""
 
     def kept(self, turn: Turn) -> Turn:
         """Returns the turn as it is kept while it runs."""

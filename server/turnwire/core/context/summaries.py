@@ -163,11 +163,11 @@ def _estimated(answer: Message) -> Message:
 
 
 MAX_ARGUMENT_CHARS = 1_000
-"""Of the arguments of a call, as the model that summarises reads them."""
+"""Maximum length of a call's arguments in the request for a summary."""
 MAX_RESULT_CHARS = 2_000
-"""Of the result of a call, likewise."""
+"""Maximum length of a call's result in the request for a summary."""
 MAX_FILE_CHARS = 2_000
-"""Of a file of text, likewise."""
+"""Maximum length of a text file in the request for a summary."""
 
 _SPEAKERS = {
     MessageType.USER: "User",

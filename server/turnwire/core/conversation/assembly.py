@@ -42,7 +42,7 @@ from turnwire.domain.text import memory_bytes
 from turnwire.ports.provider import ProviderRequest
 
 _MESSAGE_BYTES = 700
-"""What is kept of a message, with its measures; it shares its texts with the conversation."""
+"""Memory charged per message and its measures; the texts are shared with the conversation."""
 
 SUMMARY_TAG = "conversation_summary"
 
@@ -65,7 +65,7 @@ class _Before(Struct, frozen=True, gc=False):
 
 
 class Measured(Struct, frozen=True, gc=False):
-    """What is known of the first messages of a request."""
+    """Measures of the first messages of a request."""
 
     link: str
     """Their digest, see `Prefix.links`."""
@@ -76,7 +76,7 @@ class Measured(Struct, frozen=True, gc=False):
 
 
 class Assembly:
-    """What of a session's conversation is sent, and its measures, from one request to the next.
+    """The part of a session's conversation that is sent, with its measures, from one request to the next.
 
     Whoever uses it says how many messages are the same as before; it is cut off behind them, and goes on from there.
     `_before` has an entry for each message of the conversation, `_measured` one for each message of the request, and
@@ -101,7 +101,7 @@ class Assembly:
         """The texts that were written anew with a name before them."""
         self._measured = [Measured(NO_MESSAGES, 0, 0)]
         self._hashes = ("", "")
-        """Of the system prompt and the tools with which `_changed` was found."""
+        """Hashes of the system prompt and the tools with which `_changed` was computed."""
         self._changed: dict[str, int] = {}
         """The answers that other content precedes now, with their places in the request."""
 
@@ -166,7 +166,7 @@ class Assembly:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory it takes, beside the messages of the conversation and their texts."""
+        """Returns the approximate memory in use, without the messages of the conversation and their texts."""
         return _MESSAGE_BYTES * len(self._before) + self._named_bytes
 
     def _look(self, history: Sequence[Message], same: int, names_senders: bool) -> int:

@@ -91,7 +91,7 @@ class LiveConversation:
         self.users = 0
         self.used_at = 0.0
         self.counted_bytes = 0
-        """What of `size_bytes` is counted in the sum of all."""
+        """The part of `size_bytes` that is included in the sum of all conversations."""
         self.is_known = False
         """Whether it was read, and all commits since were applied."""
         self.messages: list[Message] = []
@@ -101,7 +101,7 @@ class LiveConversation:
         """The commits that became durable while it is being read; None while it is not."""
         self._places: dict[str, int] = {}
         self._sizes: list[int] = []
-        """Of each message, as it was counted: that of a text grows when it is encoded."""
+        """The size of each message as it was counted; that of a text grows when it is encoded."""
         self._same = 0
         self._assembly: Assembly | None = None
         self._writers: OrderedDict[str, tuple[Provider, RequestWriter]] = OrderedDict()
@@ -219,12 +219,12 @@ class LiveConversations:
         self._max_bytes = max_bytes
         self._live: OrderedDict[tuple[str, str], LiveConversation] = OrderedDict()
         self.size_bytes = 0
-        """What all of them take."""
+        """Memory that all conversations take."""
         store.follow(self._apply)
 
     @asynccontextmanager
     async def use(self, tenant: str, session_id: str) -> AsyncIterator[LiveConversation]:
-        """Yields the conversation of a session, to nobody else meanwhile. It may not be read yet, see `read`."""
+        """Yields the conversation of a session for exclusive use. It may not be read yet, see `read`."""
         key = tenant, session_id
         conversation = self._live.setdefault(key, LiveConversation())
         self._live.move_to_end(key)
@@ -286,7 +286,7 @@ class LiveConversations:
                 self._drop(key)
 
     def clear(self) -> None:
-        """Drops what nobody uses."""
+        """Drops all conversations that are not in use."""
         for key in [key for key, conversation in self._live.items() if not conversation.users]:
             self._drop(key)
 

@@ -1,4 +1,4 @@
-"""Who wrote which message of a user, as a model reads it: pure functions of the conversation.
+"""The senders of a user's messages, as a model reads them: pure functions of the conversation.
 
 Names come from clients and are never verified. What of them is sent is one short line of letters, digits and a few
 signs, without a colon: it cannot begin a line, close a quotation, or look like another speaker's name or the server's
@@ -12,14 +12,14 @@ from turnwire.domain.conversation.messages import Message, MessageType
 from turnwire.domain.text import UNSEEN, folded
 
 MAX_SPEAKER_CHARACTERS = 64
-"""Of a speaker's name, as it stands before a message."""
+"""Maximum length of a speaker's name before a message."""
 
 _READ_CHARACTERS = 4 * MAX_SPEAKER_CHARACTERS
-"""Of a name: the rest is not looked at."""
+"""Characters of a name that are read; the rest is ignored."""
 
 _SIGNS = frozenset(".-'’_·@+&,")
-"""What a name may have besides letters, their marks and digits. No colon, for it ends the name; no bracket, for those
-stand around what the server adds."""
+"""Signs allowed in a name besides letters, their marks and digits. A colon is not one, for it ends the name, nor are
+brackets, for the server's additions stand in them."""
 
 _LIKE_A_COLON = "\u02d0"
 """A letter that looks like one."""
@@ -55,16 +55,16 @@ class Speakers:
     def __init__(self) -> None:
         """Starts with none."""
         self._places: list[int] = []
-        """Of the messages that brought a new name."""
+        """Indexes of the messages that introduced a new name."""
         self._senders: dict[tuple[str, str], None] = {}
         self._names: dict[tuple[str, str], str] = {}
         """By what the client gave as sender and its name."""
         self._owners: dict[str, tuple[str, str]] = {}
-        """Whose a name is, by its folded form."""
+        """The owner of each name, by its folded form."""
 
     @property
     def are_several(self) -> bool:
-        """Whether more than one sender is known. A message without a sender is nobody's."""
+        """Whether more than one sender is known. A message without a sender has no speaker."""
         return len(self._senders) > 1
 
     def knows(self, message: Message) -> bool:

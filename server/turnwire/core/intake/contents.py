@@ -45,7 +45,7 @@ KNOWN_AFTER_USE = timedelta(hours=1)
 """How long a result that names an upload may be sent again: far longer than clients try."""
 
 MAX_HEAD_CHARS = 1024
-"""Of what a data URI has before its data: a media type with parameters."""
+"""Maximum length of the head of a data URI: a media type with parameters."""
 
 LARGE_BYTES = 256 * 1024
 """A larger file is decoded and hashed on a thread: a few of these at a time take well under a millisecond."""

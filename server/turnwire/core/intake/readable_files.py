@@ -246,8 +246,8 @@ def _not_readable(field: str) -> InvalidRequest:
 
 
 MAX_FILE_READS = 8
-"""Reads of files that callers name, at the same time; further ones wait. A file system that hangs holds up these
-threads, and nobody else."""
+"""Maximum concurrent reads of files that callers name; further ones wait. A file system that hangs blocks these threads
+only."""
 
 LOOK_ONLY: int | None = getattr(os, "O_PATH", None)
 """Flag that opens a file without access to its content, so that closing it gives up no lock; None if unsupported."""

@@ -1,4 +1,4 @@
-"""What callers ask for, as values: checked for form, not yet against the state of any session. And what they get.
+"""Requests of callers and their results, as values. Their form is checked, but not yet against the state of a session.
 
 A request may have a name (AIP-155): a retry gets the answer of the first attempt, even after a restart. Names are
 separate for each principal: callers that differ in tenant or subject may use the same name.
@@ -72,11 +72,11 @@ class NewAnswer(NamedRequest, frozen=True, kw_only=True):
     question_id: str
     answer: QuestionAnswer
     content_json: str = ""
-    """What was filled in; "" when nothing was. Not part of the fingerprint, because it is not kept."""
+    """The content that was filled in; "" for none. Not part of the fingerprint, because it is not kept."""
 
 
 class ModelReport(Struct, frozen=True, kw_only=True):
-    """What a caller says of an answer that it got from a model itself."""
+    """A caller's report on an answer that it got from a model itself."""
 
     model_run: ModelRun
     finish_reason: FinishReason | None = None
@@ -96,7 +96,7 @@ class NewMessage(NamedRequest, frozen=True, kw_only=True):
     sender: str = ""
     sender_name: str = ""
     report: ModelReport | None = None
-    """Of an answer; None for other messages."""
+    """The report on an answer; None for other messages."""
 
     @property
     def other_bytes(self) -> int:
@@ -146,7 +146,7 @@ class QueueEdit(NamedRequest, frozen=True, kw_only=True):
     parts: tuple[NewPart, ...] = ()
     """The new content of an edit; empty leaves it as it is."""
     policy: BusyPolicy | None = None
-    """What an edited message does from now on; None leaves it as it is."""
+    """The new policy of an edited message; None leaves it as it is."""
     before_message_id: str = ""
     """Where a move leads to; "" is the end."""
 
@@ -159,7 +159,7 @@ class LeaseChange(NamedRequest, frozen=True, kw_only=True):
     lease_id: str = ""
     """The lease to change; "" for a claim."""
     holder: str = ""
-    """Who claims, in its own words; "" for a change."""
+    """The holder's name, as the caller gives it; "" for a change."""
     duration: timedelta = DEFAULT_LEASE
     """How long the lease lasts from now on."""
     log_lines: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class LeaseChange(NamedRequest, frozen=True, kw_only=True):
 
 
 class NewToolResult(Struct, frozen=True, kw_only=True):
-    """What a client's tool answered."""
+    """The result of a client's tool."""
 
     output: str
     lease_id: str = ""
@@ -192,7 +192,7 @@ class SessionChange(NamedRequest, frozen=True, kw_only=True):
     settings: SessionSettings = SessionSettings()
     """The new values of those that change."""
     paths: frozenset[str] = frozenset()
-    """What changes: names of settings, or of fields in them, such as "budget.max_tokens"."""
+    """Paths of the changed values: names of settings, or of fields in them, such as "budget.max_tokens"."""
     settings_field: str = "settings"
     """Field of the request that holds the settings, for errors; "" if they are fields of the request itself."""
     expected_revision: int | None = None

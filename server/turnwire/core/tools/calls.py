@@ -42,7 +42,7 @@ from turnwire.ports.telemetry.tracing import Span
 
 
 class PassTime(Struct, frozen=True):
-    """What time does: late clients are answered for, leases end, questions expire."""
+    """The passing of time: calls of absent clients are failed, leases end, questions expire."""
 
     limits: CallLimits
 
@@ -94,8 +94,8 @@ TRANSITIONS: dict[CallPhase, dict[type, frozenset[CallPhase]]] = {
     },
     _P.SETTLED: {},
 }
-"""What a command that changes a call makes of its phase. A call that is HELD becomes FREE when its lease ends, without
-a command; PassTime tells it. A test compares the table with what is decided, and docs/phases.md is made from it."""
+"""The phase of a call after each command that changes it. A call that is HELD becomes FREE when its lease ends, without
+a command; PassTime reports it. A test compares the table with what is decided, and docs/phases.md is made from it."""
 
 
 def count_requests(environment: Environment, tenant: str, before: OpenCalls | None, after: OpenCalls | None) -> None:

@@ -138,7 +138,7 @@ class CallLimits(Struct, frozen=True):
     """How long clients may take for a call, in seconds."""
 
     free: float
-    """While nobody holds it."""
+    """Seconds while the call has no lease."""
     whole: float
     """In all."""
 

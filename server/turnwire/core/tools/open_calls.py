@@ -39,16 +39,16 @@ class CallTimes(Struct, frozen=True):
     ready_since: float
     """When the client was first allowed to answer it."""
     free_since: float
-    """Since when nobody holds it, or when its lease ends."""
+    """When the call became free, or when its lease ends."""
 
 
 class CallPhase(StrEnum):
-    """What a call waits for."""
+    """The phases of an open call."""
 
     ASKING = "Asking"
     """A person is to allow it."""
     FREE = "Free"
-    """A client may run it, and nobody holds it."""
+    """A client may run it, and it has no lease."""
     HELD = "Held"
     """A client holds it: its lease lasts."""
     DUE = "Due"
@@ -56,7 +56,7 @@ class CallPhase(StrEnum):
     RUNNING = "Running"
     """The server's tool runs, or waits for the reply to a question."""
     PAUSED = "Paused"
-    """The server's tool has ended its request with questions, and goes on when they are closed."""
+    """The server's tool has ended its request with questions, and resumes when they are closed."""
     SETTLED = "Settled"
     """It has its result."""
 
@@ -68,7 +68,7 @@ class AskedQuestion(Struct, frozen=True):
     ends_at: float
     """When it expires, by the loop's clock."""
     content_json: str = ""
-    """What was filled in."""
+    """The content that was filled in."""
 
     @property
     def question(self) -> Question:
@@ -93,7 +93,7 @@ class OpenCalls(Struct, frozen=True):
     questions: Mapping[str, AskedQuestion]
     """By id, oldest first; those of an earlier process only while they were open or held."""
     times: Mapping[int, CallTimes]
-    """Of the calls that the client may answer now, by part index."""
+    """Times of the calls that the client may answer now, by part index."""
 
     @classmethod
     def of(
@@ -198,7 +198,7 @@ class OpenCalls(Struct, frozen=True):
             raise ToolCallNotReady(f"tool call {part_id!r} waits for permission {call.permission_id!r}", part_id)
 
     def check_lease(self, index: int, lease_id: str, now: Now) -> None:
-        """Refuses who does not hold a call.
+        """Checks that the caller may change a call.
 
         Args:
             index: The part of the call.

@@ -1,4 +1,4 @@
-"""What a question may ask, and whether what was filled in fits it.
+"""The form of questions, and the check that an answer fits it.
 
 A form is the restricted JSON Schema of MCP's elicitation: a flat object of texts, numbers, yes or no, and choices, so
 that every client can show it. What a tool asks is foreign: everything has a bound.
@@ -16,22 +16,22 @@ from turnwire.domain.conversation.questions import LinkForm, Question, SchemaFor
 from turnwire.ports.tools import NewQuestion
 
 MAX_PROMPT_CHARS = 4096
-"""Of the text of a question: some pages of a terminal."""
+"""Maximum length of a question's text: some pages of a terminal."""
 
 MAX_SCHEMA_BYTES = 16 * 1024
-"""Of the schema of a form, which is part of an event: 50 fields with descriptions fit."""
+"""Maximum size of a form's schema, which is part of an event: 50 fields with descriptions fit."""
 
 MAX_FIELDS = 50
-"""Of one form; more is not a question."""
+"""Maximum fields of one form."""
 
 MAX_CHOICES = 500
-"""Of one field: countries and time zones fit."""
+"""Maximum choices of one field: countries and time zones fit."""
 
 MAX_URL_CHARS = 2048
-"""Of a link that a person is to open: what all browsers take."""
+"""Maximum length of a link that a person is to open; all browsers accept it."""
 
 MAX_CONTENT_BYTES = 64 * 1024
-"""Of what a person fills in."""
+"""Maximum size of the content that a person fills in."""
 
 _OF_FORMS = frozenset({"$schema", "type", "properties", "required", "title", "description", "additionalProperties"})
 
@@ -42,7 +42,7 @@ _OF_FIELDS = {
     "boolean": frozenset[str](),
     "array": frozenset({"minItems", "maxItems", "uniqueItems", "items"}),
 }
-"""What a field of each type may have, beside type, title, description and default."""
+"""Keywords allowed for a field of each type, besides type, title, description and default."""
 
 
 async def problem_of_question(new: NewQuestion) -> str:

@@ -39,7 +39,7 @@ from turnwire.ports.commit import Work
 from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolResumption
 
 MAX_OPEN_OF_CALL = 8
-"""Open questions of one call. More than one form at a time is rare, and nobody can look at many."""
+"""Maximum open questions of one call. More than one form at a time is rare, and hard to keep in view."""
 
 MAX_OPEN_OF_SESSION = 32
 """Open questions of one session, which runs few calls at a time."""
@@ -51,7 +51,7 @@ MAX_QUESTIONS_OF_CALL = 20
 """That one call asks in all, because a wild tool would ask for ever."""
 
 MAX_STATE_CHARS = 64 * 1024
-"""Of what a tool needs to go on; it is stored with each question."""
+"""Maximum length of the state with which a tool resumes; it is stored with each question."""
 
 EXPIRED = QuestionAnswer(QuestionAction.EXPIRED)
 
@@ -86,7 +86,7 @@ class AnswerQuestion(Struct, frozen=True):
     question_id: str
     answer: QuestionAnswer
     content_json: str = ""
-    """What was filled in, which fits the question."""
+    """The content that was filled in, which fits the question."""
     further: Work = Work()
     """More work for the same commit."""
 
@@ -117,12 +117,12 @@ class CloseQuestion(Struct, frozen=True):
 
 
 class ResumeCall(Struct, frozen=True):
-    """The call in one part goes on behind its questions, which are closed: what it needed for that is dropped."""
+    """Resumes the call in one part after its questions are closed; the state it needed for that is dropped."""
 
     index: int
 
     def decide(self, calls: OpenCalls, now: Now) -> Decision[OpenCalls]:
-        """Returns the calls as they are when it goes on."""
+        """Returns the calls after the resumption."""
         held = calls.held_questions(self.index)
         loose = (msgspec.structs.replace(one, held=HeldQuestion(one.question, None)) for one in held)
         return Decision(calls.with_questions(loose), letting_go_work(one.held for one in held))
@@ -159,7 +159,8 @@ class ToolQuestions:
             raise
 
     async def pause(self, index: int, pause: ToolPause) -> ToolResumption:
-        """Asks the questions with which the call in one part has paused, and returns what it goes on with.
+        """Asks the questions with which the call in one part has paused, and returns the state and answers it resumes
+        with.
 
         What it returns is no longer stored: the call goes on once. Cancelling this leaves the questions.
 
@@ -171,7 +172,9 @@ class ToolQuestions:
         return await self.resumption(index)
 
     async def resumption(self, index: int) -> ToolResumption:
-        """Returns what a call that has paused goes on with, once all its questions are closed; see `pause`."""
+        """Returns the state and answers with which a paused call resumes, once all its questions are closed; see
+        `pause`.
+        """
         held = self._owner.state.held_questions(index)
         replies = [await self._reply(one.question.question_id) for one in held]
         holds = [one.held.hold for one in held if one.held.hold is not None]

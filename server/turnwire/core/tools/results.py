@@ -12,7 +12,7 @@ from turnwire.ports.commit import FileChange, PutFile
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool answered."""
+    """The result of a tool call."""
 
     output: str
     is_error: bool = False
@@ -21,7 +21,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     full_output: File | None = None
     """The complete output as a file, when `output` was cut."""
     contents: tuple[FileChange, ...] = ()
-    """What stores all these files."""
+    """The changes that store these files."""
 
     @property
     def size_bytes(self) -> int:
@@ -30,7 +30,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content_bytes(self) -> int:
-        """Of the files, which are in memory until they are stored."""
+        """Size of the files, which are in memory until they are stored."""
         return sum(len(file.content) for file in self.contents if isinstance(file, PutFile))
 
     def apply_to(self, call: ToolUse, now: datetime | None = None) -> ToolUse:

@@ -266,7 +266,7 @@ class ServerCalls:
         log.warning("tool_result_not_saved_yet", session_id=self._turn.session_id, reason=error.reason)
 
     def _fits(self, more: int) -> bool:
-        """Counts so many bytes more in memory. Returns False when they do not fit."""
+        """Reserves memory for `more` bytes. Returns False when they do not fit."""
         return self._environment.waiting_calls.grow(self._turn.turn_id, more)
 
     def _left_out(self) -> CallResult:

@@ -114,13 +114,14 @@ class Turns:
 
     @contextmanager
     def held(self, tenant: str, session_id: str) -> Iterator[SessionTurns]:
-        """Yields the owner of a session that is there, and keeps it: to read something and then to ask for a change."""
+        """Yields the owner of an existing session, and keeps it: for reading something and then requesting a change."""
         owner = self._owner(tenant, session_id)
         with owner.held():
             yield owner
 
     async def change_idle(self, tenant: str, session_id: str, work: Work) -> Committed:
-        """Stores what may not happen beside a turn: none runs when it takes effect. Safe to cancel: it is stored.
+        """Stores a change that may not happen during a turn: none runs when it takes effect. Safe to cancel: it is
+        stored.
 
         Raises:
             TurnInProgress: a turn runs in the session, or is about to.

@@ -95,7 +95,8 @@ class StepEnd(Struct, frozen=True):
 
 
 class _Asked:
-    """What the model is asked: `request` until it is prepared, so that a running turn keeps nothing of its prompt.
+    """The current request to the model: `request` is set until it is prepared, so that a running turn keeps nothing of
+    its prompt.
 
     Another attempt has it made anew.
     """
@@ -326,7 +327,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     further: Work
     """More work for the same commit."""
     is_suspended: bool
-    """Whether it goes on at the next start if it can."""
+    """Whether it resumes at the next start if it can."""
 
     def close(self, running: Running, now: datetime) -> Work | None:
         """Returns the work that ends the turn; None when the next start continues it. A pure function."""

@@ -52,7 +52,7 @@ from turnwire.ports.commit import (
 )
 
 ARCHIVING, UNARCHIVING = Work((MarkArchived(True),)), Work((MarkArchived(False),))
-"""Of a session in which nothing runs."""
+"""Archives or restores a session in which nothing runs."""
 
 
 class Idle(Struct, frozen=True):
@@ -65,7 +65,7 @@ class Running(Struct, frozen=True):
     turn: Turn
     """As it began; may be a header."""
     stop: Ending | None = None
-    """How it is to end before it has finished; None when it goes on."""
+    """The reason to end the turn before it has finished; None when it continues."""
 
     @property
     def ended_message_id(self) -> str:
@@ -122,8 +122,8 @@ class Waiting(Struct, frozen=True):
     turn: Turn
     """A header."""
     size_bytes: int | None = None
-    """What the texts of the message, the tools and the system prompt of the turn take in memory; None when an earlier
-    process stored them."""
+    """Memory of the texts of the message, the tools and the system prompt of the turn; None when an earlier process
+    stored them."""
     version: int = 0
     """Grows with every edit: who has read the message before one has read another message."""
 
@@ -388,7 +388,7 @@ class AbortTurn(Struct, frozen=True):
 
 
 class Aborting(Struct, frozen=True):
-    """What an abort took."""
+    """The turns and messages that an abort ends."""
 
     turn_id: str = ""
     """The turn that is to end; "" when none ran."""
@@ -668,7 +668,7 @@ class RemoveWaiting(Struct, frozen=True):
 
 
 class WhenIdle(Struct, frozen=True):
-    """A change of the conversation that may not happen beside a turn."""
+    """A change of the conversation that may not happen during a turn."""
 
     work: Work
 

@@ -62,7 +62,7 @@ READ_PAUSES_SECONDS = (0.1, 0.5, 2.0)
 """Before each further attempt to read a message."""
 
 MAX_JOINING_BYTES = 8 * 2**20
-"""Of the messages that join a turn in one commit; one alone may be larger."""
+"""Maximum size of the messages that join a turn in one commit; one alone may be larger."""
 
 UNSAVED = Ending(FinishReason.ERROR, Failure("INTERNAL", "the server could not store the end of the turn"))
 
@@ -72,7 +72,7 @@ log = structlog.get_logger()
 
 
 class Aborted(Struct, frozen=True):
-    """What an abort did."""
+    """The effect of an abort."""
 
     turn_id: str = ""
     """The turn that was ended; "" when none ran."""
@@ -126,7 +126,7 @@ class SessionTurns:
 
     @property
     def schedule(self) -> Schedule:
-        """What runs and what waits, as it is stored."""
+        """The running turn and the waiting messages, as they are stored."""
         return self._actor.state
 
     @property

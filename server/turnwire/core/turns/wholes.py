@@ -74,7 +74,7 @@ async def read_whole(
 
 
 def _needed_bytes(size: int | None, turn: Turn, budget: FairSemaphore) -> int:
-    """Returns the memory for a message. One that is answered again is read beside, so its size tells nothing."""
+    """Returns the memory for a message. One that is answered again is read separately, so its size does not count."""
     if size is None or turn.regenerates:
         return budget.limit // 2
     return min(size, budget.limit)

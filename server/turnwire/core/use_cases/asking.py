@@ -1,4 +1,4 @@
-"""What people are asked: permission requests and questions of tools. Lists the open ones and answers them."""
+"""Questions to people: permission requests and questions of tools. Lists the open ones and answers them."""
 
 import asyncio
 from contextlib import suppress

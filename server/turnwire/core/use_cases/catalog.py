@@ -20,7 +20,7 @@ from turnwire.ports.provider import ProviderDescription
 from turnwire.ports.tools import ServerTool, ToolSource
 
 _NOTES_BYTES = 2_500
-"""Of what is said of a tool beside its own texts: source, permission, and what is wrong with it or its source."""
+"""Size of the description of a tool without its own texts: its source, its permission, and the problems of both."""
 
 _BUILT_IN_AGENT = Agent(description="Answers with the default model.")
 

@@ -21,7 +21,7 @@ from turnwire.domain.repairs import Repair
 
 
 class ExplainRequest(Struct, frozen=True, kw_only=True):
-    """What to explain."""
+    """A request for an explanation."""
 
     session_id: str
     parts: tuple[NewPart, ...]
@@ -43,7 +43,7 @@ class ContextExplanation(Struct, frozen=True, kw_only=True):
     would_compact: bool
     """True when a turn would compact the conversation first; the request here is not compacted."""
     repairs: tuple[Repair, ...]
-    """What the core left out or changed, then what the API's rules changed; each in message order."""
+    """The repairs of the core, then those that the API's rules required; each in message order."""
     sent_context: SentContext
 
 

@@ -35,7 +35,7 @@ from turnwire.ports.conversations import Conversation
 
 
 class CopiedConversation(Struct, frozen=True):
-    """What a copy of a conversation consists of."""
+    """The contents of a copied conversation."""
 
     messages: tuple[Message, ...]
     turns: tuple[Turn, ...]
@@ -233,7 +233,7 @@ class SessionForks(UseCase):
     async def _storing(
         self, copy: Session, copied: CopiedConversation, record: Work, source_id: str
     ) -> Future[Committed]:
-        """Stores a copy; a long one in parts, so that nobody waits for it. Returns the future of its last commit.
+        """Stores a copy; a long one in parts, so that other commits can pass. Returns the future of its last commit.
 
         Raises:
             SessionNotFound: the original was deleted meanwhile, with files that the copy names.

@@ -32,7 +32,7 @@ MAX_BEHIND = 100
 """Messages that may come behind the results with which a conversation ends; each is read."""
 
 _ASIDE = frozenset((MessageType.TOOL_RESULT, MessageType.SYSTEM, MessageType.HOST))
-"""What may come behind an answer before its calls have all their results."""
+"""Messages that may follow an answer before its calls have all their results."""
 
 
 class LateTurn(Struct, frozen=True):

@@ -55,7 +55,7 @@ class Sessions(UseCase):
         """Takes what it shares with other use cases."""
         super().__init__(environment, turns, requests)
         self.before_removal: Callable[[str], Awaitable[None]] = _nothing
-        """What ends all else that happens in a session before it is removed."""
+        """Ends all other work in a session before the session is removed."""
 
     async def create(self, principal: Principal, new: SessionChange) -> SessionView:
         """Creates an empty session.
@@ -193,7 +193,7 @@ class Sessions(UseCase):
         return msgspec.structs.replace(changed, revision=changed.revision + 1, updated_at=self._environment.clock())
 
     async def delete(self, principal: Principal, session_id: str) -> None:
-        """Ends the running turn, then removes the session with all that belongs to it. Goes on when it is cancelled."""
+        """Ends the running turn, then removes the session and all its data. Continues when it is cancelled."""
         await self._of(principal).session(session_id)
         await self._environment.detached.run(self._delete(principal.tenant, session_id))
 

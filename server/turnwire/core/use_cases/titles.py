@@ -1,4 +1,4 @@
-"""Titles that a model gives to sessions which nobody has given one, once an answer has ended.
+"""Titles that a model gives to sessions without one, once an answer has ended.
 
 Nobody waits for them: the session goes on meanwhile, and when the call fails, or the server stops, there is no title.
 """
@@ -35,7 +35,7 @@ MAX_WAITING = 1000
 MAX_TRIED = 100_000
 """Sessions that are remembered as tried in this run, newest first."""
 MAX_ANSWER_BYTES = 64 * 1024
-"""Of what the model writes, reasoning included: a title takes far less."""
+"""Maximum size of the model's answer, reasoning included: a title takes far less."""
 
 OFFLINE = "offline"
 """The built-in provider, whose models write no titles unless the configuration names one."""

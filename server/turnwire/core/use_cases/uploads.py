@@ -36,10 +36,10 @@ class Uploads:
         self._requests = requests
         self._completing: dict[tuple[str, str], asyncio.Task[Upload]] = {}
         self._digests = FairSemaphore(MAX_DIGESTS, tenant_limit=MAX_DIGESTS)
-        """Of uploads, each of which counts as one. Tenants have turns."""
+        """Limits the concurrent digests; each counts as one, and tenants take turns."""
 
     async def create(self, principal: Principal, new: NewUpload) -> Upload:
-        """Begins an upload.
+        """Creates an upload.
 
         Idempotent when the request is named: a retry gets the upload as it is then. Goes on when it is cancelled.
 
@@ -78,7 +78,7 @@ class Uploads:
         return written
 
     async def delete(self, principal: Principal, upload_id: str) -> None:
-        """Removes an upload. Goes on when it is cancelled."""
+        """Removes an upload. Continues when it is cancelled."""
         await asyncio.shield(self._store.remove(principal.tenant, upload_id))
 
     async def aclose(self) -> None:
@@ -132,7 +132,7 @@ class Uploads:
         return self._environment.settings.quotas_of(tenant).max_stored_bytes or 0
 
     async def _completed(self, upload: Upload) -> Upload:
-        """Returns a sealed upload with its digest. Several callers share one reading, which goes on without them."""
+        """Returns a sealed upload with its digest. Several callers share one reading, which continues without them."""
         key = upload.tenant, upload.upload_id
         task = self._completing.get(key)
         if task is None:

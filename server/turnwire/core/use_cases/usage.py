@@ -19,7 +19,7 @@ MAX_DAYS = 366
 """Longest range: one query reads all rows of it."""
 
 MAX_ZONE_CHARACTERS = 64
-"""Of the name of a time zone."""
+"""Maximum length of the name of a time zone."""
 
 
 class UsageAsked(Struct, frozen=True, kw_only=True):

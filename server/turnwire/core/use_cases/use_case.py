@@ -1,4 +1,4 @@
-"""What use cases that change a session share: how they have messages answered."""
+"""The base of use cases that change a session: it starts the turns that answer messages."""
 
 import asyncio
 from collections.abc import Callable

@@ -39,8 +39,8 @@ UPDATE_SECONDS = 0.05
 """Shortest time between two updates of one part: 20 a second look continuous."""
 
 CHARACTERS_PER_SECOND = 5_000_000
-"""Of all updates together: each carries the whole text so far, and long ones would take the loop from everybody else.
-The parts of a stream are updated 20 times a second up to 250,000 characters, then more rarely."""
+"""Rate limit of all updates together: each carries the whole text so far, and long ones would block the event loop for
+others. The parts of a stream are updated 20 times a second up to 250,000 characters, then more rarely."""
 
 _KINDS = frozenset(
     kind.__name__

@@ -21,7 +21,7 @@ from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import TenantStore
 
 ENTRIES_AT_ONCE = 512
-"""Most entries of the feed that a watch looks at before the event loop goes on with others."""
+"""Maximum entries of the feed that a watch processes before it yields to the event loop."""
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)

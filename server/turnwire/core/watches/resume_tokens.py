@@ -20,7 +20,7 @@ from turnwire.ports.store import Moment, Standing, Store
 TAG_BYTES = 10
 
 MAX_CONTENT_BYTES = 4096
-"""Of the content of a sealed text, such as a resume token: far more than a place in the log takes."""
+"""Maximum size of a sealed text's content, such as a resume token: far more than an offset in the log takes."""
 
 _BLOCK_BYTES = hashlib.blake2b.MAX_DIGEST_SIZE
 

@@ -13,11 +13,12 @@ class Unmade(Struct, frozen=True):
     """An answer that is still to be made."""
 
     answer_bytes: int
-    """What it will take, about. It keeps as much in memory until then."""
+    """Approximate size when rendered. It holds as much memory until then."""
     make: Callable[[], bytes]
     """Returns the answer. Callable on any thread, once."""
     shared: object = None
-    """What others may have of that memory: those with the same object keep it once. None: they have nothing of it."""
+    """An object that several responses share in memory: those with the same one count it once. None: they share
+    none."""
 
 
 def joined(pieces: Sequence[bytes]) -> bytes | Unmade:

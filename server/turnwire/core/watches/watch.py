@@ -58,7 +58,7 @@ _SENTENCES = {
 
 
 class WatchRequest(Struct, frozen=True, kw_only=True):
-    """What to watch."""
+    """A request for a watch."""
 
     session_id: str | None
     """None watches all sessions of the caller's tenant."""

@@ -51,15 +51,16 @@ from turnwire.domain.conversation.turns import (
 )
 
 MAX_STORED_PARTS = 10_000
-"""Of one message: a model may write more parts than a caller may send."""
+"""Maximum parts of one stored message: a model may write more parts than a caller may send."""
 MAX_NAME_CHARACTERS = 1024
-"""Of a name that is only shown: a sender, a file, a model."""
+"""Maximum length of a name that is only shown: a sender, a file, a model."""
 MAX_FAILURE_CHARACTERS = 64 * 1024
-"""Of an explanation, and of the facts beside it: they ride with their message or turn in every page and event."""
+"""Maximum length of an explanation, and of the facts with it: they are sent with their message or turn in every page
+and event."""
 MAX_SMALL_NUMBER = 2**31 - 1
-"""Of counts that the contract answers in 32 bits."""
+"""Maximum of counts that the contract has as 32-bit integers."""
 MAX_MONEY = 2**63 - 1
-"""Of sums in pico-USD: what 64 bits hold."""
+"""Maximum of sums in pico-USD: they fit in 64 bits."""
 LONGEST = timedelta(days=36_525)
 
 _raw = msgspec.json.Decoder(msgspec.Raw).decode

@@ -1,4 +1,4 @@
-"""What an archive consists of, in the order in which it is written and read.
+"""The records of an archive, in the order in which they are written and read.
 
 Each session is one run of records: `ArchivedSession`, then its files, turns and messages, then `SessionEnd`. A file
 comes before the first message that refers to it, once in each session that does. Messages come in the order of the

@@ -21,7 +21,7 @@ from turnwire.domain.text import join_surrogates
 
 
 class MessageType(StrEnum):
-    """Who speaks. HOST messages are stored and shown, but never sent to a model."""
+    """The author of a message. HOST messages are stored and shown, but never sent to a model."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -56,7 +56,7 @@ class FinishReason(StrEnum):
     INTERRUPTED = "interrupted"
     ERROR = "error"
     MERGED = "merged"
-    """Of a turn that never ran: its message joined the turn that did."""
+    """The turn never ran: its message joined the running turn."""
 
 
 class PartStatus(StrEnum):
@@ -86,7 +86,7 @@ class FileForm(StrEnum):
     """The form in which models get a file, by its bytes. A model may lack a form: then it gets the name alone."""
 
     UNKNOWN = "unknown"
-    """Nobody looked at the bytes: files of older versions, and uploads."""
+    """The bytes were not examined: files of older versions, and uploads."""
     TEXT = "text"
     IMAGE = "image"
     DOCUMENT = "document"
@@ -233,7 +233,7 @@ class Origin(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The system that had it, in its own word; "" for this server."""
     session_id: str
     message_id: str = ""
-    """Of a session: the last message that was copied; "" when none was."""
+    """The last message that was copied from the session; "" for none."""
 
 
 class Branch(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -383,7 +383,7 @@ class DraftPart(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Draft(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What one save has."""
+    """The contents of one save."""
 
     message: Message
     """As it is now, without parts."""
@@ -421,9 +421,9 @@ class Texts(NamedTuple):
     """The texts of a part; None where its kind of content has none."""
 
     text: str | None = None
-    """Of text, reasoning and refusals the text, of a result its output, of a call its arguments."""
+    """The text of a text, reasoning or refusal, the output of a result, the arguments of a call."""
     output: str | None = None
-    """Of a call that has its result."""
+    """The output of a call that has its result."""
 
 
 def texts_of(part: Part) -> Texts:

@@ -19,7 +19,7 @@ class QuestionAction(StrEnum):
     CANCEL = "cancel"
     """The person put it away without a decision, or the call or its turn ended first."""
     EXPIRED = "expired"
-    """Nobody answered in time."""
+    """The time for an answer has passed."""
 
 
 class SchemaForm(Struct, frozen=True, tag="schema"):
@@ -59,7 +59,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str
     """The tool's name."""
     prompt: str
-    """What to show to the person."""
+    """The text to show to the person."""
     form: SchemaForm | LinkForm
     created_at: datetime
     expires_at: datetime
@@ -68,15 +68,15 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class QuestionReply(Struct, frozen=True):
-    """What the tool gets."""
+    """The reply that the tool gets."""
 
     action: QuestionAction
     content_json: str = ""
-    """What was filled in, as a JSON object; "" when nothing was."""
+    """The content that was filled in, as a JSON object; "" for none."""
 
 
 class QuestionHold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a call needs to go on after its questions, beside the questions; stored until the call goes on.
+    """The state with which a call resumes after its questions; stored until the call resumes.
 
     A call that waits for a reply in memory has none: it ends with the process.
     """
@@ -86,7 +86,7 @@ class QuestionHold(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     """The same for all questions that were asked at once; opaque to all but the source of the tool."""
     content_json: str = ""
-    """What was filled in; "" while the question is open."""
+    """The content that was filled in; "" while the question is open."""
 
 
 class HeldQuestion(Struct, frozen=True):

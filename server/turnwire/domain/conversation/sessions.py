@@ -37,7 +37,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     compaction: bool | None = None
     """Whether older messages are summarised when the context would not fit; None: as the server is configured."""
     budget: Budget = Budget()
-    """What all turns may use together; None in it: the server's limit."""
+    """Limits on the use of all turns together; None in it: the server's limit."""
     labels: dict[str, str] = {}
     """The client's own."""
     metadata_json: str = ""

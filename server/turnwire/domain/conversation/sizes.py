@@ -11,10 +11,10 @@ MAX_CONVERSATION_BYTES = 256 * 2**20
 context windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
 
 BARE_BYTES = 800
-"""What a message with one part takes without its texts."""
+"""Memory charged for a message with one part, without its texts."""
 
 _FURTHER_PART_BYTES = 250
-"""What each further part takes without its texts."""
+"""Memory charged for each further part, without its texts."""
 
 _MARKUP_BYTES = 200
 """Around a message."""
@@ -30,7 +30,7 @@ def message_bytes(message: Message) -> int:
 
 
 def check_conversation(size_bytes: int) -> None:
-    """Raises ConversationTooLarge when a conversation of so many bytes is not to be read."""
+    """Raises ConversationTooLarge when a conversation of `size_bytes` is too large to be read."""
     if size_bytes > MAX_CONVERSATION_BYTES:
         raise ConversationTooLarge(size_bytes, MAX_CONVERSATION_BYTES)
 

@@ -10,7 +10,7 @@ MAX_FIRST_WORDS_CHARACTERS = 60
 """As a title that a model writes: a line in a list."""
 
 _READ_CHARACTERS = 16 * MAX_FIRST_WORDS_CHARACTERS
-"""Of each text: a message may have megabytes."""
+"""Characters of each text that are read: a message may have megabytes."""
 
 _JOINERS = "\u200c\u200d"
 """Between letters and between emoji they change what is shown; no other format character is kept."""

@@ -98,7 +98,7 @@ class GenerationOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BusyPolicy(StrEnum):
-    """What happens to a message for a session in which a turn runs."""
+    """The action for a message to a session with a running turn."""
 
     QUEUE = "queue"
     """It waits until the turns before it have ended."""
@@ -154,7 +154,7 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     traceparent: str = ""
     """Place of the call that sent the message in its trace, as the W3C header; "" when it was not traced."""
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
-    """What its message does to the turn that runs; QUEUE when none ran."""
+    """The policy of its message towards the running turn; QUEUE when none ran."""
     aimed_at_turn_id: str = ""
     """The turn that its message is to interrupt or to join; "" when it waits for its turn, or none ran. Stored with the
     message, so that a restart does not continue a turn that is to end."""

@@ -1,13 +1,14 @@
-"""What of a part is searched."""
+"""The searched text of a part."""
 
 from turnwire.domain.conversation.messages import Content, File, Refusal, Text, ToolResult, ToolUse
 
 MAX_SEARCHED_CHARACTERS = 32_768
-"""Of one part, from its beginning. Bounds what a message costs to index, whatever a tool answered."""
+"""Characters of one part that are indexed, from its start. Bounds the cost of indexing a message, whatever a tool
+answered."""
 
 
 def searched_text(content: Content) -> str:
-    """Returns the text of a part by which it is found; "" for none.
+    """Returns the text of a part that the search finds; "" for none.
 
     Reasoning is none: nobody said it. A tool call is one when it has its result, so that it is indexed once.
     """

@@ -10,10 +10,10 @@ from turnwire.domain.searching.queries import Query
 from turnwire.domain.searching.snippets import SnippetPiece
 
 MAX_RANKED = 100
-"""Hits of a search that is ordered by rank: nobody reads more, and a page token has those that are not shown yet."""
+"""Maximum hits of a search that is ordered by rank. A page token contains those that are not shown yet."""
 
 MAX_CANDIDATES = 1000
-"""Of all hits, the newest among which the best are chosen: ranking all would cost as much as there are."""
+"""Newest hits among which the best are chosen: ranking all hits would cost as much as there are."""
 
 
 class SearchOrder(StrEnum):
@@ -25,14 +25,14 @@ class SearchOrder(StrEnum):
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """What a caller searches for. An empty tuple and None filter nothing."""
+    """A search by a caller. An empty tuple and None filter nothing."""
 
     query: Query
     session_ids: tuple[str, ...] = ()
     types: tuple[MessageType, ...] = ()
     senders: tuple[str, ...] = ()
     start: datetime | None = None
-    """Of the messages' creation, inclusive."""
+    """The earliest creation of the messages, inclusive."""
     end: datetime | None = None
     """Exclusive."""
     order: SearchOrder = SearchOrder.RANK
@@ -47,7 +47,7 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     part_index: int
     type: MessageType
     created_at: datetime
-    """Of the message."""
+    """The creation of the message."""
     sender_name: str
     snippet: tuple[SnippetPiece, ...]
 

@@ -18,9 +18,9 @@ from turnwire.domain.errors import InvalidRequest
 from turnwire.domain.searching.words import Word, pairs, pieces
 
 MAX_QUERY_CHARACTERS = 1024
-"""Of the text of a search."""
+"""Maximum length of the text of a search."""
 MAX_QUERY_WORDS = 64
-"""Of the text of a search. Pairs of characters count as words in scripts without spaces."""
+"""Maximum words in the text of a search. Pairs of characters count as words in scripts without spaces."""
 
 _TERM = re.compile(r'(?P<minus>-?)(?:"(?P<phrase>[^"]*)"?(?P<after>\*?)|(?P<bare>[^\s"]+))')
 
@@ -68,7 +68,7 @@ class Term(Struct, frozen=True):
 
 
 class Query(Struct, frozen=True):
-    """What to look for."""
+    """The terms of a search."""
 
     groups: tuple[tuple[Term, ...], ...]
     """A text has one term of each group."""

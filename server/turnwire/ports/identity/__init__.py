@@ -1,1 +1,1 @@
-"""Who calls: what a listener knows about a caller, and where Turnwire's own tokens are kept."""
+"""The identity of callers: the facts that a listener has on a caller, and the store of Turnwire's own tokens."""

@@ -1,4 +1,4 @@
-"""Who calls: credentials that a listener received become a `Principal`."""
+"""Authentication: turns the credentials that a listener received into a `Principal`."""
 
 from typing import Protocol
 
@@ -26,7 +26,7 @@ class ClientCertificate(Struct, frozen=True):
 
 
 class Caller(Protocol):
-    """What a listener knows about the sender of one call. Methods are cheap to skip, not cheap to call."""
+    """The facts that a listener has on the sender of one call. Methods are cheap to skip, not cheap to call."""
 
     @property
     def authorization(self) -> str | None:

@@ -10,7 +10,7 @@ from turnwire.domain.principal import Principal
 
 
 class TokenRecord(Struct, frozen=True, kw_only=True):
-    """What is kept of a token: never the token itself."""
+    """The stored record of a token: never the token itself."""
 
     token_id: str
     """Names the token to people; opens nothing."""

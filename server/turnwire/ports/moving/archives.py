@@ -41,7 +41,7 @@ class ArchiveWriter(Protocol):
 
     @property
     def mime(self) -> str:
-        """Of what is written, such as "application/json"."""
+        """The media type of the written file, such as "application/json"."""
         ...
 
     def write(self, record: Record) -> bytes:
@@ -55,7 +55,7 @@ class ArchiveWriter(Protocol):
 
 @dataclass(frozen=True)
 class ArchiveFormat:
-    """What a server can do with one format; at least one of both."""
+    """The operations of a server on one format: reading, writing, or both."""
 
     reader: ArchiveReader | None = None
     make_writer: Callable[[bool], ArchiveWriter] | None = None

@@ -1,4 +1,4 @@
-"""What the store does for whole sessions: it reads them for archives, and says which ids are free for them."""
+"""The store's operations on whole sessions: it reads them for archives, and finds which ids are free for them."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,7 +17,7 @@ class SessionNames(Struct, frozen=True):
     turn_ids: tuple[str, ...] = ()
     message_ids: tuple[str, ...] = ()
     call_ids: tuple[str, ...] = ()
-    """Of parts that are tool calls."""
+    """Ids of parts that are tool calls."""
 
 
 class SessionArchive(Protocol):

@@ -22,7 +22,7 @@ class Upload(Struct, frozen=True, kw_only=True):
     upload_id: str
     tenant: str
     subject: str
-    """Who began it; "" for an unidentified caller."""
+    """The subject that created it; "" for an unidentified caller."""
     mime: str = ""
     filename: str = ""
     size_bytes: int = 0
@@ -47,7 +47,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
     """Some bytes of an upload."""
 
     offset: int
-    """Of the first byte; from 0."""
+    """Offset of the first byte; from 0."""
     data: bytes
     is_last: bool = False
     """Whether nothing follows."""
@@ -59,7 +59,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
 
 class UploadLimits(Struct, frozen=True, kw_only=True):
-    """What a tenant may have when an upload is added."""
+    """The limits of a tenant when an upload is added."""
 
     max_uploads: int
     """Uploads, with the new one."""

@@ -1,1 +1,1 @@
-"""What others see of the server's work: reports of what ended, and traces."""
+"""Observability of the server's work: reports of ended operations, and traces."""

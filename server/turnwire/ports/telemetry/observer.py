@@ -1,4 +1,4 @@
-"""What the server reports about its work: for logs, metrics and nothing else.
+"""Reports of the server's work: for logs, metrics and nothing else.
 
 Each report is one call at the end of something: of an RPC, a turn, a step, a model call, a tool call, a transaction.
 Nothing is reported for a single delta or event. Reports hold no prompts, answers, tool output or keys.
@@ -73,7 +73,7 @@ class Observer:
         """An RPC that began has ended, with the name of a status code such as "NOT_FOUND"."""
 
     def turn_started(self, turn: Turn) -> None:
-        """A turn runs: a new one, or one of an earlier process that goes on."""
+        """A turn runs: a new one, or one of an earlier process that resumes."""
 
     def turn_ended(self, turn: Turn, first_output_seconds: float | None) -> None:
         """A turn's end is stored.

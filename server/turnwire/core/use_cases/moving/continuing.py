@@ -75,7 +75,7 @@ class Comparison:
 
     @property
     def is_continued(self) -> bool:
-        """Whether the session goes on here where the archive ends. Ask at the end of its session."""
+        """Whether the session continues here after the end of the archive. Read it at the end of the session."""
         return bool(self._messages)
 
     async def take(self, batch: list[Item]) -> list[Item]:
@@ -168,7 +168,7 @@ _UNFINISHED = frozenset(TurnStatus) - {TurnStatus.ENDED}
 
 
 class Continued(Struct, frozen=True, kw_only=True):
-    """What became of a session that is here."""
+    """The outcome for a session that exists already."""
 
     outcome: ImportOutcome
     messages: int

@@ -10,7 +10,7 @@ OWN = "turnwire"
 
 
 class Formats:
-    """What the server reads and writes."""
+    """The archive formats that the server reads and writes."""
 
     def __init__(self, formats: Mapping[str, ArchiveFormat]) -> None:
         """Takes the formats by name; `OWN` is among them."""

@@ -1,4 +1,4 @@
-"""The ids that an imported session gets: its own, or some that nobody can know before they are there."""
+"""The ids of an imported session: its own, or new ones that cannot be predicted."""
 
 import hashlib
 import hmac
@@ -75,7 +75,7 @@ class Source(Struct, frozen=True):
 
     @property
     def origin(self) -> Origin:
-        """What a session of another system says of itself."""
+        """The origin of a session from another system, in its own words."""
         return Origin(system=self.format, session_id=self.session_id)
 
 
@@ -117,7 +117,7 @@ class Identities:
         )
 
     def turn(self, turn: Turn) -> Turn:
-        """Returns a turn. Nobody of this tenant has sent its message."""
+        """Returns a turn. No subject of this tenant has sent its message."""
         return msgspec.structs.replace(
             turn,
             turn_id=self._named("trn", turn.turn_id),

@@ -54,7 +54,7 @@ class Imports:
         self._closing = False
 
     async def run(self, principal: Principal, request: ImportRequest) -> AsyncGenerator[ImportStatus]:
-        """Imports an upload; yields what happens until it has ended. Cancelling it only stops the telling.
+        """Imports an upload; yields its progress until it has ended. Cancelling ends the reports, not the import.
 
         A named request joins the import of the same name, and gets the outcome of one that has ended. Each session is
         imported whole or not at all; one that is there already is skipped, so a request may be sent again after a

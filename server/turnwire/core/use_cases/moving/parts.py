@@ -40,11 +40,11 @@ from turnwire.ports.moving.archives import ArchiveReader
 
 PART_CHANGES = 100
 PART_BYTES = 2**20
-"""Of one commit: others wait some tens of milliseconds for it at most."""
+"""Maximum size of one commit: others wait some tens of milliseconds for it at most."""
 
 
 class SessionInParts:
-    """One session while it is stored in parts. Used by one task; nobody sees the session until it is published."""
+    """One session while it is stored in parts. Used by one task; the session is invisible until it is published."""
 
     def __init__(self, environment: Environment, session: Session, *, joins: bool = False) -> None:
         """Args:
@@ -81,7 +81,7 @@ class SessionInParts:
             await asyncio.shield(self._storing)
 
     def publish(self, messages: int, work: Work) -> "Future[Committed]":
-        """Lets everybody see the session, with further work in the same commit.
+        """Makes the session visible, with further work in the same commit.
 
         Args:
             messages: How many messages it has.
@@ -95,7 +95,7 @@ class SessionInParts:
         return publishing
 
     def join(self, messages: int, work: Work, updated_at: datetime) -> "Future[Committed]":
-        """Puts it all behind the conversation of the session that it joins, with further work in the same commit.
+        """Appends all parts to the conversation of the session that they join, with further work in the same commit.
 
         Args:
             messages: How many messages were put.
@@ -142,7 +142,7 @@ class SessionInParts:
 
 
 def _retrieve(storing: "Future[Committed]") -> None:
-    """Takes the error of a part, so that asyncio does not log it when nobody waits for the part any more."""
+    """Retrieves the error of a part, so that asyncio does not log it when the part is no longer awaited."""
     if not storing.cancelled():
         storing.exception()
 

@@ -1,4 +1,4 @@
-"""How far an import is, and what came of it: bounded, for everybody who follows it."""
+"""The progress of an import, and its outcome: bounded, for all callers that follow it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,18 +9,18 @@ from msgspec import Struct
 from turnwire.domain.archive.records import ImportProblem
 
 MAX_LISTED_SESSIONS = 5_000
-"""Of one import; further ones are only counted."""
+"""Maximum sessions listed for one import; further ones are only counted."""
 MAX_LISTED_PROBLEMS = 1_000
-"""Of one import; further ones are only counted."""
+"""Maximum problems listed for one import; further ones are only counted."""
 ANSWER_SESSIONS = 200
 ANSWER_PROBLEMS = 100
-"""Of one answer: with long explanations it stays far below what a client takes."""
+"""Maximum problems in one response: with long explanations it stays far below the size that a client accepts."""
 MAX_TEXT_CHARACTERS = 500
-"""Of one text that the progress of an import shows."""
+"""Maximum length of one text in the progress of an import."""
 
 
 class ImportOutcome(Enum):
-    """What became of a session of an archive."""
+    """The outcome for one session of an archive."""
 
     CREATED = "created"
     """It was not here and is now, or would be."""
@@ -56,7 +56,7 @@ class ImportedSession(Struct, frozen=True, kw_only=True):
 
 
 class ImportStatus(Struct, frozen=True, kw_only=True):
-    """What is new since the answer before."""
+    """The changes since the previous response."""
 
     done_bytes: int
     total_bytes: int

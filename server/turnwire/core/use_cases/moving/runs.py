@@ -36,11 +36,11 @@ NOT_STORED = "NOT_STORED"
 DIFFERS = "DIFFERS"
 """Why nothing of a session was stored: it was continued here, or changed here or in its source."""
 MISSING = "MISSING"
-"""What a verification has found: the session, or its end, is not here."""
+"""A finding of a verification: the session, or its end, is missing."""
 
 
 class ImportRequest(NamedRequest, frozen=True, kw_only=True):
-    """What to import."""
+    """A request for an import."""
 
     upload_id: str
     format: str = ""

@@ -25,7 +25,7 @@ MAX_IDS = 2_000_000
 
 
 class Validation:
-    """What is known of an archive so far: the ids of one session, and those of all sessions, as numbers."""
+    """State of the check of an archive so far: the ids of one session, and those of all sessions, as numbers."""
 
     def __init__(self, is_allowed: Callable[[str], bool], *, checks_values: bool) -> None:
         """Args:

@@ -117,7 +117,7 @@ class Server:
         self.metrics_address = ""
         """The address of the metrics, with the actual port; "" before the start and without metrics."""
         self.left = TurnCounts(0, 0, 0)
-        """What the next start continues; known after the stop."""
+        """The work that the next start continues; known after the stop."""
 
     async def __aenter__(self) -> Self:
         """Starts the server; returns when it accepts calls. If it fails, everything started so far is closed.

@@ -32,7 +32,7 @@ PAGE_SIZE = 100
 """Entries of one call."""
 
 TIMEOUT_SECONDS = 60.0
-"""Of one call."""
+"""Timeout of one call."""
 
 
 def show_usage(

@@ -37,7 +37,7 @@ _ADVICE = {
     "(--cert and --key)",
     "handshake": "the server does not speak TLS: leave out --tls, --ca, --cert and --key",
 }
-"""What to do about a failed connection, by a text in gRPC's words for it; the first that fits counts."""
+"""Advice on a failed connection, by a text in gRPC's message for it; the first match counts."""
 
 
 class ConnectionProblem(Exception):
@@ -187,7 +187,7 @@ def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def describe(error: "grpc.RpcError") -> str:
-    """Describes a failed call in one line: the status and the server's message, and what to do when nobody answers."""
+    """Describes a failed call in one line: the status and the server's message, and advice when no server responds."""
     # The errors that grpcio raises have these methods; its class RpcError does not declare them.
     call: Any = error
     return explain(call.code(), call.details())

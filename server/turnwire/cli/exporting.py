@@ -19,13 +19,13 @@ from turnwire.cli.connection import Connection, ConnectionProblem, describe
 from turnwire.cli.output import Bar, print_error, print_json, print_line, progress_bar
 
 MAX_ATTEMPTS = 5
-"""In a row without a byte: how often a cut download goes on where it ended."""
+"""Maximum attempts in a row to resume an interrupted download without receiving a byte."""
 
 _INTERRUPTED = 130
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What to export."""
+    """The export that was requested."""
 
     session_ids: tuple[str, ...] = ()
     """All sessions when it is empty."""
@@ -83,7 +83,7 @@ class _Download:
         return self._digest.hexdigest()
 
     def run(self, transfer: TransferServiceStub, wanted: Wanted) -> None:
-        """Reads to the end; goes on at the place where a connection was lost."""
+        """Reads to the end; resumes where a connection was lost."""
         self._bar.begin("exporting")
         attempts = 0
         while True:

@@ -30,10 +30,10 @@ from turnwire.domain.text import join_surrogates
 T = TypeVar("T")
 
 PIECE_BYTES = 2**20
-"""Of one call; all that is in memory of the archive, whatever its size."""
+"""Bytes sent in one call; no more of the archive is in memory, whatever its size."""
 
 TIMEOUT_SECONDS = 60.0
-"""Of one call that writes a piece."""
+"""Timeout of one call that writes a piece."""
 
 MAX_ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
@@ -46,7 +46,7 @@ _OWN = "turnwire"
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What to import, and how."""
+    """The import that was requested, and its options."""
 
     source: Path | None
     """The archive; None for standard input."""
@@ -58,7 +58,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class _Report(Struct):
-    """What the server reported of the import."""
+    """The server's report on the import."""
 
     sessions: list[ImportedSession] = []
     problems: list[ImportProblem] = []
@@ -195,7 +195,7 @@ def _opened(source: Path | None) -> Iterator[IO[bytes]]:
 
 
 def _size_of(file: IO[bytes]) -> int | None:
-    """Returns the size of a file; None of a pipe, whose end nobody knows."""
+    """Returns the size of a file; None for a pipe, whose size is unknown."""
     if not file.seekable():
         return None
     size = file.seek(0, 2)

@@ -55,7 +55,7 @@ class Bar:
         self._task = progress.add_task("", total=None)
 
     def begin(self, work: str, total: int | None = None) -> None:
-        """Starts to show other work; without a total, that it goes on."""
+        """Starts to show other work; without a total, shows only that it proceeds."""
         self._progress.reset(self._task, description=work, total=total)
 
     def show(self, done: int, total: int) -> None:

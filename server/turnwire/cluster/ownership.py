@@ -28,7 +28,7 @@ SILENT_AFTER = timedelta(seconds=1.2)
 connection, so that no node answers from memory for a shard that another one has taken."""
 
 FEW_FREE = 8
-"""So many free shards or fewer are taken by one node; of more it takes half, so that nodes share them."""
+"""Number of free shards up to which one node takes them all; of more it takes half, so that nodes share them."""
 
 GIVEN_AT_ONCE = 8
 """Shards that a node with more than its share gives away between two looks."""
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 class Phase(Enum):
-    """What a shard is to this node, unless it is another node's, or nobody's."""
+    """The state of a shard on this node, unless it is owned by another node or by none."""
 
     TAKING = "taking"
     """The lock is held, and the turns that an earlier owner left are being recovered: no call is carried out yet."""
@@ -48,7 +48,7 @@ class Phase(Enum):
 
 
 class Sessions(Protocol):
-    """What a node does with the sessions of shards."""
+    """A node's operations on the sessions of shards."""
 
     async def recover(self, shards: frozenset[int]) -> None:
         """Continues or ends the turns that an earlier owner left. What fails with the store fails later, too."""
@@ -89,7 +89,7 @@ class Ownership:
         return self._phases.get(shard) is Phase.MINE and self._locks.silence() < SILENT_AFTER.total_seconds()
 
     def address_of(self, shard: int) -> str:
-        """Returns the address of the node that has a shard, which may be old; "" when it is this one's, or nobody's."""
+        """Returns the address of the node that owns a shard, which may be stale; "" for this node or none."""
         return self._others.get(shard, "")
 
     def mine(self) -> frozenset[int]:

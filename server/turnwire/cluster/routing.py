@@ -15,7 +15,7 @@ from turnwire.domain.principal import Principal, Role
 from turnwire.domain.shards import shard_of
 
 HERE = ""
-"""Of methods whose answers come from the database, or are the same on all nodes."""
+"""Marks methods whose responses come from the database, or are the same on all nodes."""
 
 PLACES: Mapping[str, str] = {
     "opencode.agent.AgentService.ListAgents": HERE,
@@ -98,7 +98,7 @@ class Lost(Exception):
 
 
 class Owners(Protocol):
-    """Who owns shards; `cluster.ownership.Ownership` is the one."""
+    """The owners of shards; `cluster.ownership.Ownership` implements it."""
 
     def is_mine(self, shard: int) -> bool:
         """Returns whether calls of a shard are carried out here."""

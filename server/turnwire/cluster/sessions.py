@@ -1,4 +1,4 @@
-"""What this node has in memory of the sessions of its shards."""
+"""The sessions of this node's shards, as far as they are in memory."""
 
 from collections.abc import Callable
 

@@ -19,7 +19,7 @@ _KEYS = {"default_model": "defaults.model", "fallback_models": "defaults.fallbac
     "provider_sources": "providers",
     "written_roots": "files.roots",
 }
-"""What a field is called in the file, where it is not the name of the section."""
+"""The key of a field in the file, where it is not the name of the section."""
 
 
 class Reloaded(Struct, frozen=True):
@@ -28,7 +28,7 @@ class Reloaded(Struct, frozen=True):
     config: Config
     """The configuration that is in effect from now on."""
     changed: tuple[str, ...]
-    """What took effect: sections, or keys of sections of which the rest cannot change."""
+    """The changes that took effect: sections, or keys of sections of which the rest cannot change."""
     needs_restart: tuple[str, ...]
     """Keys that differ in the file, and keep what they were until the next start."""
 

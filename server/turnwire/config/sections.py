@@ -73,7 +73,8 @@ class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Address to serve on: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no web pages and
     no calls over HTTP."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call beside the console, such as `https://app.example`; `"*"` allows all."""
+    """Origins of web pages that may call in addition to the console, such as `https://app.example`; `"*"` allows
+    all."""
     allowed_hosts: tuple[str, ...] = ()
     """Names by which a listener without TLS is called, such as `turnwire.example`, without a port: those that a proxy
     hands on, or of this machine in its network. Addresses, `localhost`, the name in `listen` and those of
@@ -105,7 +106,7 @@ class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ways to sign in: `token` for tokens that `turnwire token` creates, `jwt` for JSON web tokens (`[auth.jwt]`),
     `mtls` for client certificates (`[auth.mtls]`). A call needs one of them."""
     tokens: Path | None = None
-    """The SQLite file of the tokens. Default: beside the database, `turnwire-tokens.db` for `turnwire.db`."""
+    """The SQLite file of the tokens. Default: in the folder of the database, `turnwire-tokens.db` for `turnwire.db`."""
     jwt: JwtSettings | None = None
     """JSON web tokens."""
     mtls: MtlsSettings | None = None
@@ -128,7 +129,7 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is written to standard error."""
+    """The log on standard error."""
 
     level: LogLevel = "info"
     """The lowest level that is written."""

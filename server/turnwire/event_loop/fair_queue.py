@@ -20,7 +20,7 @@ FEW_SHARE = 0.75
 """Part of the time that owners with few callbacks have while those with many wait, too."""
 
 DUE_SECONDS = 0.02
-"""Most that either kind makes up for later: nobody pays for a moment in which the whole process stood still."""
+"""Maximum time that either kind makes up for later: a moment in which the whole process stood still is not charged."""
 
 KEPT_OWNERS = 64
 """Owners without callbacks that are kept at least before they are looked through."""
@@ -164,7 +164,7 @@ class FairQueue:
 
 
 class _Waiting:
-    """What waits in a heap: the callbacks of an owner, or a group of owners."""
+    """An entry of a heap: the callbacks of an owner, or a group of owners."""
 
     __slots__ = ("heap", "is_waiting", "used")
 
@@ -186,7 +186,7 @@ W = TypeVar("W", bound=_Waiting)
 
 
 class _Heap(Generic[W]):
-    """What waits, by the time that it has used, on a clock of its own."""
+    """Waiting entries, ordered by the time that they have used, on a clock of their own."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[float, int, W]] = []

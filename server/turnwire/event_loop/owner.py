@@ -1,4 +1,4 @@
-"""Whose work a task is."""
+"""The owners of tasks, by which the event loop shares its time."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextvars import Context, ContextVar, copy_context
 NOBODY = ""
 
 OWNER: ContextVar[str] = ContextVar("owner", default=NOBODY)
-"""Of the current task: a connection, or what works for nobody's call. Empty for what the server does for all.
+"""The owner of the current task: a connection, or a part of the server. Empty for work that the server does for all.
 
 Tasks and callbacks inherit it, so that a turn is work of the connection that has asked for it.
 """
@@ -26,7 +26,7 @@ def own_if_nobody(owner: str) -> None:
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
-    """Makes what the current task does in the body nobody's work: it holds what others wait for.
+    """Runs the body without an owner: others wait for its work.
 
     As work of its owner it would wait for all that this one has to do, and the others with it.
     """

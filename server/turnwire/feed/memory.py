@@ -56,7 +56,7 @@ class Waking:
     """
 
     def __init__(self) -> None:
-        """Wakes nobody yet."""
+        """Starts without watchers."""
         # a plain dict looks at all that has left its front
         self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
         self._left = float(AT_ONCE)
@@ -93,7 +93,7 @@ TRIM_EVERY = 1024
 """Appends between two trims, which drop entries that all readers have passed: a trim looks at every reader."""
 
 _SMALL_BYTES = 1024
-"""Of the frame of an event that says that a session is deleted."""
+"""Maximum size of the frame of an event that reports the deletion of a session."""
 
 
 class Ring:
@@ -115,7 +115,7 @@ class Ring:
         self._entry_bytes = entry_bytes
         self._entries: deque[Entry] = deque()
         self.bytes = 0
-        """Of the entries that are kept."""
+        """Size of the entries in the ring."""
         self.start = 0
         """Position of the oldest entry that is kept."""
         self.head = 0
@@ -124,7 +124,7 @@ class Ring:
         """Those whose positions are in this ring; changed by the feed."""
         self.closed = False
         self.is_left = False
-        """Whether it was closed because another node goes on with the session."""
+        """Whether it was closed because another node now owns the session."""
         self._waiting: list[asyncio.Future[None]] = []
         self._last_read: tuple[tuple[int, int, int], tuple[Taken, int]] | None = None
         self._untrimmed = 0  # entries appended since the readers were last looked at
@@ -173,7 +173,7 @@ class Ring:
         return result
 
     def entries(self, position: int, max_entries: int | None = None) -> tuple[list[Entry], int]:
-        """Returns the entries from a position on, so many at most, and the position after them."""
+        """Returns the entries from a position on, `max_entries` at most, and the position after them."""
         first = max(position - self.start, 0)
         last = len(self._entries) if max_entries is None else min(first + max_entries, len(self._entries))
         return [self._entries[index] for index in range(first, last)], self.start + last
@@ -228,8 +228,9 @@ TENANT_RING_BYTES = 32 << 20
 """The same for the watchers of all sessions of a tenant."""
 
 RINGS_BYTES = 96 << 20
-"""What all rings hold together: each may have an event of many megabytes. Beyond it what everybody has read goes, and
-then the largest rings, whose watchers read the store: a slow watcher loses its place, those that keep up do not."""
+"""Maximum memory of all rings: each may have an event of many megabytes. Above it, entries that all watchers have read
+are dropped, and then the largest rings, whose watchers read the store instead: slow watchers fall back to the store,
+fast ones do not."""
 
 
 class Subscription:
@@ -242,7 +243,7 @@ class Subscription:
         self._session_id = session_id
         self._ring = ring
         self.position = ring.end
-        """Of the next entry to take."""
+        """Position of the next entry to take."""
         ring.readers.add(self)
 
     @property
@@ -276,7 +277,7 @@ class Subscription:
         return taken
 
     def take_entries(self, max_entries: int | None = None) -> Sequence[Entry]:
-        """Takes waiting events, as entries: so many at most, or all. Must not be lagging."""
+        """Takes waiting events, as entries: `max_entries` at most, or all. Must not be lagging."""
         entries, self.position = self._ring.entries(self.position, max_entries)
         return entries
 
@@ -335,7 +336,7 @@ class Feed:
         self.closed = False
         """True once `close` was called."""
         self.held_bytes = 0
-        """What the rings hold together."""
+        """Memory that all rings hold."""
 
     def is_watched(self, tenant: str, session_id: str) -> bool:
         """Returns whether the events of a session reach a subscription now.
@@ -361,7 +362,7 @@ class Feed:
                     ring.close()
 
     def publish(self, tenant: str, event: Event) -> None:
-        """Publishes an ephemeral event of a tenant. Costs almost nothing when nobody watches."""
+        """Publishes an ephemeral event of a tenant. Costs almost nothing without watchers."""
         ring, of_tenant = self._sessions.get((tenant, event.session_id)), self._tenants.get(tenant)
         if ring is None and of_tenant is None:
             return

@@ -16,7 +16,7 @@ from turnwire.ports.clock import Clock
 from turnwire.ports.identity.token_book import TokenBook, TokenRecord
 
 POLL_SECONDS = 1.0
-"""How long a revoked token may still be used, at most, beside the time of one look."""
+"""Longest use of a revoked token, plus the time of one look."""
 
 USE_SECONDS = 60.0
 """How often the last use of one token is stored, at most."""

@@ -50,7 +50,7 @@ class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class CertificateHolder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one holder of a client certificate may do."""
+    """The rights of one holder of a client certificate."""
 
     tenant: TenantName
     """The holder's tenant."""
@@ -62,9 +62,9 @@ class MtlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Callers with client certificates of `tls.client_ca`. Calls that also have a token are the token's."""
 
     subject: Literal["common_name", "first_alternative_name"] = "common_name"
-    """What of the certificate names the subject: the common name (CN), or the first subject alternative name, with its
-    kind: `DNS:ci.example`, `email:eve@example`, `URI:spiffe://example/ci`. A certificate whose first name is of another
-    kind names nobody, and neither does one that has the same text as a name of another kind."""
+    """The source of the subject: the common name (CN) of the certificate, or the first subject alternative name, with
+    its kind: `DNS:ci.example`, `email:eve@example`, `URI:spiffe://example/ci`. A certificate whose first name is of
+    another kind identifies no caller, and neither does one that has the same text as a name of another kind."""
     holders: Mapping[str, CertificateHolder] = {}
     """Tenant and role by subject, as in `holders."ci.example.com" = { tenant = "acme", role = "writer" }`; with
     `first_alternative_name` a subject is such as `"DNS:ci.example.com"`."""

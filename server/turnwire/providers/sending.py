@@ -24,7 +24,7 @@ class Body:
         self._pieces = deque(prepared.pieces)
         self._was_read = prepared.was_read
         self.size_bytes = sum(map(len, prepared.pieces))
-        """Of all of it."""
+        """Size of the whole body."""
 
     def whole(self) -> bytes:
         """Returns all of it."""

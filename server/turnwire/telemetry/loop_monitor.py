@@ -35,9 +35,9 @@ class _Stall(NamedTuple):
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    """What the loop's thread worked meanwhile: less when it waited for the interpreter or for a processor."""
+    """CPU time of the loop's thread meanwhile: less when it waited for the interpreter or for a processor."""
     where: str = ""
-    """Its stack; "" when the thread had no chance to take it, as beside a function that keeps the interpreter."""
+    """Its stack; "" when the thread could not take it, as during a function that keeps the interpreter."""
 
 
 class LoopMonitor:

@@ -35,7 +35,7 @@ TRIM_SECONDS = 0.3
 """Least time between two times that what is kept is given up, and that the allocator is asked to give back its own."""
 
 CGROUP_SHARE = 0.9
-"""Of the limit of a control group: files in the cache count for it too."""
+"""Share of the limit of a control group that is used: files in the page cache count for it too."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")

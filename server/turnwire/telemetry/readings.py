@@ -1,4 +1,4 @@
-"""What a server has to do at one moment."""
+"""The server's pending work at one moment."""
 
 from msgspec import Struct
 

@@ -15,7 +15,7 @@ from turnwire.cli.visible_text import one_line, visible
 from turnwire_client import Update
 
 MAX_LINE_CHARS = 1000
-"""Of a tool call or its result; the console shows them whole."""
+"""Maximum length of a tool call or its result on the screen; the console shows them whole."""
 
 
 def beside_answer() -> TextIO:

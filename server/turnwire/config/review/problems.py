@@ -17,7 +17,7 @@ _STAND_INS: Mapping[str, Mapping[str, str]] = {"providers": {"kind": "openai_cha
 _ENDS = frozenset(
     {("providers",), ("models",), ("tls",), ("auth",), ("auth", "methods"), ("auth", "jwt"), ("auth", "mtls")}
 )
-"""What others depend on, so that without it they would seem wrong too."""
+"""Keys on which others depend, so that without them the others would seem wrong too."""
 
 
 class ConfigProblem(Struct, frozen=True):
@@ -33,7 +33,7 @@ class ConfigProblem(Struct, frozen=True):
 
 
 class Review(Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The result of a review."""
 
     file: str | None
     """The file that was read; None when there is none."""

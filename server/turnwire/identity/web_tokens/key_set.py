@@ -17,7 +17,7 @@ from turnwire.event_loop.owner import for_all
 from turnwire.identity.web_tokens.key_source import KeySource, KeysUnavailable
 
 MAX_KEYS = 100
-"""Of one provider; usual are two or three."""
+"""Maximum keys of one provider; usual are two or three."""
 MIN_RSA_BITS = 2048
 """Shorter keys are not safe."""
 

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 MAX_BYTES = 1 << 20
-"""Of the file, or of the answer of the identity provider."""
+"""Maximum size of the file, or of the identity provider's response."""
 
 FETCH_SECONDS = 10.0
 """For one reading of the keys, from the look-up of the host's name to the last byte of the answer."""

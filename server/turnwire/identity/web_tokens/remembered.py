@@ -1,4 +1,4 @@
-"""What was found out about credentials, kept for a while within a bound."""
+"""A bounded cache of verified credentials."""
 
 from collections import OrderedDict
 from typing import Generic, NamedTuple, TypeVar

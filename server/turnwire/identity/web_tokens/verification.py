@@ -40,7 +40,7 @@ class _Header(Struct):
 
 
 class _Claims(Struct):
-    """What can be checked before the signature. A claim of the wrong type makes the token wrong."""
+    """Claims that can be checked before the signature. A claim of the wrong type makes the token wrong."""
 
     iss: str
     aud: str | list[str]

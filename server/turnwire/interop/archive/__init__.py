@@ -1,4 +1,4 @@
-"""What readers of foreign archives share: bounded JSON, values with places, conversations as records.
+"""The common parts of readers of foreign archives: bounded JSON, values with positions, conversations as records.
 
 Nothing here knows a format. A reader makes a `Conversation` of each document; `Conversation.records` gives the order
 that `domain/archive/records.py` asks for. Nothing foreign is trusted: `bounds` has limits, and no name of an archive is

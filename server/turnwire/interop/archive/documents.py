@@ -23,7 +23,7 @@ LONG_CHUNK_BYTES = 2**20
 """Read at once inside a long text: the C backend reads its beginning again with each chunk, so few are better."""
 _BOM = b"\xef\xbb\xbf"
 _NOT_JSON = (ijson.JSONError, ValueError)
-"""What the backends raise for text that is no JSON, and for numbers and bytes that Python cannot read."""
+"""The errors of the backends for text that is no JSON, and for numbers and bytes that Python cannot read."""
 _MOST = 2**63 - 1
 """Largest whole number; the C backend refuses what is over it. With `use_float=False` it takes any number of digits and
 crashes the process where Python refuses them (ijson 3.6.0): the event then has no value."""
@@ -132,7 +132,7 @@ class _Values:
 
     @property
     def place(self) -> str:
-        """Of the value that is being read."""
+        """The path of the current value."""
         return f"{self._root}[{self._index}]" if self.is_array else self._root
 
     def of(self, chunk: bytes) -> Iterator[tuple[str, Any]]:

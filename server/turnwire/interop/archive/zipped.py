@@ -34,11 +34,11 @@ _DAMAGED = (
     LookupError,
     OSError,
 )
-"""What zipfile raises for what it cannot read."""
+"""The errors of zipfile for an archive that it cannot read."""
 
 
 class Export:
-    """The conversations of an export and the files beside them. Names of entries are compared, never used as paths."""
+    """The conversations and files of an export. Names of entries are compared, never used as paths."""
 
     def __init__(self, source: BinaryIO, bounds: Bounds) -> None:
         """Looks at the beginning of the source, and at the directory of a ZIP.

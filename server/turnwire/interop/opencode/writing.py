@@ -34,7 +34,7 @@ from turnwire.interop.forms import Json
 from turnwire.interop.opencode.reading import ABORTED, FINISH
 
 VERSION = "1.0.0"
-"""Of OpenCode: the first one with this form."""
+"""The first version of OpenCode with this form."""
 
 _DEPTH = 80
 """Most levels of arguments and metadata: a document may have 100."""

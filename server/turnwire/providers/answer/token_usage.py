@@ -22,7 +22,7 @@ ANTHROPIC_COUNTS = frozenset(
         "output_tokens_details",
     )
 )
-"""What `from_anthropic` reads of a usage."""
+"""The fields of a usage that `from_anthropic` reads."""
 
 
 def from_openai(usage: Mapping[str, Any]) -> Usage | None:

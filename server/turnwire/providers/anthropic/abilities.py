@@ -1,4 +1,4 @@
-"""What the Anthropic API does not have of what a generation can be asked for. Imports no SDK."""
+"""The generation options that the Anthropic API lacks. Imports no SDK."""
 
 import re
 from collections.abc import Iterator

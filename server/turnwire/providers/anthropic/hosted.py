@@ -16,12 +16,12 @@ class Half(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What one entry of a conversation is, as far as it decides whether hosted tools may still answer."""
+    """The facts about one entry of a conversation that decide whether hosted tools may still answer."""
 
     is_answer: bool
     is_paused: bool
     has_only_results: bool
-    """Of the client's tools."""
+    """Whether it has only results of the client's tools."""
 
 
 @cache

@@ -50,7 +50,7 @@ class _Said(Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """What it is, as far as hosted tools are concerned."""
+        """Its shape, as far as hosted tools are concerned."""
         has_only_results = all(block["type"] == "tool_result" for block, _ in self.blocks)
         return shape_of(self.is_answer, self.is_paused, has_only_results)
 
@@ -65,7 +65,7 @@ class AnthropicMessages(HistoryWriter):
         pieces: list[bytes] = []
         self._wire = WireMessages(pieces)
         self._said: list[Shape] = []
-        """What the messages said, before neighbours are merged."""
+        """The shapes of the messages, before neighbours are merged."""
         self._paused: list[bool] = []
         """The last entry: whether the last answer that was sent was paused."""
         self._hosted = HostedCalls()

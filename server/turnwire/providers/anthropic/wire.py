@@ -16,15 +16,15 @@ class WireMessages:
         """Takes where to append the pieces."""
         self._pieces = pieces
         self.roles: list[str] = []
-        """Of the messages."""
+        """The role of each message."""
         self._starts: list[int] = []
-        """Of each message, its first piece."""
+        """The index of each message's first piece."""
         self._kinds: list[str] = []
         """The types of all blocks."""
         self._firsts: list[int] = []
-        """Of each message, its first entry in `_kinds`."""
+        """The index of each message's first entry in `_kinds`."""
         self.grown: tuple[list[Any], ...] = (self.roles, self._starts, self._kinds, self._firsts)
-        """All that grows, beside the pieces."""
+        """All lists that grow, besides the pieces."""
 
     def add(self, role: str, blocks: list[Block]) -> None:
         """Adds blocks to the last message, or a message of another role."""

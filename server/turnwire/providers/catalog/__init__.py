@@ -1,1 +1,1 @@
-"""What is known about models: lists and prices."""
+"""The catalog of models: lists and prices."""

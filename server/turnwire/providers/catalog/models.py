@@ -1,4 +1,4 @@
-"""What is known about the models of one provider: from the configuration first, then from the price list."""
+"""Facts about the models of one provider: from the configuration first, then from the price list."""
 
 from collections.abc import Mapping
 from functools import cached_property

@@ -33,7 +33,7 @@ CHUNK_BYTES = 16 * 1024
 """Most that is read at once: what a hundred deltas take."""
 
 MAX_WHOLE_BYTES = 64 * 1024
-"""Of a body that is no stream: an error or a page. The rest is not read."""
+"""Maximum size of a body that is no stream: an error or a page. The rest is not read."""
 
 _WHOLE = ("application/json", "application/problem+json", "text/html", "application/xhtml+xml", "image/")
 """Media types that are certainly no stream. Some servers give their streams another one, or none."""
@@ -68,7 +68,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
         """Where a large request was redirected to last, for those after it, until the provider has it there no more."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends a request and returns its answer when the headers are there.
+        """Sends a request and returns the response once its headers have arrived.
 
         Raises:
             ProviderTimeout: no connection, or no answer, in time.
@@ -251,7 +251,7 @@ _UNANSWERED: tuple[tuple[tuple[type[Exception], ...], type[ProviderError], str],
         "the answer of the provider is not valid HTTP",
     ),
 )
-"""What errors before the headers of an answer mean; the first that fits."""
+"""The meaning of errors before the headers of a response; the first match counts."""
 
 
 def _unanswered(error: Exception) -> ProviderError:

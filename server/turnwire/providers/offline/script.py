@@ -34,10 +34,10 @@ _LOREM = (
 )
 
 MAX_LINES = 5000
-"""Of a message; each is looked at before the first word of the answer."""
+"""Maximum lines of a message; each is parsed before the first word of the answer."""
 
 MAX_COUNTED_WORDS = 10_000
-"""Of a message, by a model that says how many there are or stops half way."""
+"""Maximum words of a message that are counted, for a model that reports their number or stops half way."""
 
 _REFUSAL = "I will not answer that."
 
@@ -73,9 +73,9 @@ class Say(Struct, frozen=True):
     filler_words: int = 0
     """Words of filler behind the text; many lines may each ask for many, so they are made when they are said."""
     begins_part: bool = True
-    """False when it goes on in the text part before it; `text` then begins with a new line."""
+    """False when it continues the text part before it; `text` then begins with a new line."""
     ends_part: bool = True
-    """False when the next text goes on in the same part."""
+    """False when the next text continues in the same part."""
 
 
 class Reason(Struct, frozen=True):
@@ -373,7 +373,7 @@ _DIRECTIVES: Mapping[str, Callable[[str, ProviderRequest], Action]] = {
 
 
 def filler(words: int, before: str) -> Iterator[str]:
-    """Yields so many words of nonsense: the first one after a text, each other after a space."""
+    """Yields as many nonsense words as `words` says: the first one after a text, each other after a space."""
     for word in itertools.islice(itertools.cycle(_LOREM.split()), words):
         yield f"{before}{word}"
         before = " "

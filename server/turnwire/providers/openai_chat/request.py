@@ -92,7 +92,7 @@ class ChatWriter(HistoryWriter):
     def __init__(self, provider_id: str, dialect: ChatDialect) -> None:
         """Takes the provider that is asked, and how its server differs from OpenAI's."""
         self._roles: list[str] = []
-        """Of the messages written so far."""
+        """The roles of the messages written so far."""
         self._somebody_spoke: list[bool] = []
         """Has an entry once a message other than a system message was written."""
         reader = RequestReader(provider_id, API, CallIds(max_chars=40, exact_chars=dialect.call_id_chars))

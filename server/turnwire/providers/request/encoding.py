@@ -18,8 +18,8 @@ _MARK = f"<{secrets.token_hex(16)}>"
 """Stands for a file or a long text while the JSON around it is made. Drawn by chance, so that no text can have it."""
 
 _FILE_BYTES = 3 * 2**17
-"""Of a file, encoded by one call, which holds the interpreter: less than half a millisecond. Divisible by 3, as base64
-wants."""
+"""Bytes of a file that one call encodes, which holds the interpreter: less than half a millisecond. Divisible by 3, as
+base64 requires."""
 
 
 class Base64File(Struct, frozen=True):

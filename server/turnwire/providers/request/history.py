@@ -33,7 +33,7 @@ ToolForm = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 """Returns a tool in the API's form: of its name, its description and the schema of its arguments."""
 
 _BOOKKEEPING_BYTES = 400
-"""What a message costs beside its pieces: a mark and the places in the lists."""
+"""Memory charged per message besides its pieces: a mark and the entries in the lists."""
 
 
 class HistoryWriter(ABC):
@@ -55,10 +55,10 @@ class HistoryWriter(ABC):
         self.reader = reader
         self.pieces = pieces
         self._weights: list[int] = []
-        """Of the messages up to each, in bytes."""
+        """The size of the messages up to and including each, in bytes."""
         self._state = Growing((*reader.grown, self.pieces, self._weights, *grown))
         self._first_piece = 0
-        """Of the message that is being written."""
+        """The index of the first piece of the message that is being written."""
         self._messages: list[Message] = []
         self._marks: list[Mark] = []
         self._settled = 0

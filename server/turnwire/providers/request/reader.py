@@ -129,7 +129,7 @@ class RequestReader:
         self.request: ProviderRequest | None = None
         """The request that is being written."""
         self.repairs = RepairList()
-        """What was left out or replaced so far."""
+        """The parts that were left out or replaced so far."""
         self._provider_id = provider_id
         self._api = api
         self._ids = ids
@@ -337,7 +337,7 @@ class RequestReader:
         return self._name(tool.name), {"type": "object", "properties": {}, **(schema or {})}
 
     def tool_choice(self, choice: ToolChoice | None, tools: Sequence[ToolDefinition]) -> ToolChoice | None:
-        """Returns what a request says of calling tools, with the tool's name in the API's form; None for nothing.
+        """Returns the tool choice of a request, with the tool's name in the API's form; None for no choice.
 
         An API refuses a choice without tools, and the choice of a tool that it is not told of. Tools of servers come
         and go: the model decides when the one of the choice has gone.

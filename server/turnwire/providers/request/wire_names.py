@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from turnwire.domain.conversation.messages import ToolUse
 
 MAX_NAME_CHARS = 64
-"""Of the name of a tool: the limit of both OpenAI and Anthropic."""
+"""Maximum length of the name of a tool: the limit of both OpenAI and Anthropic."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")

@@ -1,4 +1,4 @@
-"""Where log lines go: into a bounded queue, from which a thread writes them to a descriptor.
+"""The destination of log lines: a bounded queue, from which a thread writes them to a descriptor.
 
 A pipe that nobody reads, a terminal that was stopped, a reader that is gone or a full disk must neither fail a call nor
 block the event loop.
@@ -15,7 +15,7 @@ import time
 import structlog
 
 MAX_WAITING_LINES = 4096
-"""Lines that nobody has read yet. Further lines are lost, and counted."""
+"""Maximum unwritten lines. Further lines are lost, and counted."""
 
 CLOSE_SECONDS = 1.0
 """How long the end waits for lines to be read."""
@@ -65,7 +65,7 @@ class LogOutput(logging.Handler):
         return os.isatty(self._descriptor)
 
     def close(self) -> None:
-        """Waits a moment for lines that nobody has read yet, and gives up the rest. Idempotent."""
+        """Waits a moment until the remaining lines are written, and drops the rest. Idempotent."""
         self._lines.put_nowait(None)
         self._writer.join(CLOSE_SECONDS)
         super().close()

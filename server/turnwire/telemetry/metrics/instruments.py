@@ -21,7 +21,7 @@ _MODEL = ("provider", "model")
 
 
 class Family(NamedTuple):
-    """What is known about one metric before it has a value."""
+    """The description of one metric before it has a value."""
 
     name: str
     """As Prometheus shows it; a histogram's series add `_bucket`, `_sum` and `_count`."""

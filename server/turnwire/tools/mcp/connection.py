@@ -99,7 +99,7 @@ class McpConnection:
         self._tried = asyncio.Event()
         """Set once the first attempt has ended: the tools are listed, or it failed."""
         self._first_ends = 0.0
-        """When nobody waits for the first attempt any longer, on the event loop's clock."""
+        """When the wait for the first attempt ends, on the event loop's clock."""
         self.tools: dict[str, ServerTool] = {}
         """By the MCP server's own names; kept from the last connection while it is lost."""
 

@@ -1,4 +1,4 @@
-"""What MCP servers ask people: elicitation, in both of its forms.
+"""Questions from MCP servers to people: elicitation, in both of its forms.
 
 Up to protocol version 2025-11-25 a server sends a request of its own while a call runs. Over streamable HTTP it comes
 in the stream of its call, and the SDK hands the context of the call on; over standard input and output nothing says
@@ -20,7 +20,7 @@ from turnwire.ports.tools import NewQuestion, QuestionRefused, ToolPause, ToolRe
 from turnwire.tools.mcp.running_call import RunningCall, current_call
 
 MAX_NAME_CHARS = 256
-"""Of a question, by which the server knows it; it is stored."""
+"""Maximum length of a question's name, by which the server knows it; it is stored."""
 
 _FADING_SECONDS = 5.0
 """How long a server may take to hear that a call was given up."""

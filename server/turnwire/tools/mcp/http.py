@@ -40,7 +40,7 @@ class _BoundedClient(httpx2.AsyncClient):
     """Ends requests with their call, and bounds answers."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Sends a request; returns when the headers of the answer are there."""
+        """Sends a request; returns once the headers of the response have arrived."""
         try:
             async with _bounded(request):
                 response = await super().send(request, **options)

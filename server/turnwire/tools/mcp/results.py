@@ -19,7 +19,7 @@ MAX_FILES_BYTES = 8 * 2**20
 message that is read from a server."""
 
 MAX_FILENAME_CHARS = 255
-"""Of the name of a file: the limit of common file systems."""
+"""Maximum length of the name of a file: the limit of common file systems."""
 
 _MIME = re.compile(r"[\w.+-]{1,127}/[\w.+-]{1,127}(?:[ \t]*;[ -~]{0,200})?", re.ASCII)
 

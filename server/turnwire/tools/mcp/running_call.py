@@ -20,7 +20,7 @@ current_call: ContextVar["RunningCall | None"] = ContextVar("current_call", defa
 
 
 class CallOverError(Exception):
-    """The call has ended, so nobody wants what comes."""
+    """Raised when data arrives for a call that has ended."""
 
 
 class RunningCall:

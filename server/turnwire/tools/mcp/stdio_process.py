@@ -15,8 +15,8 @@ from typing import Any
 from turnwire.tools.settings import McpSettings
 
 MAX_MESSAGE_BYTES = 12 * 2**20
-"""Of one message: the files that a result may have, in base64, and some more. Reading one takes up to 25 milliseconds,
-in which nothing else runs."""
+"""Maximum size of one message: the files that a result may have, in base64, and some more. Reading one takes up to 25
+milliseconds, in which nothing else runs."""
 
 _EXIT_SECONDS = 0.4
 """How long a child may take to exit after its input was closed."""
@@ -27,7 +27,7 @@ _END_SECONDS = 0.3
 _READ_BYTES = 64 * 1024
 
 _LAST_WORDS_BYTES = 4096
-"""Of what a child writes to its standard error at once, in which the last line is looked for."""
+"""Size of the tail of a child's standard error in which the last line is searched."""
 
 _ID_BYTES = 512
 """At the begin of a message that cannot be read, in which its id is looked for."""

@@ -9,10 +9,10 @@ from turnwire.domain.text import one_line
 from turnwire.ports.tools import ServerTool
 
 MAX_NAME_CHARS = 128
-"""Of a tool's name: the most that MCP allows."""
+"""Maximum length of a tool's name, as MCP allows it."""
 
 MAX_LIST_BYTES = 2 * 2**20
-"""Of all tools of one server together: more than fits the context of a model."""
+"""Maximum size of all tools of one server: more than fits the context of a model."""
 
 
 class ToolList:

@@ -1,1 +1,1 @@
-"""What went wrong with a call, in the words of the domain."""
+"""The failures of a model call, as errors of the domain."""

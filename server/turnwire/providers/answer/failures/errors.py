@@ -34,7 +34,7 @@ _MAX_WORDS_CHARS = 4000
 """As much of a provider's text is looked at, to recognise what is wrong and to find keys."""
 
 _MAX_TAG_CHARS = 100
-"""Of a provider's code, type or header."""
+"""Maximum length of a provider's code, type or header."""
 
 _LONGEST_WAIT = timedelta(days=365)
 """A provider that asks for more means that it will not answer."""

@@ -7,10 +7,10 @@ _KEY_LIKE = re.compile(r"(?i)\b(?:bearer\s{1,8}\S+|(?:sk|pk|rk|gsk|xai|key|api|a
 _KEY = "[key]"
 
 _RUN_CHARS = 6
-"""So many characters of a key in a row are a part of it. One in the middle may be missing from 13 on."""
+"""Shortest run of characters of a key that is redacted. Runs of 13 or more may differ in one character."""
 
 _ENDS_OF_A_KEY = " \t\r\n\"'`,;()<>[]{}"
-"""What stands beside a key; a part of one that is found is taken out up to there."""
+"""Characters that delimit a key; a part of a key is redacted up to the next one."""
 
 
 def without_keys(text: str, secrets: tuple[str, ...]) -> str:

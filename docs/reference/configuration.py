@@ -28,13 +28,12 @@ _INTRODUCTION = """\
 # Configuration
 
 `make generate` writes this page from the types that the configuration is read as; change the text there.
-[operations.md](operations.md), [models.md](models.md) and [tools.md](tools.md) explain what the settings do together;
 [examples/turnwire.toml](../examples/turnwire.toml) is a file to start from.
 
-The configuration is a TOML file: the one that `--config` names, else the one that `TURNWIRE_CONFIG` names, else
-`./turnwire.toml` if there is one, else none. It is read once, at the start. Every key is optional unless it is marked
-as required. An unknown key or a bad value stops the start, and the error names it. Relative paths in the file start at
-the file's folder. Money is in USD, a number or a text such as `"0.075"` with at most 12 decimals; nothing is rounded.
+The configuration is a TOML file: the one that `--config` names, else `TURNWIRE_CONFIG`, else `./turnwire.toml` if
+there is one. An unknown key or a bad value stops the start, and the error names it. Relative paths start at the
+file's folder. Times are in seconds, sizes in bytes, without a unit. Unless a range says otherwise, counts are at
+least 1, and times are more than 0 and at most a day. Money is in USD, a number or a text such as `"0.075"`.
 """
 
 _VARIABLES = """\
@@ -54,8 +53,12 @@ without a match a call is allowed.
 """
 
 _UNITS = ("bytes", "seconds", "tokens")
+_LARGEST = 2**53 - 1
+"""A range up to this number is one without an end."""
+_DAY_SECONDS = 86_400
+"""The usual bound of times, which the introduction names."""
 _WORDS: Mapping[object, str] = {
-    bool: "`true` or `false`",
+    bool: "boolean",
     str: "text",
     Path: "path",
     ModelRef: "`PROVIDER/MODEL`",
@@ -67,7 +70,7 @@ _WORDS: Mapping[object, str] = {
     Mapping[str, CertificateHolder]: "table of tables with `tenant` and `role`",
     QuotaLimits: "table as `[quotas]`",
 }
-_CHOICES = {tuple: "list", abc.Mapping: "table"}
+_CHOICES = {tuple: "list of", abc.Mapping: "table of"}
 _TITLES = {"models": '[models."PROVIDER/MODEL"]'}
 
 
@@ -160,16 +163,16 @@ def _type_in_words(key: str, annotation: object) -> str:
     if annotation in (int, float, PicoUsd):
         return _number_in_words(key, annotation)
     if choices := [choices for choices in (annotation, *arguments) if get_origin(choices) is Literal]:
-        kind = _CHOICES.get(origin, "one")
-        return f"{kind} of {_texts(get_args(choices[0]))}"
+        kind = _CHOICES.get(origin, "")
+        return f"{kind} {_texts(get_args(choices[0]))}".strip()
     return _WORDS[annotation]
 
 
 def _number_in_words(key: str, annotation: object) -> str:
     if annotation is PicoUsd:
         return f"{'USD per million tokens' if key.endswith('_per_million') else 'USD'}, 0 to {MAX_USD:,}"
-    unit = next((f" of {unit}" for unit in _UNITS if key.endswith(f"_{unit}")), "")
-    return f"{'whole number' if annotation is int else 'number'}{unit}"
+    unit = next((unit for unit in _UNITS if key.endswith(f"_{unit}")), "")
+    return unit or ("integer" if annotation is int else "number")
 
 
 def _texts(choices: tuple[Any, ...]) -> str:
@@ -178,11 +181,11 @@ def _texts(choices: tuple[Any, ...]) -> str:
 
 def _range_in_words(meta: Meta) -> str:
     if meta.ge is not None and meta.le is not None:
-        return f"{meta.ge:,} to {meta.le:,}"
+        return f"{meta.ge:,} to {meta.le:,}" if meta.le < _LARGEST else f"≥ {meta.ge:,}"
     if meta.ge is not None:
-        return f"at least {meta.ge:,}"
+        return f"≥ {meta.ge:,}" if meta.ge != 1 else ""
     if meta.gt is not None and meta.le is not None:
-        return f"more than {meta.gt:,}, at most {meta.le:,}"
+        return f"> {meta.gt:,}, ≤ {meta.le:,}" if (meta.gt, meta.le) != (0, _DAY_SECONDS) else ""
     return ""  # a pattern, which the docstring explains
 
 

@@ -1,4 +1,4 @@
-"""The next free field number of every message of the contract, read from its descriptors."""
+"""The messages of the contract, and the field numbers that are kept for planned fields."""
 
 import importlib
 from collections.abc import Iterator
@@ -9,16 +9,20 @@ from google.protobuf.descriptor import Descriptor
 
 _ROOT = Path(__file__).parents[2]
 _EVENT = "opencode.event.SessionEvent"
-_FIRST_OWN_NUMBER = 16
-"""In messages of the fixed contract."""
 _FIRST_PASSING_NUMBER = 32
 """In `SessionEvent`: the first kinds that are not durable; free numbers are before and behind them."""
 
 _INTRODUCTION = """\
-# Next free field numbers
+# Field numbers
 
-`make generate` writes this page from the contract. Take the next number of a message; a message that is not here yet
-starts at 1. Planned numbers are kept for the fields named beside them: nothing else takes them.
+`make generate` writes this page from the contract. A new field takes the number behind the greatest that its message
+has or had (`reserved`); in messages of the fixed contract it is at least 16. A new durable kind of event takes
+{lasting} (to {last}) and becomes a member of `EventKind` with its number; a kind that is not durable takes {passing}.
+These numbers are kept for planned fields:
+
+| message | kept |
+|---|---|
+
 """
 
 PLANNED = {
@@ -41,17 +45,17 @@ PLANNED = {
 
 def field_numbers() -> str:
     """Returns the page."""
-    fixed, packages = fixed_messages(), dict[str, list[Descriptor]]()
-    for message in messages():
-        packages.setdefault(message.file.package, []).append(message)
-    pages = [_INTRODUCTION]
-    for package, found in packages.items():
-        rows = "".join(
-            f"| `{message.name}` | {_next_in_words(message, fixed)} | {_planned_in_words(message)} |\n"
-            for message in found
-        )
-        pages.append(f"## `{package}`\n\n| message | next | planned, do not take |\n|---|---|---|\n{rows}")
-    return "\n".join(pages)
+    [event] = [message for message in messages() if message.full_name == _EVENT]
+    taken = [*_taken(event), *PLANNED[_EVENT]]
+    introduction = _INTRODUCTION.format(
+        lasting=max(number for number in taken if number < _FIRST_PASSING_NUMBER) + 1,
+        last=_FIRST_PASSING_NUMBER - 1,
+        passing=max(taken) + 1,
+    )
+    kept = {
+        name: ", ".join(f"{number} {field}" for number, field in fields.items()) for name, fields in PLANNED.items()
+    }
+    return introduction + "".join(f"| `{name}` | {fields} |\n" for name, fields in kept.items())
 
 
 def fixed_messages() -> frozenset[str]:
@@ -72,22 +76,6 @@ def messages() -> Iterator[Descriptor]:
     """Returns every message of the contract, file by file in the order of their declaration."""
     for module in modules():
         yield from module.DESCRIPTOR.message_types_by_name.values()  # type: ignore[attr-defined]
-
-
-def _next_in_words(message: Descriptor, fixed: frozenset[str]) -> str:
-    taken = [*_taken(message), *PLANNED.get(message.full_name, ())]
-    if message.full_name != _EVENT:
-        first = _FIRST_OWN_NUMBER if message.full_name in fixed else 1
-        return str(max([first - 1, *taken]) + 1)
-    lasting = max(number for number in taken if number < _FIRST_PASSING_NUMBER) + 1
-    return (
-        f"{lasting} (to {_FIRST_PASSING_NUMBER - 1}) and {max(taken) + 1}; "
-        "a durable kind also becomes a member of `EventKind` with its number"
-    )
-
-
-def _planned_in_words(message: Descriptor) -> str:
-    return ", ".join(f"{number} {name}" for number, name in PLANNED.get(message.full_name, {}).items())
 
 
 def _taken(message: Descriptor) -> list[int]:

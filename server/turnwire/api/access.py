@@ -1,4 +1,4 @@
-"""Who may make a call: identifies the caller, applies its role, and lets admins act for another tenant."""
+"""Access control: identifies the caller, applies its role, and lets admins act for another tenant."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""What every call shares, whichever listener received it: admission, the log line, and errors as statuses.
+"""The pipeline of every call, whichever listener received it: admission, the log line, and errors as statuses.
 
 Independent of transports. A listener hands what receives the request and what it knows about the caller to `Gate.unary`
 or `Gate.stream`, and writes answers or the status of a `CallFailed` in its own form. A request is received and parsed
@@ -44,7 +44,7 @@ from turnwire.ports.telemetry.line_limit import LineLimit
 from turnwire.ports.telemetry.observer import Observer
 
 NO_METHOD = "none"
-"""What logs and metrics have as the method of a call that reaches none."""
+"""The method in logs and metrics of a call that reaches none."""
 
 log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class Outlet(Protocol):
 
 
 Receive = Callable[[], Awaitable[bytes]]
-"""Returns the bytes of a request once they are there. Raises CallFailed for a request that the listener refuses, and
+"""Returns the bytes of a request once they have arrived. Raises CallFailed for a request that the listener refuses, and
 CallerGone. Called once, after its caller was admitted."""
 
 
@@ -88,7 +88,7 @@ class UnaryMethod(NamedTuple):
     max_request_bytes: int | None = None
     """Longer requests are refused; None leaves it to the listener."""
     beside_bytes: int | None = None
-    """Requests from this size on are parsed beside the event loop; None if that never takes long."""
+    """Size from which requests are parsed on a worker thread; None if parsing is always quick."""
 
 
 class StreamingMethod(NamedTuple):
@@ -300,7 +300,7 @@ class Gate:
 
 
 def _only_reads(method: UnaryMethod | StreamingMethod) -> bool:
-    """Returns whether nothing of a call goes on when it is cancelled: no such method stores what it is asked for."""
+    """Returns whether a call ends completely when it is cancelled: no such method stores anything for its caller."""
     return not method.least_role.includes(Role.WRITER)
 
 
@@ -315,7 +315,7 @@ class _Call:
         self.is_of_stranger = False
         """Whether the caller has no credentials: anybody can make many such calls, so few of them get a line."""
         self.is_reset = False
-        """Whether its caller left before the request was there: one can do so many times a second, too."""
+        """Whether its caller left before the request had arrived: a client can do so many times a second, too."""
         self._method = method
         self._stranger_lines, self._cancelled_lines = stranger_lines, cancelled_lines
         self._observer = observer

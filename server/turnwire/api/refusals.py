@@ -1,4 +1,4 @@
-"""Callers whom the gate refuses: what the log has of them, and how long those wait who are refused often."""
+"""Refused callers: their log lines, and the delay for those that are refused often."""
 
 import asyncio
 import random

@@ -38,7 +38,7 @@ from turnwire.core.use_cases import UseCases
 from turnwire.domain.principal import Role
 
 BESIDE_BYTES = 65_536
-"""Requests from this size on are counted and parsed beside the event loop."""
+"""Size from which requests are counted and parsed on a worker thread."""
 
 
 class Service(NamedTuple):

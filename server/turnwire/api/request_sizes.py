@@ -5,17 +5,18 @@ event loop for seconds before anybody looks at how many there are.
 """
 
 MAX_SMALL_REQUEST_BYTES = 131_072
-"""Of requests of streams that only read, and of all methods without a limit of their own: the ids of twice as
-many sessions as a stream may watch. gRPC keeps the bytes of a request as long as its stream."""
+"""Maximum size of requests of streams that only read, and of all methods without a limit of their own: the ids of twice
+as many sessions as a stream may watch. gRPC keeps the bytes of a request as long as its stream."""
 
 MAX_OPEN_REQUEST_BYTES = 65_536
-"""Of requests that need no credential. They say nearly nothing, and reading a long one takes time."""
+"""Maximum size of requests that need no credential. They are short, and reading a long one takes time."""
 
 MAX_SETTINGS_REQUEST_BYTES = 2**20
-"""Of requests with settings of a session: the largest tools, prompt, metadata and labels that it may keep."""
+"""Maximum size of requests with settings of a session: the largest tools, prompt, metadata and labels that it may
+keep."""
 
 MAX_PIECE_REQUEST_BYTES = 4 * 2**20 + 65_536
-"""Of one piece of an upload."""
+"""Maximum size of a request with one piece of an upload."""
 
 _WITH_CONTENT = frozenset(
     {

@@ -24,14 +24,15 @@ COUNTED_BYTES = 4096
 """Shorter requests are not counted: their values are few."""
 
 MAX_JSON_BYTES = 8 * 2**20
-"""Of a request in JSON. Its texts are read letter by letter, and nothing else runs meanwhile. The same request in
-protobuf may be as large as any."""
+"""Maximum size of a request in JSON. Its texts are read character by character, and nothing else runs meanwhile. The
+same request in protobuf may have any size."""
 
 _PIECES = re.compile(rb'[^"\\]{1,65536}|(?:\\.?){1,1000}|"', re.DOTALL)
-"""Of JSON: a quote, escapes, or what is between them. Each is found soon, so others have their turn between them."""
+"""Pieces of JSON: a quote, escapes, or the text between them. Each is short, so that other tasks can run between
+them."""
 
 _NUMBER, _BYTES = 0, 2
-"""Forms of a field on the wire: a number, or a length and so many bytes."""
+"""Forms of a field on the wire: a number, or a length and as many bytes."""
 
 _SIZES = {1: 8, 5: 4, 3: 0, 4: 0}
 """Bytes of the other forms; those of groups have none of their own."""

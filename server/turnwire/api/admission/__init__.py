@@ -1,4 +1,4 @@
-"""Admission control: which calls begin, what they may hold, and whom the server refuses. Knows no transport.
+"""Admission control: decides which calls start, how much they may hold, and which are refused. Knows no transport.
 
 A call goes through `overload` (how many there are, and whether there is memory), `requests` (its request is read within
 a time, and large ones have a part of one memory budget) and `responses` (so have large answers). `fair_queue` has calls

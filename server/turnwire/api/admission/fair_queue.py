@@ -30,9 +30,9 @@ class FairQueue(Generic[T]):
         self._networks = OrderedDict[str, OrderedDict[str, deque[T]]]()
         """By network and connection, in the order of their turns."""
         self._sizes = _Sizes()
-        """Of the networks."""
+        """Sizes of the networks."""
         self._sizes_of: dict[str, _Sizes] = {}
-        """Of the connections of each network."""
+        """Sizes of the connections of each network."""
         self.count = 0
         """How many items there are."""
 
@@ -96,7 +96,7 @@ class PendingCalls(Generic[T]):
         self._max_pending = max_pending
         self._queue = FairQueue[T]()
         self._wanted: asyncio.Future[T] | None = None
-        """Of `next`, while no call waits. Gets the next one that comes."""
+        """The future of `next`, while no call waits. Gets the next one that arrives."""
         self._begun = 0
         """Calls that `next` has given in this round of the loop."""
         self._ended_by: Exception | None = None
@@ -193,5 +193,5 @@ class _Sizes:
             self._names.pop()
 
     def largest(self) -> str:
-        """Returns who has most, and of several the last who came to that."""
+        """Returns the key with the largest size, and of several the last that reached it."""
         return next(reversed(self._names[-1]))

@@ -6,7 +6,7 @@ from turnwire.domain.networks import network_of_peer
 
 
 class Client(NamedTuple):
-    """Whose call it is."""
+    """The client of a call."""
 
     tenant: str
     connection: str

@@ -24,14 +24,14 @@ from turnwire.domain.limits import Limits
 from turnwire.domain.networks import network_of_peer
 
 SMALL_METADATA_BYTES = 1024
-"""Of one call: less is part of what any call takes. With a token it has some hundreds."""
+"""Size of one call's metadata that is not counted: any call takes as much. A token has some hundred bytes."""
 
 REFUSE_AFTER_SECONDS = 2.0
 """How long memory is critical before new work is refused and incomplete requests are spared for a moment only. By then
 the end of the others has helped, or not: it takes some tenths of a second until their memory is free."""
 
 SPARED_SECONDS = 0.1
-"""How long a request may be read from then on: a small one, such as an abort, is there by then."""
+"""Age up to which requests are still read then: a small one, such as an abort, has arrived by that time."""
 
 READ_AT_ONCE = 8
 """Requests that are read at a time while memory is critical. Of those that are incomplete when it becomes critical, the
@@ -73,7 +73,7 @@ class Overload:
         self._critical_since = 0.0
         self._is_exhausted = False
         self.caches = list[Callable[[], None]]()
-        """What drops things that are kept in memory and can be made again."""
+        """Functions that drop caches, whose contents can be made again."""
 
     @property
     def is_memory_critical(self) -> bool:

@@ -43,7 +43,7 @@ class ReadSlots:
         self.error: MakeError | None = None
         """Makes what a request gets that waits too long; None while there is no bound."""
         self._widening: asyncio.TimerHandle | None = None
-        """Of `unbound`, until no request waits or there is a bound again."""
+        """The timer of `unbound`, until no request waits or there is a bound again."""
 
     @property
     def are_bounded(self) -> bool:
@@ -51,7 +51,7 @@ class ReadSlots:
         return self.error is not None
 
     def bound(self, limit: int, error: MakeError) -> None:
-        """Gives no further slots while so many are in use."""
+        """Grants no further slots while `limit` are in use."""
         self._limit, self.error = limit, error
         if self._widening is not None:
             self._widening.cancel()

@@ -21,7 +21,7 @@ COUNTED_BYTES = 4096
 large ones."""
 
 MEMORY_OF_BYTE = 1 + WIDEST_BYTES
-"""What a byte of a request may take: in its message, and in a text with a wide character."""
+"""Memory for a byte of a request: in its message, and in a text with a wide character."""
 
 WAITING_SHARE = 1 / 3
 """Bytes of requests that are there and wait for their part, of those of the budget; one flow has half of it at most.
@@ -56,7 +56,7 @@ class Requests:
 
     @contextlib.asynccontextmanager
     async def memory(self, client: Client, size: int, *, only_reads: bool = False) -> AsyncIterator[Finish]:
-        """Has memory for a request of so many bytes; waits for it.
+        """Acquires memory for a request of `size` bytes; waits for it.
 
         Safe to cancel. What its body does by the yielded `Finish` is done to its end, and the memory is in use until
         then.
@@ -96,7 +96,8 @@ def _directly(work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
 
 
 async def run_to_completion(work: Callable[[], Awaitable[T]]) -> T:
-    """Returns what the work returns. When this is cancelled, the work goes on, and this ends when it has ended.
+    """Returns the result of the work. When this is cancelled, the work continues, and this ends when the work has
+    ended.
 
     What a caller has begun may go on without it; while it does, its request is in memory.
     """

@@ -15,10 +15,10 @@ from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
 from turnwire.core.watches.unmade import Unmade
 
 BESIDE_BYTES = 256 * 1024
-"""Larger answers are made beside the event loop."""
+"""Size from which responses are encoded on a worker thread."""
 
 Answer = Message | bytes | Unmade
-"""What methods return."""
+"""The return types of methods."""
 
 WhenSent = Callable[[Callable[[], None]], object]
 """Takes a function that is called when the call has ended and its answer is no longer kept."""

@@ -28,10 +28,10 @@ WAITING_SHARE = 1 / 3
 """Bytes of answers that wait for their part, of those of the budget; what several of them share counts once."""
 
 MAX_MADE = 2
-"""Answers of many objects that are made at the same time: each is there several times until it is sent."""
+"""Maximum responses of many objects that are made concurrently: each is in memory several times until it is sent."""
 
 MAX_READ = 8
-"""Other answers that may be large, and are read at the same time: what each has is known when it is there."""
+"""Maximum other responses that may be large and are read concurrently: the size of each is known once it is read."""
 
 _LATER_SECONDS = 0.01
 """So that a timer never comes before its time."""
@@ -60,20 +60,20 @@ class Sending:
         self._budget = FairSemaphore(max_bytes)
         self._held: dict[Held, None] = {}
         self._refused = set[Client]()
-        """Who was refused since an answer was read."""
+        """Clients that were refused since a response was read."""
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._making = FairSemaphore(MAX_MADE, tenant_limit=MAX_MADE)
         self._reading = FairSemaphore(MAX_READ, tenant_limit=MAX_READ)
         """Both of answers, each of which counts as one."""
         self.waiting_bytes = 0
-        """Of the answers that wait."""
+        """Size of the waiting responses."""
         self._shared: dict[int, tuple[int, int]] = {}
         """How many of these share an object, and its bytes, by its id: they have it, so no other has the id."""
 
     @property
     def bytes(self) -> int:
-        """Of the answers that are being sent."""
+        """Size of the responses that are being sent."""
         return self._budget.in_use
 
     @contextlib.asynccontextmanager

@@ -20,7 +20,7 @@ _Peer = tuple[str, int]
 
 
 def close_connection(peer: str) -> bool:
-    """Closes the connection of a peer. Looks at all files of the process, so call it beside the event loop.
+    """Closes the connection of a peer. Scans all files of the process, so call it on a worker thread.
 
     Args:
         peer: As gRPC names it: "ipv4:192.0.2.1:5000" or "ipv6:[2001:db8::1]:5000"; or as the web listener does, which

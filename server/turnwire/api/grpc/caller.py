@@ -1,4 +1,4 @@
-"""What gRPC knows about the sender of a call."""
+"""Facts from gRPC about the sender of a call."""
 
 import binascii
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,10 @@ _SUBJECT = "x509_subject"
 _CERTIFICATE = "x509_pem_cert"
 _ALTERNATIVE_NAMES = "x509_subject_alternative_name"
 _BY_KIND = {"DNS": "peer_dns", "email": "peer_email", "URI": "peer_uri", "": "peer_ip"}
-"""Where the names of each kind are once more; "" is a kind that names nobody."""
+"""The properties that repeat the names of each kind; "" is for kinds that identify no caller."""
 
 _OF_OTHER_KINDS = b"other types of SAN"
-"""What gRPC tells in place of each name of another kind."""
+"""The text of gRPC in place of each name of another kind."""
 
 
 class GrpcCaller:
@@ -71,7 +71,7 @@ class GrpcCaller:
 
 
 def _alternative_name(properties: Mapping[str, Iterable[bytes]]) -> str:
-    """Returns the first alternative name behind its kind; "" if it names nobody."""
+    """Returns the first alternative name, after its kind; "" if it identifies no caller."""
     first = next(iter(properties.get(_ALTERNATIVE_NAMES, ())), _OF_OTHER_KINDS)
     kinds = [kind for kind, key in _BY_KIND.items() if first in properties.get(key, ())]
     if first in (b"", _OF_OTHER_KINDS) or len(kinds) != 1 or not kinds[0]:

@@ -27,7 +27,7 @@ from turnwire.api.wire.status import status_of
 from turnwire.domain.errors import ShuttingDown, TooManyCalls
 
 AT_ONCE = 256
-"""Calls that are asked for at a time: so many are taken in one round of the event loop."""
+"""Calls requested from gRPC at a time, and thus the maximum taken in one round of the event loop."""
 
 _FEW = 32
 """Calls that are refused at the end, in one round of the event loop. Each takes up to 0.2 ms."""
@@ -36,7 +36,7 @@ _NAMES = (
     *("AioServer._make_request_call_future", "AioServer._request_call", "AioServer.is_running", "_RequestCallError"),
     *("_ServicerContext.peer", "_send_error_status_from_server", "SendInitialMetadataOperation", "ExecuteBatchError"),
 )
-"""What is used of gRPC that it does not promise to keep."""
+"""Names of gRPC that are used here, although gRPC does not promise to keep them."""
 
 _SERVER: Any = getattr(cygrpc, "AioServer", object)
 
@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 
 def when_ended(done: Callable[[], None]) -> None:
-    """Has it called when the call whose task this is has ended: its answer is sent, or its client has left.
+    """Runs `done` when the call of the current task has ended: its response is sent, or its client has left.
 
     What is given to `add_done_callback` of the context would keep the call: it refers to the call, which refers to it,
     and gRPC drops neither. What a call holds, nobody would free until all objects of the process are looked at.

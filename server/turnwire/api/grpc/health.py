@@ -26,7 +26,7 @@ from turnwire.domain.errors import DomainError
 SERVICE_NAME = DESCRIPTOR.services_by_name["Health"].full_name
 
 MAX_REQUEST_BYTES = 1024
-"""Of a request for the health of a service: more than any name of one."""
+"""Maximum size of a health request: more than the name of any service."""
 
 
 class Health:

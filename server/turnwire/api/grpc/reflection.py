@@ -23,7 +23,7 @@ _METHOD = "ServerReflectionInfo"
 SERVICE_NAMES = (reflection.SERVICE_NAME, "grpc.reflection.v1.ServerReflection")
 
 MAX_REQUEST_BYTES = 1024
-"""Of a request: more than any name of a file, a service or a message."""
+"""Maximum size of a request: more than any name of a file, a service or a message."""
 
 
 def reflection_handlers(names: Iterable[str], gate: Gate) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":

@@ -23,15 +23,15 @@ from turnwire.domain.limits import Limits
 from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 
 MAX_METADATA_BYTES = 16_384
-"""Of the headers of a call: a credential has 8 KiB at most."""
+"""Maximum size of the headers of a call: a credential has 8 KiB at most."""
 
 LOOKAHEAD_BYTES = 16_384
-"""What a client may send of a request before the server asks for it. By far the most requests are shorter; longer ones
-take one more way there and back. 20,000 calls that wait to begin may have sent as much."""
+"""Bytes of a request that a client may send before the server requests it. Nearly all requests are shorter; longer ones
+take one more round trip. 20,000 calls that wait to start may have sent as much."""
 
 READ_BUFFER_BYTES = 65_536
-"""What gRPC makes ready for the next read of a connection. By default that grows to 4 MiB for each one that sends fast,
-and stays for as long as it is open."""
+"""Size of gRPC's read buffer of a connection. By default it grows to 4 MiB for each one that sends fast, and stays for
+as long as it is open."""
 
 UNBEGUN_SECONDS = 600
 """How long a call may wait for a server that is too busy to begin it."""
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class GrpcLimits(NamedTuple):
-    """What clients may send."""
+    """Limits on the requests of clients."""
 
     limits: Limits
     max_message_bytes: int

@@ -16,7 +16,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 class SocketAccess(Struct, frozen=True):
-    """Who may connect to a Unix socket."""
+    """The users that may connect to a Unix socket."""
 
     mode: int = _PRIVATE
     """Permissions of the socket's file."""

@@ -27,13 +27,13 @@ class WakeupReader(socket.socket):
     """How often any reader was asked for a byte; for the test that gRPC still uses this class."""
 
     def recv(self, size: int, flags: int = 0, /) -> bytes:
-        """Returns all bytes that are there, however few are asked for."""
+        """Returns all available bytes, whatever the size requested."""
         WakeupReader.reads += 1
         return super().recv(max(size, MAX_BYTES), flags)
 
 
 def wakeup_pair() -> tuple[WakeupReader, socket.socket]:
-    """Returns a connected pair of sockets, of which the first one reads all that is there and never waits for more."""
+    """Returns a connected pair of sockets. The first one reads all available bytes and never waits for more."""
     reading, writing = socket.socketpair()
     reader = WakeupReader(reading.family, reading.type, reading.proto, reading.detach())
     reader.setblocking(False)

@@ -1,4 +1,4 @@
-"""What the server offers: the services ServerService, ProviderService and AgentService."""
+"""The catalog of the server: the services ServerService, ProviderService and AgentService."""
 
 from collections.abc import Sequence
 

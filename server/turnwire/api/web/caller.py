@@ -1,4 +1,4 @@
-"""What HTTP knows about the sender of a call."""
+"""Facts from HTTP about the sender of a call."""
 
 from collections.abc import Sequence
 

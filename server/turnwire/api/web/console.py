@@ -38,7 +38,7 @@ _NOT_BUILT = b"""<!doctype html>
 """
 
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
-"""What `mimetypes` takes from the machine, which may be wrong."""
+"""Media types that `mimetypes` would take from the machine, which may be wrong."""
 
 _Stamp = tuple[int, int]
 

@@ -17,16 +17,17 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Iterable[tuple[str, str]]
 
 PIECE_BYTES = 256 * 1024
-"""Of an answer, given to the connection at a time. It keeps one that is not read besides what waits for its place."""
+"""Bytes of a response that are given to the connection at a time. The connection keeps as many of a response that is
+not read, besides the rest that waits here."""
 
 JOINED_BESIDE_BYTES = 2**20
-"""A larger body is joined beside the event loop: 14 MiB take up to 60 milliseconds where memory is slow."""
+"""Size from which a body is joined on a worker thread: 14 MiB take up to 60 milliseconds where memory is slow."""
 
 _NO_CONTENT = 204
 
 MAX_BODIES_BYTES = 128 * 2**20
-"""Of all bodies that are being read. Of each one that comes slowly, the server has what its client has sent so far.
-With more, the newest body of the address that has most is refused."""
+"""Maximum size of all bodies that are being read. Of each slow one, the server keeps the bytes sent so far. Above it,
+the newest body of the address that has most is refused."""
 
 
 def shared_bodies(max_message_bytes: int) -> SharedBytes:

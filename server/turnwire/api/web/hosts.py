@@ -21,7 +21,7 @@ def name_of(host: str) -> str:
 
 
 def is_of_this_machine(name: str) -> bool:
-    """Returns whether nobody else can have a name resolve to this machine: an address, or `localhost`."""
+    """Returns whether a name can only mean this machine: an address, or `localhost`."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:

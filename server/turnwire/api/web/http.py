@@ -16,30 +16,30 @@ from uvicorn.server import ServerState
 from turnwire.api.admission import reads
 
 MAX_HEAD_BYTES = 32_768
-"""Of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in all. A call by
-GET has its message in the first line."""
+"""Maximum size of the first line and the headers of a request. A credential has 8 KiB at most; gRPC takes 16 KiB in
+all. A call by GET has its message in the first line."""
 
 HEAD_SECONDS = 10.0
 """How long the head of a request may take from its first byte, or from the beginning of the connection."""
 
 _PIECE_BYTES = 16_384
-"""Of what has come, read at a time: h11 looks at the size of a head when it is not whole, so a whole one is no larger
-than both together."""
+"""Bytes read from the connection at a time: h11 checks the size of a head while it is incomplete, so a complete one is
+no larger than both together."""
 
 MIN_CHUNK_BYTES = 64
-"""Of the chunks of one body on average. Clients send kilobytes in a chunk."""
+"""Minimum average size of the chunks of one body. Clients send kilobytes in a chunk."""
 
 MAX_SMALL_CHUNKS = 64
 """Chunks of a body that may be smaller all the same: an envelope's head often has a chunk of its own."""
 
 
 class _Connection(h11.Connection):
-    """What h11 knows of a connection, and how its body is cut into chunks."""
+    """A connection of h11 that counts the chunks of its body."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
         self._chunks = self._bytes = 0
-        """Of the present body."""
+        """Chunks and bytes of the current body."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Returns what the client has sent next. Raises h11.RemoteProtocolError."""

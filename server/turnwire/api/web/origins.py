@@ -33,7 +33,7 @@ REQUEST_HEADERS = (
     "x-grpc-web",
     "x-user-agent",
 )
-"""What pages of other origins may send."""
+"""Headers that pages of other origins may send."""
 
 ANSWER_HEADERS = (
     "connect-accept-encoding",
@@ -45,10 +45,10 @@ ANSWER_HEADERS = (
     "grpc-status",
     "grpc-status-details-bin",
 )
-"""What pages of other origins may read."""
+"""Headers that pages of other origins may read."""
 
 _ELSEWHERE = ("cross-site", "same-site")
-"""Of `sec-fetch-site`: a browser that loads a picture or a script for a page of elsewhere names no origin."""
+"""Values of `sec-fetch-site`: a browser that loads a picture or a script for a page of another site names no origin."""
 
 _PREFLIGHT_SECONDS = 7200
 """How long browsers remember a preflight; the longest that Chromium takes."""

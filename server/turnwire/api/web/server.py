@@ -44,15 +44,15 @@ STOP_SECONDS = 5.0
 
 
 class WebSettings(NamedTuple):
-    """What the listener takes."""
+    """Settings of the listener."""
 
     max_message_bytes: int
     """Size of the largest request in bytes."""
     max_connections: int
     allowed_origins: Collection[str] = ()
-    """Origins of pages that may call, beside the listener's own."""
+    """Origins of pages that may call, in addition to the listener's own."""
     hosts: Collection[str] = ()
-    """Names by which the listener is called, beside addresses and `localhost`."""
+    """Names by which the listener is called, in addition to addresses and `localhost`."""
 
 
 class _Server(Server):

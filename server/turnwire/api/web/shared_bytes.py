@@ -1,4 +1,4 @@
-"""Bytes that many have together. With too many, the newest large part of who has most of them is refused."""
+"""A byte budget that several clients share. Above it, the newest large lease of the client that has most is refused."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ LARGE_BYTES = 64 * 1024
 
 
 class Part:
-    """What one has of the bytes."""
+    """The bytes that one client holds."""
 
     def __init__(self, shared: "SharedBytes", owner: str, scope: asyncio.Timeout) -> None:
         """Called by `SharedBytes.part`."""
@@ -21,7 +21,7 @@ class Part:
         self.size = 0
 
     def grow(self, by: int) -> None:
-        """Takes so many bytes more. Raises TooManyCalls; see `SharedBytes.part`."""
+        """Acquires `by` more bytes. Raises TooManyCalls; see `SharedBytes.part`."""
         self._shared.grow(self, by)
 
 
@@ -40,7 +40,7 @@ class SharedBytes:
 
     @property
     def total(self) -> int:
-        """What all have."""
+        """Bytes in use by all."""
         return self._bytes.total()
 
     @contextlib.asynccontextmanager

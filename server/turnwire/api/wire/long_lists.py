@@ -12,13 +12,13 @@ ELEMENTS_AT_ONCE = 32
 """Converting one takes 10 to 50 microseconds."""
 
 BYTES_AT_ONCE = 256 * 1024
-"""Of encoded elements; one alone may be larger."""
+"""Size of encoded elements after which the event loop runs other tasks; one alone may be larger."""
 
 T = TypeVar("T")
 
 
 async def framed(values: Iterable[T], convert: Callable[[T], Message], rest: Message) -> bytes:
-    """Returns an answer: the values as the elements of a repeated field 1, and the other fields from `rest`.
+    """Returns a response: the values as the elements of a repeated field 1, and the other fields from `rest`.
 
     The event loop goes on with others between a few elements. Safe to cancel.
     """

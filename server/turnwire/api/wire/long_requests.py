@@ -7,7 +7,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 LARGE_BYTES = 256 * 1024
-"""A larger request is converted beside the event loop: its texts are read, and digested when it has a name."""
+"""Size from which a request is converted on a worker thread: its texts are read, and digested when it has a name."""
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")

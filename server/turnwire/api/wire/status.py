@@ -48,10 +48,10 @@ MAX_TEXT = 200
 """Bytes of one value in an error. An error travels in the trailer, of which clients take 8 KiB as base64."""
 
 MAX_DETAIL_BYTES = 3_000
-"""Of the wrong fields of one error together."""
+"""Maximum size of the invalid fields of one error."""
 
 RETRY_WHEN_UNKNOWN = timedelta(seconds=1)
-"""Sent to callers where waiting helps and nobody knows how long."""
+"""Retry delay sent to callers where waiting helps for an unknown time."""
 
 
 def status_code(error: e.DomainError) -> int:
@@ -75,7 +75,7 @@ def status_of(error: e.DomainError) -> status_pb2.Status:
 
 
 def internal_status(request_id: str) -> status_pb2.Status:
-    """Returns the status for an error that nobody foresaw: tells nothing but the id under which it was logged."""
+    """Returns the status for an unexpected error: it contains only the id under which the error was logged."""
     info = _info("INTERNAL", {})
     request = details.RequestInfo(request_id=request_id)
     return _status(code_pb2.INTERNAL, "internal error; the server's log has more", [info, request])

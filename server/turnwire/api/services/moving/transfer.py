@@ -17,7 +17,7 @@ MAX_SESSIONS = 1000
 """Named in one request; all of a tenant need no names."""
 
 MAX_OPTIONS = 16
-"""Of one import."""
+"""Maximum options of one import."""
 
 OUTCOMES = {
     ImportOutcome.CREATED: pb.IMPORT_OUTCOME_CREATED,

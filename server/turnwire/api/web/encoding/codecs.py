@@ -27,8 +27,8 @@ CodecName = Literal["proto", "json"]
 CODECS: tuple[CodecName, ...] = ("proto", "json")
 
 IN_THREAD_BYTES = 32_768
-"""Longer answers become JSON beside the event loop, and longer requests are read from it there: that takes up to a
-millisecond for each ten kilobytes of an answer, and ten for those of a request of small values."""
+"""Size from which responses are encoded as JSON on a worker thread, and requests are decoded there: that takes up to a
+millisecond for each ten kilobytes of a response, and ten for those of a request of small values."""
 
 _MAX_PROBLEM = 200
 """Characters of what is said of a request that cannot be read."""

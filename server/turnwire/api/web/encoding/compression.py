@@ -11,7 +11,8 @@ WORTHWHILE_BYTES = 1024
 """Shorter messages are sent as they are: nearly all deltas, for which compression costs more than it saves."""
 
 IN_THREAD_BYTES = 65_536
-"""Longer ones are compressed and read beside the event loop, which would stand still for some milliseconds."""
+"""Size from which data is compressed or decompressed on a worker thread: it would block the event loop for some
+milliseconds."""
 
 _LEVEL = 4
 """Takes a third of the time of level 6, for a few per cent more bytes."""

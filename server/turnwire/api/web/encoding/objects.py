@@ -16,7 +16,7 @@ _WELL_KNOWN = "google.protobuf."
 
 
 def check_objects(kind: Any, data: bytes) -> None:
-    """Checks that there is an object, or null, for each message.
+    """Checks that each message is an object or null.
 
     Args:
         kind: The descriptor of the message of the method.

@@ -26,7 +26,7 @@ _HTTP_STATUSES = {
     code_pb2.DATA_LOSS: 500,
     code_pb2.UNAUTHENTICATED: 401,
 }
-"""What the Connect protocol sends for each code."""
+"""HTTP statuses of the Connect protocol for each code."""
 
 CONNECT_CODES = {code: "canceled" if name == "CANCELLED" else name.lower() for name, code in code_pb2.Code.items()}
 """Names of the codes in Connect, which writes "canceled"."""

@@ -1,4 +1,4 @@
-"""What all protocols share: reading the request, and the refusals that come before the gate."""
+"""The common part of all protocols: reading the request, and the refusals before the gate."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Gatekeeper(Protocol):
-    """What carries out calls: `api.gate.Gate`, or a stand-in of a test."""
+    """Carries out calls: `api.gate.Gate`, or a stand-in of a test."""
 
     async def unary(
         self, method: UnaryMethod, receive: Receive, caller: WebCaller, when_sent: WhenSent | None = None
@@ -50,7 +50,7 @@ class Gatekeeper(Protocol):
 
 
 class Serving(NamedTuple):
-    """What calls are carried out with."""
+    """The objects that carry out calls."""
 
     gate: Gatekeeper
     max_message_bytes: int
@@ -63,7 +63,7 @@ class Encodings(NamedTuple):
     """The compression of a call."""
 
     sent: str
-    """Of the request."""
+    """The encoding of the request."""
     answers_gzip: bool
     """Whether the caller takes gzip."""
 

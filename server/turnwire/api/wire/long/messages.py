@@ -19,10 +19,10 @@ from turnwire.domain.conversation.messages import texts_of, without_texts
 from turnwire.domain.text import text_bytes, utf8_bytes
 
 LONG_CHARACTERS = 64 * 1024
-"""Of the texts of a message: shorter ones are left to protobuf, which is quicker with them."""
+"""Length of a message's texts up to which protobuf encodes it, which is quicker with those."""
 
 LongAnswer = Message | bytes | Unmade
-"""What methods return whose answers may be long."""
+"""The return types of methods whose responses may be long."""
 
 _PARTS = tag_of(content.SessionMessage.DESCRIPTOR.fields_by_name["parts"].number)
 _CONTENT = {

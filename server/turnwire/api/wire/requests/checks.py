@@ -16,7 +16,7 @@ MAX_NOTED = 100
 """Violations of one request that are noted; an answer tells fewer."""
 
 MAX_NAME_CHARACTERS = 1024
-"""Of an id or a name that a request must have. Those that exist are shorter."""
+"""Maximum length of an id or a name that a request must have. Those that exist are shorter."""
 
 _json_decode = msgspec.json.Decoder(msgspec.Raw).decode
 

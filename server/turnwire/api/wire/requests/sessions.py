@@ -31,10 +31,10 @@ _ORDERS = {
     session_pb2.SESSION_ORDER_TITLE: SessionOrder.TITLE,
 }
 MAX_MASK_PATHS = 100
-"""Of a mask; SessionSettings has a third of that."""
+"""Maximum paths of a mask; SessionSettings has a third of that."""
 
 MAX_LISTED_LABELS = 8
-"""Of a filter; each costs a look at every session that the others let pass."""
+"""Maximum labels of a filter; each costs a look at every session that passes the others."""
 
 
 def create_session_request(request: session_pb2.CreateSessionRequest) -> SessionChange:

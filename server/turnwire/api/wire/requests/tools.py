@@ -25,11 +25,11 @@ from turnwire.domain.conversation.turns import MAX_TOOLS
 from turnwire.ports.pages import Page
 
 MAX_REASON_CHARACTERS = 4096
-"""Of an answer to a permission request or a question."""
+"""Maximum length of the reason in a reply to a permission request or a question."""
 MAX_ID_CHARACTERS = 64
-"""Of an id that the server has given."""
+"""Maximum length of an id that the server has made."""
 MAX_SECONDS = 10**6
-"""Of a time that a request gives: far over every limit of such a time, and a number that a timedelta holds."""
+"""Maximum of a time in a request: far over every limit of such a time, and a number that a timedelta holds."""
 
 _RESPONSES = {
     "approve": PermissionChoice.ONCE,

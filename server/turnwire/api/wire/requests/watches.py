@@ -1,4 +1,4 @@
-"""What to watch, checked for form."""
+"""Requests for watches, checked for form."""
 
 from opencode.event import event_pb2, session_event_pb2
 from turnwire.api.wire.requests.checks import Checks
@@ -13,10 +13,10 @@ KIND_NAMES = {
 """Class names in `domain.conversation.events` of the durable kinds."""
 
 MAX_TOKEN_CHARACTERS = 512
-"""What the contract promises of resume tokens."""
+"""Maximum length of resume tokens, as the contract promises."""
 
 MAX_KINDS = 100
-"""Of a filter; there are fewer kinds."""
+"""Maximum kinds of a filter; fewer exist."""
 
 _DELTA_MODES = event_pb2.DeltaMode.values()
 

@@ -63,7 +63,7 @@ from turnwire.identity.authentication import Authentication
 from turnwire.identity.certificates import Certificates
 from turnwire.identity.everybody import Everybody
 from turnwire.identity.own_tokens import OwnTokens
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archives import READERS, WRITERS
 from turnwire.interop.turnwire_lines.reading import LinesReader, longest_line
 from turnwire.interop.turnwire_lines.writing import LinesWriter
@@ -398,7 +398,7 @@ def _use_cases(
 
 def _formats(config: Config) -> Formats:
     """Returns the formats of archives: Turnwire's own, and those of other systems."""
-    bounds = Bounds(file_bytes=config.files.max_bytes)
+    bounds = ArchiveLimits(file_bytes=config.files.max_bytes)
     formats = {
         name: ArchiveFormat(
             READERS[name](utc_now, bounds) if name in READERS else None,

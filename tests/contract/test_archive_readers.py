@@ -34,7 +34,7 @@ from turnwire.domain.archive.records import (
 from turnwire.domain.conversation.limits import MAX_METADATA_BYTES, MAX_SESSION_SYSTEM_CHARACTERS
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.errors import ArchiveInvalid
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archives import READERS, WRITERS
 
 FORMATS = sorted(EXAMPLES)
@@ -96,7 +96,7 @@ def test_records_are_in_order(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_ids_are_not_kept(name: str) -> None:
     """They are those of another system."""
-    assert READERS[name](lambda: NOW, Bounds()).keeps_ids is False
+    assert READERS[name](lambda: NOW, ArchiveLimits()).keeps_ids is False
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -211,7 +211,7 @@ def test_memory_does_not_grow_with_the_archive(name: str) -> None:
 
 def peak(name: str, item: bytes, count: int) -> int:
     """Returns the most memory in bytes while an archive with a number of conversations is read."""
-    reader: Any = READERS[name](lambda: NOW, Bounds())
+    reader: Any = READERS[name](lambda: NOW, ArchiveLimits())
     found: Iterator[Any] = reader.read(Endless(item, count), {})
     tracemalloc.start()
     try:

@@ -33,7 +33,7 @@ from turnwire.domain.conversation.messages import Branch, ModelRef, Text
 from turnwire.domain.conversation.turns import TurnStatus
 from turnwire.domain.searching.hits import Search
 from turnwire.domain.searching.queries import parse_query
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archives import READERS
 from turnwire.ports.commit import Commit, HideMessages, NewEvent, PutMessage, PutTurn
 from turnwire.ports.moving.archives import ArchiveFormat
@@ -152,7 +152,7 @@ class Cut:
     def __init__(self, name: str) -> None:
         """Takes the name of the format."""
         own = name == "turnwire"
-        self._reader: Any = None if own else READERS[name](lambda: NOW.replace(hour=next(HOURS)), Bounds())
+        self._reader: Any = None if own else READERS[name](lambda: NOW.replace(hour=next(HOURS)), ArchiveLimits())
         self.keeps_ids = False
         self.count = 0
         self.messages = 0

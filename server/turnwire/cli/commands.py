@@ -339,11 +339,11 @@ def export(  # noqa: PLR0917 - click passes names
 
     Exit code 0: done; 1: it failed, and the file is as it was; 2: wrong options.
     """
-    from turnwire.cli.exporting import Wanted, run_export
+    from turnwire.cli.exporting import ExportOptions, run_export
 
     if as_json and output is None:
         raise click.BadParameter("needs --output: the archive goes to standard output", param_hint="--json")
-    wanted = Wanted(session_ids=sessions, format=format_name, include_files=files, target=output)
+    wanted = ExportOptions(session_ids=sessions, format=format_name, include_files=files, target=output)
     sys.exit(run_export(connection, wanted, as_json=as_json))
 
 
@@ -375,12 +375,12 @@ def import_(  # noqa: PLR0917 - click passes names
 
     Exit code 0: done; 1: it failed, or the server lacks something of the archive; 2: wrong options or no such file.
     """
-    from turnwire.cli.importing import Wanted, run_import
+    from turnwire.cli.importing import ImportOptions, run_import
 
     given = [one.partition("=") for one in option]
     if any(not name or not equals for name, equals, _ in given):
         raise click.BadParameter("must be of the form NAME=VALUE", param_hint="--option")
     options = {name: value for name, _, value in given}
     source = None if file == "-" else Path(file)
-    wanted = Wanted(source=source, format=format_name, options=options, dry_run=dry_run, verify=verify)
+    wanted = ImportOptions(source=source, format=format_name, options=options, dry_run=dry_run, verify=verify)
     sys.exit(run_import(connection, wanted, as_json=as_json))

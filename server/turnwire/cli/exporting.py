@@ -24,7 +24,7 @@ MAX_ATTEMPTS = 5
 _INTERRUPTED = 130
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ExportOptions(Struct, frozen=True, kw_only=True):
     """The export that was requested."""
 
     session_ids: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """The file to write; None for standard output."""
 
 
-def run_export(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
+def run_export(connection: Connection, wanted: ExportOptions, *, as_json: bool) -> int:
     """Writes an archive. A file is replaced when the archive is complete, else it stays as it was.
 
     Returns:
@@ -82,7 +82,7 @@ class _Download:
         """The digest of what has come."""
         return self._digest.hexdigest()
 
-    def run(self, transfer: TransferServiceStub, wanted: Wanted) -> None:
+    def run(self, transfer: TransferServiceStub, wanted: ExportOptions) -> None:
         """Reads to the end; resumes where a connection was lost."""
         self._bar.begin("exporting")
         attempts = 0
@@ -97,7 +97,7 @@ class _Download:
             else:
                 return
 
-    def _read(self, transfer: TransferServiceStub, wanted: Wanted) -> None:
+    def _read(self, transfer: TransferServiceStub, wanted: ExportOptions) -> None:
         request = ExportSessionsRequest(
             session_ids=wanted.session_ids,
             format=wanted.format,

@@ -45,7 +45,7 @@ _OWN = "turnwire"
 """The format whose ids stay where they are free."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ImportOptions(Struct, frozen=True, kw_only=True):
     """The import that was requested, and its options."""
 
     source: Path | None
@@ -67,7 +67,7 @@ class _Report(Struct):
     incomplete_count: int = 0
 
 
-def run_import(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
+def run_import(connection: Connection, wanted: ImportOptions, *, as_json: bool) -> int:
     """Imports an archive and prints what came of it.
 
     Args:
@@ -102,7 +102,7 @@ def run_import(connection: Connection, wanted: Wanted, *, as_json: bool) -> int:
     return 1 if lacks_some or any(problem.reason in _LEFT_OUT for problem in report.problems) else 0
 
 
-def _explained(problem: str, wanted: Wanted) -> str:
+def _explained(problem: str, wanted: ImportOptions) -> str:
     """Returns the server's words about an archive with the name of the file, which they call by its upload."""
     status, field, what = problem.partition(": upload_id: ")
     if not field:
@@ -112,7 +112,7 @@ def _explained(problem: str, wanted: Wanted) -> str:
     return one_line(f"{status}: {name}: {what}{advice}")
 
 
-def _imported(channel: grpc.Channel, file: IO[bytes], wanted: Wanted, bar: Bar) -> _Report:
+def _imported(channel: grpc.Channel, file: IO[bytes], wanted: ImportOptions, bar: Bar) -> _Report:
     uploads = UploadServiceStub(channel)
     name = "" if wanted.source is None else join_surrogates(wanted.source.name)  # of bytes that are no UTF-8
     created = uploads.CreateUpload(CreateUploadRequest(filename=name, request_id=uuid4().hex), timeout=TIMEOUT_SECONDS)
@@ -147,7 +147,7 @@ def _upload(uploads: UploadServiceStub, upload_id: str, file: IO[bytes], bar: Ba
         piece = following
 
 
-def _import(transfer: TransferServiceStub, upload_id: str, wanted: Wanted, bar: Bar) -> _Report:
+def _import(transfer: TransferServiceStub, upload_id: str, wanted: ImportOptions, bar: Bar) -> _Report:
     """Lets the server import, and listens. The same request joins the import again when the connection was lost."""
     request = ImportSessionsRequest(
         upload_id=upload_id,
@@ -203,7 +203,7 @@ def _size_of(file: IO[bytes]) -> int | None:
     return size
 
 
-def _as_json(report: _Report, wanted: Wanted) -> dict[str, object]:
+def _as_json(report: _Report, wanted: ImportOptions) -> dict[str, object]:
     def shown(message: ImportedSession | ImportProblem) -> dict[str, object]:
         return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
@@ -218,7 +218,7 @@ def _as_json(report: _Report, wanted: Wanted) -> dict[str, object]:
     }
 
 
-def _print(report: _Report, wanted: Wanted) -> None:
+def _print(report: _Report, wanted: ImportOptions) -> None:
     _print_problems(report)
     if wanted.verify:
         _print_verification(report)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TypeVarTuple
 
-from turnwire.event_loop.fair_queue import FairQueue, Ready
+from turnwire.event_loop.fair_queue import FairScheduler, Ready
 from turnwire.event_loop.owner import OWNER
 
 Arguments = TypeVarTuple("Arguments")
@@ -34,7 +34,7 @@ class FairCalls(asyncio.AbstractEventLoop):
         """Nothing is ready."""
         self._is_fair = True
         super().__init__()
-        self._owned = FairQueue(self._report)
+        self._owned = FairScheduler(self._report)
         self._is_round_planned = False
         self._of_rounds = Context()  # not that of a caller, which would be kept with all that it refers to
         self._call_next: Callable[..., asyncio.Handle] = super().call_soon

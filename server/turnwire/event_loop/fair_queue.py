@@ -49,20 +49,20 @@ class Ready(partial[Any]):
         return f"<{type(self).__name__}{' cancelled' if self.is_cancelled else ''} {name}>"
 
 
-class FairQueue:
-    """Runs callbacks. Those of an owner run in their order. Groups share the time equally, and owners that of theirs.
+class FairScheduler:
+    """Runs callbacks. Groups share the time equally, and so do the owners of a group. An owner's callbacks keep order.
 
     This is fair queueing with a virtual clock: a group's `used` is the time that its callbacks have taken, counted from
-    where the clock stood when it came. The clock goes as fast as each group would be served if all of those with
-    callbacks were served at once. Who comes after a pause goes first, but its pause gives it no claim to more later;
-    and a callback that took long is paid for before the next one. Owners share the time of their group in the same way,
-    on a clock of the group: a thousand connections of one address, also new ones, are not before one of another.
+    the clock at its arrival. The clock advances as fast as each group would be served if all of those with callbacks
+    were served at once. A group that arrives after a pause runs first, but the pause gives it no claim to more later;
+    and a long callback is charged before the next one. Owners share the time of their group in the same way, on a clock
+    of the group: a thousand connections of one address, also new ones, do not delay one of another.
 
-    Owners with few callbacks have three quarters of the time: beside hundreds of owners that take all they can get, an
-    equal share would be too little for the few calls of another one. What one of them takes beyond that those with many
-    get back, so callbacks that take as long as a round leave them their quarter.
+    Owners with few callbacks have three quarters of the time: next to hundreds of owners that use all they can get, an
+    equal share would be too little for the few calls of another one. When owners with few callbacks take more than
+    that, owners with many get it back, so callbacks that take as long as a round leave them their quarter.
 
-    Those with few have clocks of their own, and who changes from one kind to the other begins there like a newcomer.
+    Owners with few have clocks of their own, and an owner that changes from one kind to the other starts there anew.
 
     `_lines` has all owners with callbacks or something to pay for, `_few` and `_many` the former. Used by one thread.
     """

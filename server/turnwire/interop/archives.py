@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, BinaryIO
 
 from turnwire.domain.archive.records import ImportProblem, Record
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.ports.clock import Clock
 from turnwire.ports.moving.archives import ArchiveReader, ArchiveWriter
 
@@ -20,7 +20,7 @@ class _Reader:
 
     keeps_ids = False
 
-    def __init__(self, module: str, name: str, clock: Clock, bounds: Bounds) -> None:
+    def __init__(self, module: str, name: str, clock: Clock, bounds: ArchiveLimits) -> None:
         """Takes where the reader is, and what it is made of."""
         self._module = module
         self._name = name
@@ -39,7 +39,7 @@ def _writer(module: str, name: str) -> ArchiveWriter:
     return made
 
 
-READERS: Mapping[str, Callable[[Clock, Bounds], ArchiveReader]] = {
+READERS: Mapping[str, Callable[[Clock, ArchiveLimits], ArchiveReader]] = {
     "chatgpt": partial(_Reader, "chatgpt.reading", "ChatGPTReader"),
     "claude": partial(_Reader, "claude.reading", "ClaudeReader"),
     "openai": partial(_Reader, "openai.reading", "OpenAIReader"),

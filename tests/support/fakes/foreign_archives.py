@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ImportProblem, Record, SessionEnd
 from turnwire.domain.conversation.messages import Message
 from turnwire.domain.conversation.sessions import Session
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archives import READERS, WRITERS
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 """When archives are read."""
-SMALL = Bounds(
+SMALL = ArchiveLimits(
     conversation_bytes=100_000, values=2_000, depth=20, messages=50, entries=20, unpacked_bytes=200_000, ratio=20,
     file_bytes=1_000, problems=5,
 )  # fmt: skip
@@ -27,10 +27,10 @@ PNG_URI = "data:image/png;base64,iVBORw0KGgpmYWtl"
 
 
 def records(
-    name: str, content: bytes, bounds: Bounds | None = None, options: Mapping[str, str] | None = None
+    name: str, content: bytes, bounds: ArchiveLimits | None = None, options: Mapping[str, str] | None = None
 ) -> list[Record | ImportProblem]:
     """Returns what the reader of a format makes of an archive."""
-    reader = READERS[name](lambda: NOW, bounds or Bounds())
+    reader = READERS[name](lambda: NOW, bounds or ArchiveLimits())
     return list(reader.read(io.BytesIO(content), options or {}))
 
 

@@ -21,7 +21,7 @@ from tests.support.servers.moving import lines, moving
 from turnwire.domain.archive.records import ArchivedMessage, ArchivedSession, ArchivedTurn, Record, SessionEnd
 from turnwire.domain.conversation.messages import Text, ToolStatus, ToolUse
 from turnwire.domain.conversation.turns import TurnStatus
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archives import READERS
 from turnwire.ports.moving.archives import ArchiveFormat
 from turnwire.storage.rows import parts_of
@@ -63,7 +63,7 @@ Ids = dict[str, list[str]]
 
 def formats() -> dict[str, ArchiveFormat]:
     """Returns all formats of other systems."""
-    return {name: ArchiveFormat(make(lambda: NOW, Bounds())) for name, make in READERS.items()}
+    return {name: ArchiveFormat(make(lambda: NOW, ArchiveLimits())) for name, make in READERS.items()}
 
 
 def opened(folder: Path) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.event_loop import fair_queue
-from turnwire.event_loop.fair_queue import DUE_SECONDS, FEW, FEW_SHARE, KEPT_OWNERS, SHARE_SECONDS, FairQueue, Ready
+from turnwire.event_loop.fair_queue import DUE_SECONDS, FEW, FEW_SHARE, KEPT_OWNERS, SHARE_SECONDS, FairScheduler, Ready
 
 MILLISECOND = 0.001
 
@@ -33,7 +33,7 @@ class Callbacks:
         self.clock = clock
         self.told = list[str]()
         self.errors = list[tuple[Ready, BaseException]]()
-        self.queue = FairQueue(lambda ready, error: self.errors.append((ready, error)))
+        self.queue = FairScheduler(lambda ready, error: self.errors.append((ready, error)))
 
     def add(
         self, owner: str, count: int = 1, seconds: float = MILLISECOND, then: Callable[[], object] = lambda: None

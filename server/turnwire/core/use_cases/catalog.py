@@ -44,8 +44,8 @@ class AgentDescription(Struct, frozen=True, kw_only=True):
     has_system_prompt: bool
 
 
-class ToolList(Struct, frozen=True):
-    """The server's tools for display."""
+class ToolPage(Struct, frozen=True):
+    """A page of the server's tools for display."""
 
     tools: tuple[ServerTool, ...]
     sources: tuple[ToolSource, ...]
@@ -103,7 +103,7 @@ class Catalog:
         agents = {DEFAULT_AGENT: _BUILT_IN_AGENT} | dict(configured)
         return tuple(self._agent(name, agent, name not in configured) for name, agent in sorted(agents.items()))
 
-    async def tools(self, principal: Principal, session_id: str, *, size: int, token: str) -> ToolList:
+    async def tools(self, principal: Principal, session_id: str, *, size: int, token: str) -> ToolPage:
         """Returns a page of the tools that a session's agent may use, by name; of all tools if session_id is "".
 
         Args:
@@ -129,7 +129,7 @@ class Catalog:
         found = await problems_of_schemas([tool.input_schema_json for tool in tools])
         problems = {tool.name: f"its schema {problem}" for tool, problem in zip(tools, found, strict=True) if problem}
         permissions = {tool.name: settings.permission(agent_name, tool.name) for tool in tools}
-        return ToolList(tools, environment.tools.sources(), problems, permissions, next_token)
+        return ToolPage(tools, environment.tools.sources(), problems, permissions, next_token)
 
     def _agent(self, name: str, agent: Agent, built_in: bool) -> AgentDescription:
         settings = self._environment.settings

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class ArchiveLimits(Struct, frozen=True, kw_only=True):
     """Limits of one archive. What is over one of the first seven is refused, a file that is too large is left out."""
 
     conversation_bytes: int = 128 * 2**20

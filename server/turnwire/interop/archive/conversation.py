@@ -32,7 +32,7 @@ from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import ArchiveInvalid, InvalidRequest
 from turnwire.domain.text import one_line
 from turnwire.interop.archive.attachments import Attachment, NotCarried, reference
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.forms import Json, an_object
 
 MAX_TITLE_CHARACTERS = 1024
@@ -41,7 +41,7 @@ NO_RESULT = "The archive has no result of this call."
 
 
 @dataclass(slots=True)
-class Call:
+class ImportedCall:
     """A call that may still get results. Several become one, a line each."""
 
     use: ToolUse
@@ -64,14 +64,14 @@ class Call:
 
 
 @dataclass(slots=True)
-class Draft:
+class ImportedMessage:
     """A message whose files are not read yet and whose calls may be open."""
 
     message_id: str
     """The archive's; "" for none."""
     type: MessageType
     at: datetime
-    parts: list[Content | Attachment | Call] = field(default_factory=list)
+    parts: list[Content | Attachment | ImportedCall] = field(default_factory=list)
     states: dict[int, str] = field(default_factory=dict)
     """`Part.provider_state` by position in `parts`."""
     part_ids: dict[int, str] = field(default_factory=dict)
@@ -82,25 +82,25 @@ class Draft:
     """Further fields of `Message`."""
 
 
-class Conversation:
-    """The messages of one session, in order, and what could not be carried."""
+class ConversationBuilder:
+    """Collects the messages of one session, in order, and the problems of their import."""
 
-    def __init__(self, source_id: str, bounds: Bounds, line: int = 0) -> None:
+    def __init__(self, source_id: str, bounds: ArchiveLimits, line: int = 0) -> None:
         """Args:
         source_id: The session in the archive.
         bounds: For the number of messages and problems.
         line: Where it begins; 0 where the format has no lines.
         """
-        self.drafts: list[Draft] = []
+        self.drafts: list[ImportedMessage] = []
         self._source_id = source_id
         self._bounds = bounds
         self._line = line
         self._problems: list[ImportProblem] = []
         self._reported = 0
         self._counted: dict[tuple[str, str], tuple[int, str]] = {}
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, ImportedCall] = {}
 
-    def add(self, draft: Draft) -> None:
+    def add(self, draft: ImportedMessage) -> None:
         """Appends a message. One without parts is left out unless it failed.
 
         Raises:
@@ -108,10 +108,10 @@ class Conversation:
         """
         if len(self.drafts) >= self._bounds.messages:
             raise ArchiveInvalid.at(f"has more than {self._bounds.messages} messages", line=self._line)
-        self._calls.update((part.use.call_id, part) for part in draft.parts if isinstance(part, Call))
+        self._calls.update((part.use.call_id, part) for part in draft.parts if isinstance(part, ImportedCall))
         self.drafts.append(draft)
 
-    def call(self, call_id: str) -> Call | None:
+    def call(self, call_id: str) -> ImportedCall | None:
         """Returns the newest call with that id."""
         return self._calls.get(call_id)
 
@@ -167,12 +167,12 @@ class Conversation:
         yield SessionEnd(count)
 
     def _content(
-        self, part: Content | Attachment | Call, stored: set[str]
+        self, part: Content | Attachment | ImportedCall, stored: set[str]
     ) -> Generator[Record | ImportProblem, None, Content | None]:
         """Yields what comes before the message; returns the content, None when it could not be carried."""
         if isinstance(part, Attachment):
             return (yield from self._file(part, stored))
-        if not isinstance(part, Call):
+        if not isinstance(part, ImportedCall):
             return part
         files = []
         for attachment in part.files:
@@ -225,7 +225,7 @@ class _Ids:
         return chosen
 
 
-def _parts(draft: Draft, message_id: str, contents: list[tuple[int, Content]], ids: _Ids) -> tuple[Part, ...]:
+def _parts(draft: ImportedMessage, message_id: str, contents: list[tuple[int, Content]], ids: _Ids) -> tuple[Part, ...]:
     return tuple(
         Part(
             part_id=ids.take(draft.part_ids.get(position) or f"{message_id}#{index}"),
@@ -237,7 +237,9 @@ def _parts(draft: Draft, message_id: str, contents: list[tuple[int, Content]], i
     )
 
 
-def _message(draft: Draft, message_id: str, session_id: str, parts: tuple[Part, ...], answered: str) -> Message:
+def _message(
+    draft: ImportedMessage, message_id: str, session_id: str, parts: tuple[Part, ...], answered: str
+) -> Message:
     more = dict(draft.more)
     is_answer = draft.type is MessageType.ASSISTANT
     if is_answer:
@@ -265,7 +267,7 @@ def nothing_else(options: Mapping[str, str], known: frozenset[str] = frozenset()
 
 
 def conversations_of(
-    found: Iterable[tuple[str, Any]], read: Callable[[Json], tuple[Conversation, Session]], line: int = 0
+    found: Iterable[tuple[str, Any]], read: Callable[[Json], tuple[ConversationBuilder, Session]], line: int = 0
 ) -> Iterator[Record | ImportProblem]:
     """Yields the records of conversations.
 

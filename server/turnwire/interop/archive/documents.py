@@ -15,7 +15,7 @@ import ijson
 
 from turnwire.domain.errors import ArchiveInvalid
 from turnwire.domain.text import join_surrogates, one_line
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 
 CHUNK_BYTES = 65_536
 """Read at once: the events of a chunk are in memory together, at most one for each byte."""
@@ -32,7 +32,7 @@ _ESCAPE = re.compile(rb"(?s)\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]..|u[
 _LONGEST_ESCAPE = 12
 
 
-def documents(source: BinaryIO, bounds: Bounds, place: str = "") -> Iterator[tuple[str, Any]]:
+def documents(source: BinaryIO, bounds: ArchiveLimits, place: str = "") -> Iterator[tuple[str, Any]]:
     """Yields each item of an array with its place such as "[3]", or the one object of a document with the place itself.
 
     Numbers are int, or float where they have a fraction or an exponent. Of a key that comes twice the last one counts.
@@ -52,7 +52,7 @@ def documents(source: BinaryIO, bounds: Bounds, place: str = "") -> Iterator[tup
         values.end()
 
 
-def lines(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, Any]]:
+def lines(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, Any]]:
     """Yields the value of each line of JSON Lines with the number of the line, from 1. Empty lines are passed over.
 
     Raises:
@@ -68,7 +68,7 @@ def lines(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, Any]]:
             yield number, _object_in(text, bounds, number)
 
 
-def anything(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, str, Any]]:
+def anything(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, str, Any]]:
     """Yields line (0 for none), place and value of each value of JSON Lines or of a document, whichever it is.
 
     JSON Lines are those whose first line is an object: a document begins with an array, or its object goes on.
@@ -82,7 +82,7 @@ def anything(source: BinaryIO, bounds: Bounds) -> Iterator[tuple[int, str, Any]]
         yield from ((0, place, value) for place, value in documents(source, bounds))
 
 
-def _has_lines(source: BinaryIO, bounds: Bounds) -> bool:
+def _has_lines(source: BinaryIO, bounds: ArchiveLimits) -> bool:
     """Returns whether an object fills the first line that is not empty; leaves the source at its beginning."""
     start = source.tell()
     beginning = source.read(4096).removeprefix(_BOM).lstrip()
@@ -96,7 +96,7 @@ def _has_lines(source: BinaryIO, bounds: Bounds) -> bool:
     return first.rstrip().endswith(b"}")
 
 
-def _object_in(line: bytes, bounds: Bounds, number: int) -> Any:
+def _object_in(line: bytes, bounds: ArchiveLimits, number: int) -> Any:
     with closing(_Values(bounds, "", number)) as values:
         found = [value for chunk in _chunks(io.BytesIO(line), values) for value in values.of(chunk)]
         values.end()
@@ -116,7 +116,7 @@ def _chunks(source: BinaryIO, values: "_Values") -> Iterator[bytes]:
 class _Values:
     """Makes values of the chunks of one text."""
 
-    def __init__(self, bounds: Bounds, place: str, line: int = 0) -> None:
+    def __init__(self, bounds: ArchiveLimits, place: str, line: int = 0) -> None:
         self.is_array = False
         self.wanted_bytes = CHUNK_BYTES
         self._bounds = bounds

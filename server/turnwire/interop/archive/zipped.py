@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 from turnwire.domain.errors import ArchiveInvalid
 from turnwire.domain.text import one_line
 from turnwire.interop.archive.attachments import Attachment, NotCarried, too_large
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archive.documents import documents
 
 _CONVERSATIONS = re.compile(r"conversations(?:-\d{1,9})?\.json")
@@ -40,7 +40,7 @@ _DAMAGED = (
 class Export:
     """The conversations and files of an export. Names of entries are compared, never used as paths."""
 
-    def __init__(self, source: BinaryIO, bounds: Bounds) -> None:
+    def __init__(self, source: BinaryIO, bounds: ArchiveLimits) -> None:
         """Looks at the beginning of the source, and at the directory of a ZIP.
 
         Raises:

@@ -7,7 +7,7 @@ import msgspec
 
 from turnwire.domain.conversation.messages import Reasoning, Text
 from turnwire.interop.archive.attachments import Attachment
-from turnwire.interop.archive.conversation import Conversation
+from turnwire.interop.archive.conversation import ConversationBuilder
 from turnwire.interop.archive.values import array, id_at, objects, text_at, within
 from turnwire.interop.archive.zipped import Export
 from turnwire.interop.forms import Json, a_text, kind_of, refuse
@@ -16,11 +16,11 @@ _UNKNOWN = "Left out: contents of a type that is not known, except for their tex
 Found = Text | Reasoning | Attachment
 
 
-class Contents:
+class ContentReader:
     """Reads contents of one conversation."""
 
-    def __init__(self, export: Export, conversation: Conversation) -> None:
-        """Takes where files are, and where problems go."""
+    def __init__(self, export: Export, conversation: ConversationBuilder) -> None:
+        """Takes the source of the files, and the conversation that gets the problems."""
         self._export = export
         self._conversation = conversation
         self._uploaded: dict[str, Attachment] = {}

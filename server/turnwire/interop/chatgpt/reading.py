@@ -20,12 +20,18 @@ from turnwire.domain.conversation.messages import (
 )
 from turnwire.domain.conversation.sessions import Session
 from turnwire.interop.archive.attachments import Attachment
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archive.branches import branch_to, newest_leaf
-from turnwire.interop.archive.conversation import Call, Conversation, Draft, conversations_of, nothing_else
+from turnwire.interop.archive.conversation import (
+    ConversationBuilder,
+    ImportedCall,
+    ImportedMessage,
+    conversations_of,
+    nothing_else,
+)
 from turnwire.interop.archive.values import MAX_ID_CHARS, an_object_at, flag_at, id_at, seconds_at, text_at, within
 from turnwire.interop.archive.zipped import Export
-from turnwire.interop.chatgpt.contents import Contents, Found
+from turnwire.interop.chatgpt.contents import ContentReader, Found
 from turnwire.interop.forms import Json, an_object, refuse
 from turnwire.ports.clock import Clock
 
@@ -58,7 +64,7 @@ class ChatGPTReader:
 
     keeps_ids = False
 
-    def __init__(self, clock: Clock, bounds: Bounds) -> None:
+    def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
         clock: A conversation without a time is of now.
         bounds: What is refused as too large.
@@ -72,13 +78,13 @@ class ChatGPTReader:
         export = Export(source, self._bounds)
         yield from conversations_of(export.documents(), lambda value: self._conversation(value, export))
 
-    def _conversation(self, value: Json, export: Export) -> tuple[Conversation, Session]:
+    def _conversation(self, value: Json, export: Export) -> tuple[ConversationBuilder, Session]:
         source_id = id_at(value, "conversation_id", "") or id_at(value, "id", "")
         if not source_id:
             refuse("id", "is missing")
-        conversation = Conversation(source_id, self._bounds)
+        conversation = ConversationBuilder(source_id, self._bounds)
         at = seconds_at(value, "create_time", "") or seconds_at(value, "update_time", "") or self._clock()
-        branch = _Branch(conversation, Contents(export, conversation), at)
+        branch = _Branch(conversation, ContentReader(export, conversation), at)
         if not isinstance(value.get("mapping"), dict):
             refuse("mapping", "is missing" if "mapping" not in value else "must be an object")
         for node in _shown(value, conversation):
@@ -95,7 +101,7 @@ class ChatGPTReader:
         return conversation, session
 
 
-def _shown(value: Json, conversation: Conversation) -> Iterator[_Node]:
+def _shown(value: Json, conversation: ConversationBuilder) -> Iterator[_Node]:
     """Yields the messages of the branch that is shown, and tells how many others there are."""
     mapping = an_object_at(value, "mapping", "")
     nodes = {key: an_object(node, within("mapping", key)) for key, node in mapping.items()}
@@ -130,12 +136,12 @@ def _shown(value: Json, conversation: Conversation) -> Iterator[_Node]:
 class _Branch:
     """Makes messages of the nodes of a branch."""
 
-    def __init__(self, conversation: Conversation, contents: Contents, at: datetime) -> None:
+    def __init__(self, conversation: ConversationBuilder, contents: ContentReader, at: datetime) -> None:
         self.instructions = ""
         self._conversation = conversation
         self._contents = contents
         self._at = at
-        self._calls: dict[str, Call] = {}  # the newest one of each tool, by the first word of its name
+        self._calls: dict[str, ImportedCall] = {}  # the newest one of each tool, by the first word of its name
 
     def add(self, node: _Node) -> None:
         """Appends what a node is: a message, a result of a call, custom instructions, or nothing."""
@@ -163,7 +169,7 @@ class _Branch:
         self._append(node, kind, parts, called)
 
     def _append(self, node: _Node, kind: str, parts: list[Found], called: bool) -> None:
-        draft = Draft(id_at(node.message, "id", node.place), TYPES[node.role], self._time(node))
+        draft = ImportedMessage(id_at(node.message, "id", node.place), TYPES[node.role], self._time(node))
         if node.role == "tool":
             self._result(draft, node.name, parts, kind == "system_error")
             return
@@ -182,15 +188,15 @@ class _Branch:
             draft.more |= _ending(node, called)
         self._conversation.add(draft)
 
-    def _call(self, draft: Draft, name: str, parts: list[Found]) -> None:
+    def _call(self, draft: ImportedMessage, name: str, parts: list[Found]) -> None:
         """Makes a call of what the model sent to a tool. Its arguments are kept word by word where they are JSON."""
         words = "".join(part.text for part in parts if isinstance(part, Text))
-        call = Call(ToolUse(name=name, call_id=draft.message_id, input_json=_arguments(words)))
+        call = ImportedCall(ToolUse(name=name, call_id=draft.message_id, input_json=_arguments(words)))
         self._calls[name.partition(".")[0]] = call
         draft.parts += [part for part in parts if not isinstance(part, Text)]
         draft.parts.append(call)
 
-    def _result(self, draft: Draft, name: str, parts: list[Found], is_error: bool) -> None:
+    def _result(self, draft: ImportedMessage, name: str, parts: list[Found], is_error: bool) -> None:
         """Puts a result into the newest call of that tool; else it stays a message."""
         output = "\n".join(part.text for part in parts if isinstance(part, Text | Reasoning))
         files = [part for part in parts if isinstance(part, Attachment)]

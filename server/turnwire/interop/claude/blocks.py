@@ -4,8 +4,8 @@ from datetime import datetime
 
 from turnwire.domain.conversation.messages import MessageType, Reasoning, Text, ToolResult, ToolUse
 from turnwire.interop.archive.attachments import Attachment, from_base64, from_text
-from turnwire.interop.archive.bounds import Bounds
-from turnwire.interop.archive.conversation import Call, Conversation, Draft
+from turnwire.interop.archive.bounds import ArchiveLimits
+from turnwire.interop.archive.conversation import ConversationBuilder, ImportedCall, ImportedMessage
 from turnwire.interop.archive.values import an_object_at, array, compact, flag_at, id_at, objects, text_at, within
 from turnwire.interop.archive.zipped import Export
 from turnwire.interop.forms import Json, a_text
@@ -19,22 +19,22 @@ _UNKNOWN = "Left out: blocks of a type that is not known, except for their text"
 class Blocks:
     """Reads the messages of one conversation."""
 
-    def __init__(self, export: Export, conversation: Conversation, bounds: Bounds) -> None:
+    def __init__(self, export: Export, conversation: ConversationBuilder, bounds: ArchiveLimits) -> None:
         """Takes where files are, where problems and messages go, and the bound of a file."""
         self._export = export
         self._conversation = conversation
         self._most = bounds.file_bytes
-        self._by_id: dict[str, Call] = {}
-        self._by_name: dict[str, list[Call]] = {}
+        self._by_id: dict[str, ImportedCall] = {}
+        self._by_name: dict[str, list[ImportedCall]] = {}
 
-    def fill(self, draft: Draft, message: Json, place: str) -> list[Draft]:
+    def fill(self, draft: ImportedMessage, message: Json, place: str) -> list[ImportedMessage]:
         """Adds the parts of a message; returns results that belong to no call, as messages of their own.
 
         Raises:
             InvalidRequest: something has another type than Claude gives it.
         """
         draft.parts += self._files(message, place)
-        lost: list[Draft] = []
+        lost: list[ImportedMessage] = []
         for block, at in objects(message, "content", place):
             match text_at(block, "type", at):
                 case "text":
@@ -69,15 +69,15 @@ class Blocks:
             found.append(self._export.attachment(file_id, filename=name, place=at))
         return found
 
-    def _call(self, block: Json, place: str) -> Call:
+    def _call(self, block: Json, place: str) -> ImportedCall:
         given = an_object_at(block, "input", place)
         use = ToolUse(name=text_at(block, "name", place), call_id=id_at(block, "id", place), input_json=compact(given))
-        call = Call(use)
+        call = ImportedCall(use)
         self._by_id[use.call_id] = call
         self._by_name.setdefault(use.name, []).append(call)
         return call
 
-    def _result(self, block: Json, place: str, at: datetime) -> list[Draft]:
+    def _result(self, block: Json, place: str, at: datetime) -> list[ImportedMessage]:
         """Puts a result into its call, by id or else by name: older exports have no ids."""
         call_id, name = id_at(block, "tool_use_id", place), text_at(block, "name", place)
         output, files = self._output(block, place)
@@ -88,9 +88,9 @@ class Blocks:
             call.files += files
             return []
         result = ToolResult(call_id=call_id, output=output, is_error=is_error)
-        return [Draft("", MessageType.TOOL_RESULT, at, [result, *files])]
+        return [ImportedMessage("", MessageType.TOOL_RESULT, at, [result, *files])]
 
-    def _newest(self, name: str) -> Call | None:
+    def _newest(self, name: str) -> ImportedCall | None:
         """Returns the newest call of a tool that has no result."""
         waiting = self._by_name.get(name, [])
         while waiting and waiting[-1].settled:

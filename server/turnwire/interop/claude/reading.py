@@ -7,9 +7,9 @@ from typing import BinaryIO
 from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.domain.conversation.messages import MessageType, ModelRun
 from turnwire.domain.conversation.sessions import Session
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archive.branches import branch_to, newest_leaf
-from turnwire.interop.archive.conversation import Conversation, Draft, conversations_of, nothing_else
+from turnwire.interop.archive.conversation import ConversationBuilder, ImportedMessage, conversations_of, nothing_else
 from turnwire.interop.archive.values import id_at, moment_at, objects, text_at
 from turnwire.interop.archive.zipped import Export
 from turnwire.interop.claude.blocks import Blocks
@@ -28,7 +28,7 @@ class ClaudeReader:
 
     keeps_ids = False
 
-    def __init__(self, clock: Clock, bounds: Bounds) -> None:
+    def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
         clock: A conversation without a time is of now.
         bounds: What is refused as too large.
@@ -42,13 +42,13 @@ class ClaudeReader:
         export = Export(source, self._bounds)
         yield from conversations_of(export.documents(), lambda value: self._conversation(value, export))
 
-    def _conversation(self, value: Json, export: Export) -> tuple[Conversation, Session]:
+    def _conversation(self, value: Json, export: Export) -> tuple[ConversationBuilder, Session]:
         source_id = id_at(value, "uuid", "")
         if not source_id:
             refuse("uuid", "is missing")
         if not isinstance(value.get("chat_messages"), list):
             refuse("chat_messages", "is missing" if "chat_messages" not in value else "must be an array")
-        conversation = Conversation(source_id, self._bounds)
+        conversation = ConversationBuilder(source_id, self._bounds)
         at = moment_at(value, "created_at", "") or self._clock()
         model = text_at(value, "model", "")
         run = ModelRun(provider_id="anthropic", model_requested=model) if model else None
@@ -70,16 +70,18 @@ class ClaudeReader:
         return conversation, session
 
 
-def _draft(message: Json, place: str, at: datetime, conversation: Conversation, run: ModelRun | None) -> Draft | None:
+def _draft(
+    message: Json, place: str, at: datetime, conversation: ConversationBuilder, run: ModelRun | None
+) -> ImportedMessage | None:
     sender = text_at(message, "sender", place)
     if sender not in TYPES:
         conversation.count("UNKNOWN_CONTENT", "Left out: messages of a sender that is not known", f"{place}.sender")
         return None
     is_answer = TYPES[sender] is MessageType.ASSISTANT
-    return Draft(id_at(message, "uuid", place), TYPES[sender], at, model_run=run if is_answer else None)
+    return ImportedMessage(id_at(message, "uuid", place), TYPES[sender], at, model_run=run if is_answer else None)
 
 
-def _shown(value: Json, conversation: Conversation) -> list[tuple[Json, str]]:
+def _shown(value: Json, conversation: ConversationBuilder) -> list[tuple[Json, str]]:
     """Returns the messages of the branch that is shown. Older exports have no parents: it is all of them."""
     messages = objects(value, "chat_messages", "")
     by_id = {id_at(message, "uuid", place): (message, place) for message, place in messages}

@@ -14,8 +14,14 @@ from turnwire.domain.conversation.messages import ToolResult as ResultContent
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.errors import ArchiveInvalid
 from turnwire.interop.archive.attachments import Attachment, from_base64, from_url
-from turnwire.interop.archive.bounds import Bounds
-from turnwire.interop.archive.conversation import Call, Conversation, Draft, conversations_of, nothing_else
+from turnwire.interop.archive.bounds import ArchiveLimits
+from turnwire.interop.archive.conversation import (
+    ConversationBuilder,
+    ImportedCall,
+    ImportedMessage,
+    conversations_of,
+    nothing_else,
+)
 from turnwire.interop.archive.documents import anything
 from turnwire.interop.archive.values import array, id_at, objects, seconds_at, text_at, within
 from turnwire.interop.forms import Json, a_text, an_object, kind_of, refuse, text_of
@@ -40,7 +46,7 @@ class OpenAIReader:
 
     keeps_ids = False
 
-    def __init__(self, clock: Clock, bounds: Bounds) -> None:
+    def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
         clock: The form has no times, so a conversation without `created` is of now.
         bounds: What is refused as too large.
@@ -70,22 +76,22 @@ class OpenAIReader:
         if messages:
             yield 0, "", {"messages": messages}
 
-    def _conversation(self, value: Json, line: int, number: int) -> tuple[Conversation, Session]:
+    def _conversation(self, value: Json, line: int, number: int) -> tuple[ConversationBuilder, Session]:
         if not isinstance(value.get("messages"), list):
             refuse("messages", "is missing" if "messages" not in value else "must be an array")
         at = seconds_at(value, "created", "") or self._clock()
         source_id = id_at(value, "id", "") or _made_id(value, number)
-        conversation = Conversation(source_id, self._bounds, line)
+        conversation = ConversationBuilder(source_id, self._bounds, line)
         for message, place in objects(value, "messages", ""):
             self._add(conversation, message, place, at)
         title = conversation.title(text_at(value, "title", ""), "title")
         return conversation, Session(session_id=source_id, title=title, created_at=at, updated_at=at)
 
-    def _add(self, conversation: Conversation, message: Json, place: str, at: datetime) -> None:
+    def _add(self, conversation: ConversationBuilder, message: Json, place: str, at: datetime) -> None:
         role = text_of(message, "role", place)
         if role not in ROLES:
             refuse(f"{place}.role", f"must be one of {', '.join(ROLES)}")
-        draft = Draft(id_at(message, "id", place), ROLES[role], at)
+        draft = ImportedMessage(id_at(message, "id", place), ROLES[role], at)
         if draft.type is MessageType.TOOL_RESULT:
             self._add_result(conversation, draft, message, place)
             return
@@ -96,7 +102,7 @@ class OpenAIReader:
             draft.parts += self._answer(conversation, message, place)
         conversation.add(draft)
 
-    def _add_result(self, conversation: Conversation, draft: Draft, message: Json, place: str) -> None:
+    def _add_result(self, conversation: ConversationBuilder, draft: ImportedMessage, message: Json, place: str) -> None:
         """Puts a result into its call. One of an unknown or settled call stays a message."""
         call_id = text_at(message, "tool_call_id", place) or text_at(message, "name", place)
         parts = self._content(conversation, message, place)
@@ -111,25 +117,27 @@ class OpenAIReader:
         call.add(output, draft.at)
         call.files += files
 
-    def _answer(self, conversation: Conversation, message: Json, place: str) -> Iterator[RefusalContent | Call]:
+    def _answer(
+        self, conversation: ConversationBuilder, message: Json, place: str
+    ) -> Iterator[RefusalContent | ImportedCall]:
         if refusal := text_at(message, "refusal", place):
             yield RefusalContent(refusal)
         for call, at in objects(message, "tool_calls", place):
             kind = text_at(call, "type", at) or "function"
             if kind == "function":
-                yield Call(_call(an_object(call.get("function"), f"{at}.function"), id_at(call, "id", at), at))
+                yield ImportedCall(_call(an_object(call.get("function"), f"{at}.function"), id_at(call, "id", at), at))
             elif kind == "custom":
                 given = an_object(call.get("custom"), f"{at}.custom")
                 name, words = text_of(given, "name", f"{at}.custom"), text_at(given, "input", f"{at}.custom")
                 arguments = json.dumps({"input": words}, ensure_ascii=False)
-                yield Call(ToolUse(name=name, call_id=id_at(call, "id", at), input_json=arguments))
+                yield ImportedCall(ToolUse(name=name, call_id=id_at(call, "id", at), input_json=arguments))
             else:
                 conversation.count("UNKNOWN_CONTENT", "Left out: tool calls of a kind that is not known", at)
         if (old := message.get("function_call")) is not None:
             given = an_object(old, f"{place}.function_call")
-            yield Call(_call(given, text_of(given, "name", f"{place}.function_call"), place))
+            yield ImportedCall(_call(given, text_of(given, "name", f"{place}.function_call"), place))
 
-    def _content(self, conversation: Conversation, message: Json, place: str) -> list[Any]:
+    def _content(self, conversation: ConversationBuilder, message: Json, place: str) -> list[Any]:
         content, at = message.get("content"), within(place, "content")
         if content is None:
             return []

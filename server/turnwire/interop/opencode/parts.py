@@ -6,8 +6,8 @@ from datetime import datetime
 from turnwire.domain.conversation.limits import MAX_METADATA_BYTES
 from turnwire.domain.conversation.messages import Reasoning, Text, ToolStatus, ToolUse
 from turnwire.interop.archive.attachments import Attachment, from_url
-from turnwire.interop.archive.bounds import Bounds
-from turnwire.interop.archive.conversation import Call, Conversation, Draft
+from turnwire.interop.archive.bounds import ArchiveLimits
+from turnwire.interop.archive.conversation import ConversationBuilder, ImportedCall, ImportedMessage
 from turnwire.interop.archive.values import (
     an_object_at,
     compact,
@@ -37,12 +37,12 @@ STATES = {
 class Parts:
     """Reads the parts of one conversation."""
 
-    def __init__(self, conversation: Conversation, bounds: Bounds) -> None:
+    def __init__(self, conversation: ConversationBuilder, bounds: ArchiveLimits) -> None:
         """Takes where problems go, and the bound of a file."""
         self._conversation = conversation
         self._most = bounds.file_bytes
 
-    def fill(self, draft: Draft, message: Json, place: str) -> None:
+    def fill(self, draft: ImportedMessage, message: Json, place: str) -> None:
         """Adds the parts of a message.
 
         Raises:
@@ -54,7 +54,9 @@ class Parts:
                 draft.part_ids[len(draft.parts)] = id_at(part, "id", at)
                 draft.parts.append(found)
 
-    def _part(self, draft: Draft, part: Json, place: str) -> Text | Reasoning | Attachment | Call | None:
+    def _part(
+        self, draft: ImportedMessage, part: Json, place: str
+    ) -> Text | Reasoning | Attachment | ImportedCall | None:
         match text_of(part, "type", place):
             case "text":
                 text = text_at(part, "text", place)
@@ -77,7 +79,7 @@ class Parts:
                 self._conversation.count("UNKNOWN_CONTENT", "Left out: parts of a type that is not known", place)
         return None
 
-    def _reasoning(self, draft: Draft, part: Json, place: str) -> Reasoning | None:
+    def _reasoning(self, draft: ImportedMessage, part: Json, place: str) -> Reasoning | None:
         text, metadata = text_at(part, "text", place), an_object_at(part, "metadata", place)
         sealed = metadata.get("anthropic")
         signature = sealed.get("signature") if isinstance(sealed, dict) else None
@@ -100,7 +102,7 @@ class Parts:
             place=place,
         )
 
-    def _call(self, part: Json, place: str, at: datetime) -> Call:
+    def _call(self, part: Json, place: str, at: datetime) -> ImportedCall:
         state, where = an_object_at(part, "state", place), f"{place}.state"
         status = text_of(state, "status", where)
         if status not in STATES:
@@ -127,4 +129,4 @@ class Parts:
             started_at=seconds_at(time, "start", f"{where}.time", 1000) or at,
             finished_at=seconds_at(time, "end", f"{where}.time", 1000) or at,
         )
-        return Call(use, files=[self._file(item, spot) for item, spot in objects(state, "attachments", where)])
+        return ImportedCall(use, files=[self._file(item, spot) for item, spot in objects(state, "attachments", where)])

@@ -11,8 +11,8 @@ from turnwire.domain.archive.records import ImportProblem, Record
 from turnwire.domain.conversation.messages import Failure, FinishReason, MessageStatus, MessageType, ModelRun
 from turnwire.domain.conversation.sessions import Session
 from turnwire.domain.money import MAX_USD, PICO_USD, Usage
-from turnwire.interop.archive.bounds import Bounds
-from turnwire.interop.archive.conversation import Conversation, Draft, conversations_of, nothing_else
+from turnwire.interop.archive.bounds import ArchiveLimits
+from turnwire.interop.archive.conversation import ConversationBuilder, ImportedMessage, conversations_of, nothing_else
 from turnwire.interop.archive.documents import anything
 from turnwire.interop.archive.values import an_object_at, array, id_at, number_at, objects, seconds_at, text_at
 from turnwire.interop.forms import MAX_WHOLE_NUMBER, Json, an_object, refuse, text_of
@@ -37,7 +37,7 @@ class OpenCodeReader:
 
     keeps_ids = False
 
-    def __init__(self, clock: Clock, bounds: Bounds) -> None:
+    def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
         clock: A session without a time is of now.
         bounds: What is refused as too large.
@@ -51,14 +51,14 @@ class OpenCodeReader:
         for line, place, value in anything(source, self._bounds):
             yield from conversations_of([(place, value)], partial(self._conversation, line=line), line)
 
-    def _conversation(self, value: Json, line: int) -> tuple[Conversation, Session]:
+    def _conversation(self, value: Json, line: int) -> tuple[ConversationBuilder, Session]:
         info = an_object(value.get("info"), "info")
         source_id = id_at(info, "id", "info")
         if not source_id:
             refuse("info.id", "is missing")
         if not isinstance(value.get("messages"), list):
             refuse("messages", "is missing" if "messages" not in value else "must be an array")
-        conversation = Conversation(source_id, self._bounds, line)
+        conversation = ConversationBuilder(source_id, self._bounds, line)
         time = an_object_at(info, "time", "info")
         at = seconds_at(time, "created", "info.time", 1000) or self._clock()
         if array(value, "todos", ""):
@@ -89,12 +89,12 @@ class OpenCodeReader:
         return conversation, session
 
 
-def _draft(info: Json, place: str, begun: datetime, conversation: Conversation) -> Draft | None:
+def _draft(info: Json, place: str, begun: datetime, conversation: ConversationBuilder) -> ImportedMessage | None:
     role = text_of(info, "role", place)
     time = an_object_at(info, "time", place)
     at = seconds_at(time, "created", f"{place}.time", 1000) or begun
     if role == "user":
-        return Draft(id_at(info, "id", place), MessageType.USER, at)
+        return ImportedMessage(id_at(info, "id", place), MessageType.USER, at)
     if role != "assistant":
         conversation.count("UNKNOWN_CONTENT", "Left out: messages of a role that is not known", f"{place}.role")
         return None
@@ -104,7 +104,7 @@ def _draft(info: Json, place: str, begun: datetime, conversation: Conversation) 
     more["updated_at"] = max(at, seconds_at(time, "completed", f"{place}.time", 1000) or at)
     more["usage"] = usage = _usage(info, place)
     more["cost_pico_usd"] = _cost(info, place) if usage is not None else None
-    return Draft(id_at(info, "id", place), MessageType.ASSISTANT, at, model_run=run, more=more)
+    return ImportedMessage(id_at(info, "id", place), MessageType.ASSISTANT, at, model_run=run, more=more)
 
 
 def _ending(info: Json, place: str) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _cost(info: Json, place: str) -> int | None:
     return round(Decimal(repr(cost)) * PICO_USD) or None
 
 
-def _taken_back(info: Json, conversation: Conversation) -> str:
+def _taken_back(info: Json, conversation: ConversationBuilder) -> str:
     """Returns the first message that was taken back; "" for none."""
     revert = an_object_at(info, "revert", "info")
     if text_at(revert, "partID", "info.revert"):
@@ -161,7 +161,7 @@ def _taken_back(info: Json, conversation: Conversation) -> str:
     return id_at(revert, "messageID", "info.revert")
 
 
-def _directory(info: Json, conversation: Conversation) -> str:
+def _directory(info: Json, conversation: ConversationBuilder) -> str:
     found = text_at(info, "directory", "info")
     if found == "/":
         return ""  # what OpenCode has outside a project

@@ -68,9 +68,9 @@ from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.request import OfflineRequest, OfflineWriter
 from turnwire.providers.offline.script import (
     Action,
-    Call,
+    CallTool,
     ContentAction,
-    Finish,
+    FinishWith,
     Flaky,
     Rate,
     Reason,
@@ -200,7 +200,7 @@ class _Performer:
                 case Stop(code, words):
                     self._stop = Stop(code, self._words + words)
                     self._raise_when_due()
-                case Finish(reason):
+                case FinishWith(reason):
                     self.finish = reason
                 case Flaky():
                     pass
@@ -218,7 +218,7 @@ class _Performer:
 
     def _generate(self, key: PartKey, action: ContentAction) -> Generator[StreamItem | float, None, bool]:
         """Yields the words of one action. Returns False when the output limit cut them."""
-        if isinstance(action, Call):
+        if isinstance(action, CallTool):
             self.finish = FinishReason.TOOL_USE
             yield ToolCallDelta(key, name=action.name, call_id=f"call_{self._turn_of_talk}_{key}")
         elif isinstance(action, Refuse):
@@ -245,7 +245,7 @@ def _words_of(action: ContentAction) -> Iterator[str]:
     """Returns the words of an action, each with the white space before it."""
     if isinstance(action, Say) and action.filler_words:
         return filler(action.filler_words, action.text)
-    text = action.arguments if isinstance(action, Call) else action.text
+    text = action.arguments if isinstance(action, CallTool) else action.text
     return (word[0] for word in _WORD.finditer(text))
 
 
@@ -257,5 +257,5 @@ def _delta(key: PartKey, action: ContentAction, word: str) -> StreamItem:
             return ReasoningDelta(key, word)
         case Refuse():
             return RefusalDelta(key, word)
-        case Call():
+        case CallTool():
             return ToolCallDelta(key, arguments=word)

@@ -90,14 +90,14 @@ class Refuse(Struct, frozen=True):
     text: str
 
 
-class Call(Struct, frozen=True):
+class CallTool(Struct, frozen=True):
     """Calls a tool; the arguments are sent unchanged."""
 
     name: str
     arguments: str
 
 
-class Finish(Struct, frozen=True):
+class FinishWith(Struct, frozen=True):
     """Sets the finish reason."""
 
     reason: FinishReason
@@ -130,8 +130,8 @@ class Flaky(Struct, frozen=True):
     calls: int
 
 
-ContentAction = Say | Reason | Refuse | Call
-Action = ContentAction | Finish | Rate | Sleep | Stop | Flaky
+ContentAction = Say | Reason | Refuse | CallTool
+Action = ContentAction | FinishWith | Rate | Sleep | Stop | Flaky
 
 
 def position(request: ProviderRequest) -> tuple[str, int]:
@@ -169,14 +169,14 @@ def read_script(request: ProviderRequest) -> list[Action]:
 def _as_asked(actions: list[Action], request: ProviderRequest) -> list[Action]:
     """Returns the actions with the calls and the form of text that the request asks for."""
     choice, form = request.options.tool_choice, request.options.response_format
-    has_calls = any(isinstance(action, Call) for action in actions)
+    has_calls = any(isinstance(action, CallTool) for action in actions)
     if choice is not None and choice.mode is ToolChoiceMode.NONE and has_calls:
-        actions = [action for action in actions if not isinstance(action, Call)]
+        actions = [action for action in actions if not isinstance(action, CallTool)]
         if not any(isinstance(action, ContentAction) for action in actions):
             actions.append(Say("I call no tool."))
     elif choice is not None and choice.mode is ToolChoiceMode.REQUIRED and request.tools and not has_calls:
         name = choice.tool_name or request.tools[0].name
-        actions = [*actions, Call(name, fitting_arguments(request.tools, name))]
+        actions = [*actions, CallTool(name, fitting_arguments(request.tools, name))]
     texts = [action for action in actions if isinstance(action, Say)]
     if form is None or form.kind is ResponseFormatKind.TEXT or not texts:
         return actions
@@ -280,7 +280,7 @@ def _own_answer(request: ProviderRequest, text: str) -> list[Action]:
     text = text or "There was no text."
     words = text.split(maxsplit=MAX_COUNTED_WORDS)
     half = max(1, len(words) // 2)
-    calls = [Call(tool.name, fitting_arguments(request.tools, tool.name)) for tool in request.tools]
+    calls = [CallTool(tool.name, fitting_arguments(request.tools, tool.name)) for tool in request.tools]
     answers: dict[str, list[Action]] = {
         "lorem": [Say("", 200)],
         "reasoning": [Reason(f"The message has {len(words)} words. I repeat them."), Say(text)],
@@ -289,7 +289,7 @@ def _own_answer(request: ProviderRequest, text: str) -> list[Action]:
         "fail": [Say(text), Stop("failed", 0)],
         "cut": [Stop("cut", half), Say(text)],
         "refuse": [Refuse(_REFUSAL)],
-        "length": [Say(" ".join(words[:half])), Finish(FinishReason.LENGTH)],
+        "length": [Say(" ".join(words[:half])), FinishWith(FinishReason.LENGTH)],
     }
     return answers[request.model_id]
 
@@ -320,11 +320,11 @@ def _directive(line: str, request: ProviderRequest) -> Action:
         raise ProviderRefusedRequest(f"/{name}: {error}", {"directive": name, "problem": str(error)}) from error
 
 
-def _tool_directive(argument: str, request: ProviderRequest) -> Call:
+def _tool_directive(argument: str, request: ProviderRequest) -> CallTool:
     name, _, arguments = argument.partition(" ")
     if not name:
         raise ValueError("the name of the tool is missing")
-    return Call(name, arguments.strip() or fitting_arguments(request.tools, name))
+    return CallTool(name, arguments.strip() or fitting_arguments(request.tools, name))
 
 
 def _code_and_number(argument: str) -> tuple[str, int]:
@@ -334,10 +334,10 @@ def _code_and_number(argument: str) -> tuple[str, int]:
     return code, int(_number(number or "0"))
 
 
-def _finish_directive(argument: str) -> Finish:
+def _finish_directive(argument: str) -> FinishWith:
     if argument not in _FINISH_REASONS:
         raise ValueError(f"{argument!r} must be one of {', '.join(_FINISH_REASONS)}")
-    return Finish(_FINISH_REASONS[argument])
+    return FinishWith(_FINISH_REASONS[argument])
 
 
 def _rate_directive(argument: str) -> Rate:

@@ -7,7 +7,7 @@ from importlib import import_module
 from tests.support.fakes.foreign_archives import EXAMPLES, NOW, PNG, as_json, as_lines, zipped
 from tests.support.fuzzing.targets import Target
 from turnwire.domain.errors import ArchiveInvalid
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archives import READERS
 from turnwire.interop.turnwire_lines.reading import LinesReader
 from turnwire.ports.moving.archives import ArchiveReader
@@ -23,7 +23,7 @@ MAX_LINE_BYTES = 100_000
 def check_archive(data: bytes) -> None:
     """The first byte chooses a format; what follows is read or refused."""
     if data:
-        _read(READERS[FORMATS[data[0] % len(FORMATS)]](lambda: NOW, Bounds()), data[1:])
+        _read(READERS[FORMATS[data[0] % len(FORMATS)]](lambda: NOW, ArchiveLimits()), data[1:])
 
 
 def check_lines(data: bytes) -> None:

@@ -13,7 +13,7 @@ from opencode.tool import tool_pb2
 from tests.support.fakes.domain_values import NOW, make_message, make_part, make_permission, make_session
 from turnwire.api.wire.answers import explanations, messages, outcomes, sessions, times, tools
 from turnwire.core.conversation import prefix
-from turnwire.core.use_cases.catalog import ToolList
+from turnwire.core.use_cases.catalog import ToolPage
 from turnwire.core.use_cases.explanation import ContextExplanation
 from turnwire.domain.conversation.events import SessionView
 from turnwire.domain.conversation.messages import (
@@ -212,7 +212,7 @@ def test_tools_say_what_happens_to_their_calls() -> None:
         ServerTool(name=f"fs.{name}", description="", input_schema_json="{}", source="fs") for name in ("read", "write")
     )
     permissions = {"fs.read": PermissionAction.ALLOW, "fs.write": PermissionAction.ASK}
-    shown = tools.tools(ToolList(offered, (source,), {"fs.write": "its schema is none"}, permissions))
+    shown = tools.tools(ToolPage(offered, (source,), {"fs.write": "its schema is none"}, permissions))
     assert [(tool.name, tool.permission, tool.error) for tool in shown.tools] == [
         ("fs.read", tool_pb2.PERMISSION_ACTION_ALLOW, ""),
         ("fs.write", tool_pb2.PERMISSION_ACTION_ASK, "its schema is none"),

@@ -6,11 +6,11 @@ import pytest
 
 from tests.support.fakes.foreign_archives import SMALL, as_json
 from turnwire.domain.errors import ArchiveInvalid
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.archive.documents import documents, lines
 
 
-def _values(content: bytes, bounds: Bounds = SMALL) -> list[tuple[str, object]]:
+def _values(content: bytes, bounds: ArchiveLimits = SMALL) -> list[tuple[str, object]]:
     return list(documents(io.BytesIO(content), bounds))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fakes.foreign_archives import CHATGPT, SMALL, as_json, chatgpt, records, sessions_of, zipped
 from turnwire.domain.errors import ArchiveInvalid
-from turnwire.interop.archive.bounds import Bounds
+from turnwire.interop.archive.bounds import ArchiveLimits
 
 
 def _conversation(number: int) -> bytes:
@@ -84,7 +84,9 @@ def test_lying_sizes_are_noticed() -> None:
     size = entry.file_size.to_bytes(4, "little")
     assert content.getvalue().count(size) >= 2
     with pytest.raises(ArchiveInvalid):
-        records("chatgpt", content.getvalue().replace(size, (entry.file_size - 20).to_bytes(4, "little")), Bounds())
+        records(
+            "chatgpt", content.getvalue().replace(size, (entry.file_size - 20).to_bytes(4, "little")), ArchiveLimits()
+        )
 
 
 def test_names_are_no_paths() -> None:

@@ -6,7 +6,7 @@ from opencode.question import question_pb2
 from opencode.tool import tool_pb2
 from turnwire.api.wire.answers.files import file
 from turnwire.api.wire.answers.times import milliseconds, timestamp
-from turnwire.core.use_cases.catalog import ToolList
+from turnwire.core.use_cases.catalog import ToolPage
 from turnwire.domain.conversation import messages as m
 from turnwire.domain.conversation.permissions import PermissionAction, PermissionChoice, PermissionRequest
 from turnwire.domain.conversation.questions import LinkForm, Question, QuestionAction
@@ -106,7 +106,7 @@ def question(value: Question) -> question_pb2.Question:
     )
 
 
-def tools(value: ToolList) -> tool_pb2.ListToolsResponse:
+def tools(value: ToolPage) -> tool_pb2.ListToolsResponse:
     """Returns the server's tools with their sources."""
     sources = {source.name: source for source in value.sources}
     return tool_pb2.ListToolsResponse(

@@ -20,7 +20,7 @@ from opencode.usage.usage_pb2 import (
     UsageRow,
 )
 from opencode.usage.usage_pb2_grpc import UsageServiceStub
-from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.connection import ConnectionProblem, Endpoint, describe
 from turnwire.cli.output import print_error, print_table
 from turnwire.domain.money import PICO_USD
 
@@ -36,7 +36,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 def show_usage(
-    connection: Connection,
+    connection: Endpoint,
     group_by: Sequence[str],
     begin: datetime | None,
     end: datetime | None,
@@ -81,7 +81,7 @@ def show_usage(
     return _connected(connection, run)
 
 
-def show_quotas(connection: Connection, *, as_json: bool) -> int:
+def show_quotas(connection: Endpoint, *, as_json: bool) -> int:
     """Prints the quotas of a tenant, and what is left of them. Returns the exit code."""
 
     def run(channel: grpc.Channel) -> int:
@@ -102,7 +102,7 @@ def show_quotas(connection: Connection, *, as_json: bool) -> int:
     return _connected(connection, run)
 
 
-def _connected(connection: Connection, run: Callable[[grpc.Channel], int]) -> int:
+def _connected(connection: Endpoint, run: Callable[[grpc.Channel], int]) -> int:
     """Runs a command on an open channel. Returns its exit code, or that of a failure after one line about it."""
     try:
         with connection.open() as channel:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from turnwire import __version__
-from turnwire.cli.connection import Connection, takes_connection
+from turnwire.cli.connection import Endpoint, takes_connection
 
 if TYPE_CHECKING:
     from turnwire.cli.tokens import TokenCommands
@@ -110,7 +110,7 @@ def demo() -> None:
 @click.argument("words", nargs=-1)
 @click.option("--session", default="", help="Session to continue. Default: a new one.")
 @click.option("--model", default="", help="PROVIDER/MODEL. Default: the session's or the server's.")
-def chat(connection: Connection, words: tuple[str, ...], session: str, model: str) -> None:
+def chat(connection: Endpoint, words: tuple[str, ...], session: str, model: str) -> None:
     """Talk to a model through a running server. Ctrl-C ends the answer, Ctrl-D the chat.
 
     WORDS are the message to send. Default: standard input if it is piped, else a prompt.
@@ -127,7 +127,7 @@ def chat(connection: Connection, words: tuple[str, ...], session: str, model: st
 @click.option(
     "--timeout", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Seconds to wait for the answer."
 )
-def health(connection: Connection, timeout: float) -> None:
+def health(connection: Endpoint, timeout: float) -> None:
     """Ask a running server whether it serves. Exits with 0 if it does and 1 if not: for health checks and scripts."""
     from turnwire.cli.health import run_health
 
@@ -283,7 +283,7 @@ def versions(as_json: bool) -> None:
 @click.option("--time-zone", default="", help="Of days and times, such as Europe/Berlin. Default: UTC.")
 @_json
 def usage(  # noqa: PLR0917 - click passes names
-    connection: Connection,
+    connection: Endpoint,
     by: str,
     begin: datetime | None,
     end: datetime | None,
@@ -308,7 +308,7 @@ def usage(  # noqa: PLR0917 - click passes names
 @app.command()
 @takes_connection
 @_json
-def quotas(connection: Connection, as_json: bool) -> None:
+def quotas(connection: Endpoint, as_json: bool) -> None:
     """Show what a tenant may have and use, and what is left of it."""
     from turnwire.cli.accounts import show_quotas
 
@@ -328,7 +328,7 @@ def quotas(connection: Connection, as_json: bool) -> None:
 @click.option("--files/--no-files", default=True, show_default=True, help="Whether to write the bytes of files.")
 @_json
 def export(  # noqa: PLR0917 - click passes names
-    connection: Connection,
+    connection: Endpoint,
     sessions: tuple[str, ...],
     output: Path | None,
     format_name: str,
@@ -361,7 +361,7 @@ def export(  # noqa: PLR0917 - click passes names
 @click.option("--option", multiple=True, metavar="NAME=VALUE", help="What the format wants to know; may be repeated.")
 @_json
 def import_(  # noqa: PLR0917 - click passes names
-    connection: Connection,
+    connection: Endpoint,
     file: str,
     format_name: str,
     dry_run: bool,

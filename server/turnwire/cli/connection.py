@@ -1,6 +1,6 @@
 """How the client commands connect, and how they describe a failed call.
 
-A command gets its options and variables from `takes_connection`, and opens the channel of the `Connection` that it is
+A command gets its options and variables from `takes_connection`, and opens the channel of the `Endpoint` that it is
 handed.
 """
 
@@ -45,8 +45,8 @@ class ConnectionProblem(Exception):
 
 
 @dataclass(frozen=True)
-class Connection:
-    """A server, and what to present to it."""
+class Endpoint:
+    """The address of a server, and the credentials to present to it."""
 
     target: str
     token: str = field(default="", repr=False)
@@ -179,7 +179,7 @@ def takes_connection(command: Callable[..., None]) -> Callable[..., None]:
         except ConnectionProblem as problem:
             raise click.BadParameter(str(problem)) from None
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC reads it when the command imports it
-        command(connection=Connection(**given), **arguments)
+        command(connection=Endpoint(**given), **arguments)
 
     for option in reversed(_OPTIONS):
         run = option(run)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from opencode.transfer.transfer_pb2 import ExportSessionsRequest
 from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
-from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.connection import ConnectionProblem, Endpoint, describe
 from turnwire.cli.output import Bar, print_error, print_json, print_line, progress_bar
 
 MAX_ATTEMPTS = 5
@@ -35,7 +35,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     """The file to write; None for standard output."""
 
 
-def run_export(connection: Connection, wanted: ExportOptions, *, as_json: bool) -> int:
+def run_export(connection: Endpoint, wanted: ExportOptions, *, as_json: bool) -> int:
     """Writes an archive. A file is replaced when the archive is complete, else it stays as it was.
 
     Returns:

@@ -5,10 +5,10 @@ import sys
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.connection import ConnectionProblem, Endpoint, describe
 
 
-def run_health(connection: Connection, timeout_seconds: float) -> int:
+def run_health(connection: Endpoint, timeout_seconds: float) -> int:
     """Makes one call of the standard health service.
 
     Args:

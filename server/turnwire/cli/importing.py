@@ -22,7 +22,7 @@ from opencode.transfer.transfer_pb2 import (
     ImportSessionsRequest,
 )
 from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
-from turnwire.cli.connection import Connection, ConnectionProblem, describe
+from turnwire.cli.connection import ConnectionProblem, Endpoint, describe
 from turnwire.cli.output import Bar, print_error, print_json, print_line, progress_bar
 from turnwire.cli.visible_text import one_line
 from turnwire.domain.text import join_surrogates
@@ -67,7 +67,7 @@ class _Report(Struct):
     incomplete_count: int = 0
 
 
-def run_import(connection: Connection, wanted: ImportOptions, *, as_json: bool) -> int:
+def run_import(connection: Endpoint, wanted: ImportOptions, *, as_json: bool) -> int:
     """Imports an archive and prints what came of it.
 
     Args:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.servers.authority import Authority
-from turnwire.cli.connection import Connection, ConnectionProblem, takes_connection
+from turnwire.cli.connection import ConnectionProblem, Endpoint, takes_connection
 
 TOKEN = "tw_secret"
 
@@ -15,7 +15,7 @@ TOKEN = "tw_secret"
 @click.command()
 @takes_connection
 @click.option("--word", default="")
-def app(connection: Connection, word: str) -> None:
+def app(connection: Endpoint, word: str) -> None:
     """Prints what it was handed."""
     click.echo(f"{connection.target} {connection.token == TOKEN} {connection.tenant} {connection.ca} {word}")
 
@@ -61,23 +61,23 @@ def test_a_token_file_that_is_not_there_is_named() -> None:
 def test_a_token_never_goes_unencrypted_to_another_machine(target: str) -> None:
     """Without a token, the choice is the caller's."""
     with pytest.raises(ConnectionProblem, match="TLS"):
-        Connection(target, token=TOKEN).open()
-    Connection(target).open().close()
-    Connection(target, token=TOKEN, tls=True).open().close()
+        Endpoint(target, token=TOKEN).open()
+    Endpoint(target).open().close()
+    Endpoint(target, token=TOKEN, tls=True).open().close()
 
 
 @pytest.mark.parametrize("target", ["127.0.0.1:1", "localhost:1", "[::1]:1", "unix:/run/turnwire.sock"])
 def test_this_machine_gets_a_token_as_it_is(target: str) -> None:
     """Nobody listens between."""
-    Connection(target, token=TOKEN).open().close()
+    Endpoint(target, token=TOKEN).open().close()
 
 
 def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
     """And both need to be there."""
     with pytest.raises(ConnectionProblem, match="go together"):
-        Connection("a:1", cert=tmp_path / "a").open()
+        Endpoint("a:1", cert=tmp_path / "a").open()
     with pytest.raises(ConnectionProblem, match="No such file"):
-        Connection("a:1", cert=tmp_path / "a", key=tmp_path / "b").open()
+        Endpoint("a:1", cert=tmp_path / "a", key=tmp_path / "b").open()
 
 
 def test_files_without_certificates_are_named(tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_files_without_certificates_are_named(tmp_path: Path) -> None:
     pair.write(tmp_path, "client")
     (tmp_path / "other.key").write_bytes(Authority("Other").issue("client").key)
     cert, key = tmp_path / "client.pem", tmp_path / "client.key"
-    Connection("a:1", ca=cert, cert=cert, key=key).open().close()
+    Endpoint("a:1", ca=cert, cert=cert, key=key).open().close()
     with pytest.raises(ConnectionProblem, match=r"^--ca: .*client\.key has no certificate"):
-        Connection("a:1", ca=key).open()
+        Endpoint("a:1", ca=key).open()
     for wrong in ((key, cert), (cert, tmp_path / "other.key")):
         with pytest.raises(ConnectionProblem, match=r"^--cert and --key: "):
-            Connection("a:1", cert=wrong[0], key=wrong[1]).open()
+            Endpoint("a:1", cert=wrong[0], key=wrong[1]).open()
 
 
 def test_a_connection_does_not_show_its_token() -> None:
     """Not even in an error that prints it."""
-    assert TOKEN not in repr(Connection("a:1", token=TOKEN))
+    assert TOKEN not in repr(Endpoint("a:1", token=TOKEN))

@@ -17,7 +17,7 @@ from opencode.tool.tool_pb2 import PermissionRequest
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED, Turn
 from turnwire.cli.chat.asking import answer_permission, answer_question, typed
 from turnwire.cli.chat.printer import Printer
-from turnwire.cli.connection import Connection, ConnectionProblem, explain
+from turnwire.cli.connection import ConnectionProblem, Endpoint, explain
 from turnwire_client import BlockingClient, BlockingWatch, Conversation, NotFoundError, Settings, TurnwireError, Update
 
 ABORT_SECONDS = 2.0
@@ -29,7 +29,7 @@ RECALLED_MESSAGES = 8
 INTERRUPTED = 130
 
 
-def run_chat(connection: Connection, session_id: str, model: str, text: str) -> int:
+def run_chat(connection: Endpoint, session_id: str, model: str, text: str) -> int:
     """Sends one message, or asks for messages until the input ends.
 
     Args:

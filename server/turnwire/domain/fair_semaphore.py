@@ -4,6 +4,15 @@ import asyncio
 import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+
+class _Waiter(NamedTuple):
+    """The next of a tenant."""
+
+    connection: str
+    turn: "asyncio.Future[None]"
+    size: int
 
 
 class FairSemaphore:
@@ -13,7 +22,9 @@ class FairSemaphore:
     back holds up nobody else; one that waits for others is overtaken by nobody, so a large one does not wait for ever.
     The first that a tenant has may be as large as all of the budget. Used on the event loop only.
 
-    `_waiting` has the sizes of those that wait, by tenant, the tenant whose turn is next first. `_is_shared` is set
+    Where connections are named, those of a tenant take turns, too, and each has half of what its tenant may have.
+
+    `_waiting` has the sizes of those that wait, by tenant and connection, whose turn is next first. `_is_shared` is set
     when a second tenant comes and stays so: until then the only one has all, unless its limit was given.
     """
 
@@ -29,46 +40,56 @@ class FairSemaphore:
         self._first_tenant: str | None = None
         self._is_shared = tenant_limit is not None
         self._in_use_of = Counter[str]()
-        self._waiting = OrderedDict[str, OrderedDict[asyncio.Future[None], int]]()
+        self._in_use_by = Counter[tuple[str, str]]()
+        """By tenant and connection, where they are named."""
+        self._waiting = OrderedDict[str, OrderedDict[str, OrderedDict[asyncio.Future[None], int]]]()
 
-    def try_acquire(self, tenant: str, size: int) -> bool:
+    def try_acquire(self, tenant: str, size: int, connection: str = "") -> bool:
         """Acquires `size` if it is available at once and no waiter is overtaken. Returns whether it did."""
         if self._first_tenant is None:
             self._first_tenant = tenant
         self._is_shared |= tenant != self._first_tenant
-        if tenant in self._waiting or not self._is_within_share(tenant, size) or self.in_use + size > self.limit:
+        if self.in_use + size > self.limit or not self._is_within_share(tenant, size):
             return False
-        if any(self._is_within_share(other, next(iter(turns.values()))) for other, turns in self._waiting.items()):
+        if connection in self._waiting.get(tenant, ()) or not self._is_within_half(tenant, connection, size):
             return False
-        self.adjust(tenant, size)
+        for other in self._waiting:
+            first = self._first_of(other)
+            if first is not None and (other == tenant or self._is_within_share(other, first.size)):
+                return False
+        self.adjust(tenant, size, connection)
         return True
 
-    async def acquire(self, tenant: str, size: int) -> None:
+    async def acquire(self, tenant: str, size: int, connection: str = "") -> None:
         """Acquires so much, at most `limit`; waits for it. Safe to cancel."""
-        if self.try_acquire(tenant, size):
+        if self.try_acquire(tenant, size, connection):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, OrderedDict())[turn] = size
+        self._waiting.setdefault(tenant, OrderedDict()).setdefault(connection, OrderedDict())[turn] = size
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.adjust(tenant, -size)
-            elif turn in self._waiting.get(tenant, ()):
-                self._leave(tenant, turn)
+                self.adjust(tenant, -size, connection)
+            elif tenant in self._waiting and turn in self._waiting[tenant].get(connection, ()):
+                self._leave(tenant, connection, turn)
                 self._grant()  # it may have held up others
             raise
 
-    def release(self, tenant: str, size: int) -> None:
+    def release(self, tenant: str, size: int, connection: str = "") -> None:
         """Gives back what a tenant has acquired, to those that wait."""
-        self.adjust(tenant, -size)
+        self.adjust(tenant, -size, connection)
 
-    def adjust(self, tenant: str, by: int) -> None:
+    def adjust(self, tenant: str, by: int, connection: str = "") -> None:
         """Counts more or less of a tenant, without asking whether there is so much."""
         self.in_use += by
         self._in_use_of[tenant] += by
         if not self._in_use_of[tenant]:
             del self._in_use_of[tenant]
+        if connection:
+            self._in_use_by[tenant, connection] += by
+            if not self._in_use_by[tenant, connection]:
+                del self._in_use_by[tenant, connection]
         if by < 0:
             self._grant()
 
@@ -80,9 +101,9 @@ class FairSemaphore:
         self._grant()
 
     @contextlib.asynccontextmanager
-    async def held(self, tenant: str, size: int) -> AsyncIterator["Permit"]:
+    async def held(self, tenant: str, size: int, connection: str = "") -> AsyncIterator["Permit"]:
         """Acquires so much, and gives back in the end what its permit has then."""
-        permit = Permit(self, tenant)
+        permit = Permit(self, tenant, connection)
         await permit.acquire(size)
         try:
             yield permit
@@ -93,51 +114,68 @@ class FairSemaphore:
         used = self._in_use_of[tenant]
         return not used or not self._is_shared or used + size <= self._tenant_limit
 
-    def _leave(self, tenant: str, turn: "asyncio.Future[None]") -> None:
-        turns = self._waiting[tenant]
-        del turns[turn]
-        if not turns:
+    def _is_within_half(self, tenant: str, connection: str, size: int) -> bool:
+        used = self._in_use_by[tenant, connection] if connection else 0
+        return not used or used + size <= (self._tenant_limit if self._is_shared else self.limit) // 2
+
+    def _first_of(self, tenant: str) -> _Waiter | None:
+        """Returns the waiter of a tenant whose turn is next; None if each is held back by its own connection."""
+        for connection, turns in self._waiting[tenant].items():
+            turn, size = next(iter(turns.items()))
+            if turn.done() or self._is_within_half(tenant, connection, size):
+                return _Waiter(connection, turn, size)
+        return None
+
+    def _leave(self, tenant: str, connection: str, turn: "asyncio.Future[None]") -> None:
+        connections = self._waiting[tenant]
+        del connections[connection][turn]
+        if not connections[connection]:
+            del connections[connection]
+        if not connections:
             del self._waiting[tenant]
 
     def _grant(self) -> None:
         """Gives what is free to those that wait."""
-        while (tenant := self._next()) is not None:
-            turn, size = next(iter(self._waiting[tenant].items()))
+        while (found := self._next()) is not None:
+            tenant, (connection, turn, size) = found
             self._waiting.move_to_end(tenant)
-            self._leave(tenant, turn)
+            self._waiting[tenant].move_to_end(connection)
+            self._leave(tenant, connection, turn)
             if not turn.done():  # else its caller was cancelled
-                self.adjust(tenant, size)
+                self.adjust(tenant, size, connection)
                 turn.set_result(None)
 
-    def _next(self) -> str | None:
-        """Returns the tenant that is granted what it waits for; None when there is none."""
-        for tenant, turns in self._waiting.items():
-            turn, size = next(iter(turns.items()))
-            if turn.done():
-                return tenant
-            if self._is_within_share(tenant, size):
-                return tenant if self.in_use + size <= self.limit else None
+    def _next(self) -> tuple[str, _Waiter] | None:
+        """Returns who is granted what it waits for, and its tenant; None when there is none."""
+        for tenant in self._waiting:
+            first = self._first_of(tenant)
+            if first is None:
+                continue
+            if first.turn.done():
+                return tenant, first
+            if self._is_within_share(tenant, first.size):
+                return (tenant, first) if self.in_use + first.size <= self.limit else None
         return None
 
 
 class Permit:
     """The part of a budget that one holder has acquired. Used by one task."""
 
-    def __init__(self, budget: FairSemaphore, tenant: str) -> None:
+    def __init__(self, budget: FairSemaphore, tenant: str, connection: str = "") -> None:
         """Takes the budget, and whose part this counts for; has nothing yet."""
         self.budget = budget
         self.size = 0
-        self._tenant = tenant
+        self._tenant, self._connection = tenant, connection
 
     async def acquire(self, size: int) -> None:
         """Gives up what it has, and waits until it has so much. Safe to cancel."""
         self.release()
-        await self.budget.acquire(self._tenant, size)
+        await self.budget.acquire(self._tenant, size, self._connection)
         self.size = size
 
     def try_grow(self, size: int) -> bool:
         """Makes it as large as this if that can be had at once. Returns whether it did."""
-        if not self.budget.try_acquire(self._tenant, size - self.size):
+        if not self.budget.try_acquire(self._tenant, size - self.size, self._connection):
             return False
         self.size = size
         return True
@@ -146,7 +184,7 @@ class Permit:
         """Makes it no larger than this."""
         if size < self.size:
             by, self.size = size - self.size, size
-            self.budget.adjust(self._tenant, by)
+            self.budget.adjust(self._tenant, by, self._connection)
 
     def release(self) -> None:
         """Gives back all that it has. Idempotent."""

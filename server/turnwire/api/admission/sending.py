@@ -8,6 +8,7 @@ what it keeps.
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from turnwire.api.admission.flow import Client
@@ -40,35 +41,39 @@ _LATER_SECONDS = 0.01
 class Held:
     """The part of one answer."""
 
-    __slots__ = ("end", "is_ended", "since", "size", "tenant")
+    __slots__ = ("client", "end", "is_held", "since", "size")
 
-    def __init__(self, size: int, tenant: str, end: Callable[[], object]) -> None:
+    def __init__(self, size: int, client: Client, end: Callable[[], object]) -> None:
         """Takes the bytes, whose they are, and what cuts its client off."""
-        self.size, self.tenant, self.end = size, tenant, end
+        self.size, self.client, self.end = size, client, end
         self.since = asyncio.get_running_loop().time()
-        self.is_ended = False
+        self.is_held = True
 
 
 class Sending:
     """The budget of answers that are being sent. Belongs to the event loop.
 
-    `_held` has the answers, the oldest first. `_timer` runs while streams wait, for the time of the oldest answer.
+    A tenant has half of it where there are several, and a connection half of what its tenant may have, so that one
+    that reads slowly leaves room for those beside it.
+
+    `_unread` has the answers, the oldest first, but for those whose clients are cut off already. `_timer` runs while
+    streams wait, for the time of the oldest answer.
     """
 
     def __init__(self, max_bytes: int) -> None:
         """Takes the bound of all answers together, of which one may be larger alone."""
         self._budget = FairSemaphore(max_bytes)
-        self._held: dict[Held, None] = {}
+        self._unread = OrderedDict[Held, None]()
         self._refused = set[Client]()
         """Clients that were refused since a response was read."""
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._making = FairSemaphore(MAX_MADE, tenant_limit=MAX_MADE)
         self._reading = FairSemaphore(MAX_READ, tenant_limit=MAX_READ)
-        """Both of answers, each of which counts as one."""
+        """Both of answers, each of which counts as one, by network."""
         self.waiting_bytes = 0
         """Size of the waiting responses."""
-        self._shared: dict[int, tuple[int, int]] = {}
+        self._sharers: dict[object, list[int]] = {}
         """How many of these share an object, and its bytes, by its id: they have it, so no other has the id."""
 
     @property
@@ -81,12 +86,12 @@ class Sending:
         """Is entered while an answer is made that may be large, until it has its part. Safe to cancel.
 
         Args:
-            client: Whose answer it is. Addresses have turns.
+            client: Whose answer it is. Networks have turns, and in a network its connections.
             of_objects: Whether it is many objects first.
         """
         places = self._making if of_objects else self._reading
         with as_nobody():
-            async with places.held(network_of_peer(client.connection), 1):
+            async with places.held(network_of_peer(client.connection), 1, client.connection):
                 yield
 
     def check(self, client: Client) -> None:
@@ -110,7 +115,7 @@ class Sending:
             TooManyCalls: there is not as much.
         """
         size = min(size, self._budget.limit)
-        if not self._budget.try_acquire(client.tenant, size):
+        if not self._budget.try_acquire(client.tenant, size, client.connection):
             self._end_old()
             self._refused.add(client)
             raise self._full()
@@ -118,17 +123,17 @@ class Sending:
 
     def renew(self, held: Held) -> None:
         """Takes that the client has read some of an answer, so that it is not cut off for the rest."""
-        if held in self._held and not held.is_ended:
-            del self._held[held]
+        if held in self._unread:
             held.since = asyncio.get_running_loop().time()
-            self._held[held] = None  # the oldest are first
+            self._unread.move_to_end(held)
 
     def release(self, held: Held) -> None:
         """Takes a part back. Idempotent."""
-        if held in self._held:
-            del self._held[held]
+        if held.is_held:
+            held.is_held = False
+            self._unread.pop(held, None)
             self._refused.clear()
-            self._budget.release(held.tenant, held.size)
+            self._budget.release(held.client.tenant, held.size, held.client.connection)
 
     @contextlib.asynccontextmanager
     async def place(
@@ -146,48 +151,46 @@ class Sending:
             TooManyCalls: there is none, and no memory to wait for one.
         """
         wanted = min(size, self._budget.limit)
-        if not self._budget.try_acquire(client.tenant, wanted):
+        if not self._budget.try_acquire(client.tenant, wanted, client.connection):
             with self._memory(size, shared):
-                await self._wait(client.tenant, wanted)
+                await self._wait(client, wanted)
         held = self._take(wanted, client, end)
         try:
             yield
         finally:
             self.release(held)
 
-    async def _wait(self, tenant: str, size: int) -> None:
+    async def _wait(self, client: Client, size: int) -> None:
         self._waiting += 1
         try:
             self._watch()
-            await self._budget.acquire(tenant, size)
+            await self._budget.acquire(client.tenant, size, client.connection)
         finally:
             self._waiting -= 1
 
     @contextlib.contextmanager
     def _memory(self, size: int, shared: object) -> Iterator[None]:
         """Counts an answer while it waits. Raises TooManyCalls: too much waits already."""
-        key = None if shared is None else id(shared)
-        count, size = self._shared.get(key, (0, size)) if key is not None else (0, size)
-        if not count and self.waiting_bytes and self.waiting_bytes + size > self._budget.limit * WAITING_SHARE:
-            self._end_old()
-            raise self._full()
-        self._note(key, count + 1, size, more=0 if count else size)
+        key = object() if shared is None else id(shared)
+        if key not in self._sharers:
+            if self.waiting_bytes and self.waiting_bytes + size > self._budget.limit * WAITING_SHARE:
+                self._end_old()
+                raise self._full()
+            self._sharers[key] = [0, size]
+            self.waiting_bytes += size
+        sharers = self._sharers[key]
+        sharers[0] += 1
         try:
             yield
         finally:
-            count = self._shared[key][0] - 1 if key is not None else 0
-            self._note(key, count, size, more=0 if count else -size)
-
-    def _note(self, key: int | None, count: int, size: int, *, more: int) -> None:
-        self.waiting_bytes += more
-        if key is not None and count:
-            self._shared[key] = count, size
-        elif key is not None:
-            del self._shared[key]
+            sharers[0] -= 1
+            if not sharers[0]:
+                del self._sharers[key]
+                self.waiting_bytes -= sharers[1]
 
     def _take(self, size: int, client: Client, end: Callable[[], object]) -> Held:
-        held = Held(size, client.tenant, end)
-        self._held[held] = None
+        held = Held(size, client, end)
+        self._unread[held] = None
         self._watch()
         return held
 
@@ -205,11 +208,10 @@ class Sending:
     def _end_old(self) -> float | None:
         """Cuts off who has not read for long. Returns when the next one has not; None if there is none."""
         now = asyncio.get_running_loop().time()
-        for held in list(self._held):
-            if held.is_ended:
-                continue
-            if held.since + UNREAD_SECONDS > now:
-                return held.since + UNREAD_SECONDS
-            held.is_ended = True
-            held.end()
+        while self._unread:
+            oldest = next(iter(self._unread))
+            if oldest.since + UNREAD_SECONDS > now:
+                return oldest.since + UNREAD_SECONDS
+            del self._unread[oldest]
+            oldest.end()
         return None

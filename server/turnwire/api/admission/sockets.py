@@ -1,4 +1,4 @@
-"""Closes a connection of this process by the address of its peer.
+"""Closes connections of this process by the addresses of their peers.
 
 gRPC for Python shows who calls, and has no way to close a connection. The descriptors of this process have: the socket
 whose peer has the address is shut down for both directions, which gRPC takes as a peer that has gone. The descriptor
@@ -10,7 +10,7 @@ import ipaddress
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,24 +19,25 @@ _DESCRIPTORS = Path("/proc/self/fd")
 _Peer = tuple[str, int]
 
 
-def close_connection(peer: str) -> bool:
-    """Closes the connection of a peer. Scans all files of the process, so call it on a worker thread.
+def close_connections(peers: Collection[str]) -> list[str]:
+    """Closes the connections of peers. Scans all files of the process, so call it on a worker thread.
 
     Args:
-        peer: As gRPC names it: "ipv4:192.0.2.1:5000" or "ipv6:[2001:db8::1]:5000"; or as the web listener does, which
-            has neither the kind nor brackets.
+        peers: As gRPC names them: "ipv4:192.0.2.1:5000" or "ipv6:[2001:db8::1]:5000"; or as the web listener does,
+            which has neither the kind nor brackets.
 
     Returns:
-        Whether there was such a connection.
+        Those that had a connection.
     """
-    wanted = _peer(peer)
-    if wanted is not None:
-        for descriptor in _descriptors():
-            with _connection(descriptor) as (one, address):
-                if one is not None and address == wanted:
-                    one.shutdown(socket.SHUT_RDWR)
-                    return True
-    return False
+    wanted = {_peer(peer): peer for peer in peers}
+    wanted.pop(None, None)
+    closed = list[str]()
+    for descriptor in _descriptors() if wanted else ():
+        with _connection(descriptor) as (one, address):
+            if one is not None and address in wanted:
+                one.shutdown(socket.SHUT_RDWR)
+                closed.append(wanted.pop(address))
+    return closed
 
 
 def _descriptors() -> list[int]:

@@ -1,6 +1,7 @@
 """Peers that are cut off, and lines about them."""
 
 import asyncio
+from collections.abc import Collection
 
 from structlog.testing import capture_logs
 
@@ -12,9 +13,9 @@ async def test_a_connection_that_is_closed_is_logged() -> None:
     """One that the system does not find goes on, and has no line."""
     closed = list[str]()
 
-    def close(connection: str) -> bool:
-        closed.append(connection)
-        return connection.startswith("ipv4")
+    def close(connections: Collection[str]) -> list[str]:
+        closed.extend(connections)
+        return [one for one in connections if one.startswith("ipv4")]
 
     cut_offs = CutOffs(close)
     with capture_logs() as lines:
@@ -36,9 +37,15 @@ async def test_a_connection_that_is_closed_is_logged() -> None:
 
 
 async def test_many_peers_have_few_lines() -> None:
-    """The first ones are named."""
-    closed = list[str]()
-    cut_offs = CutOffs(lambda name: not closed.append(name))
+    """The first ones are named. They are closed together, for each time all files of the process are looked at."""
+    closed, times = list[str](), list[int]()
+
+    def close(connections: Collection[str]) -> Collection[str]:
+        closed.extend(connections)
+        times.append(len(connections))
+        return connections
+
+    cut_offs = CutOffs(close)
     with capture_logs() as lines:
         for number in range(10 * LINES_A_SECOND):
             cut_offs.cut_off(f"192.0.2.1:{number}", "flood")
@@ -47,3 +54,4 @@ async def test_many_peers_have_few_lines() -> None:
         for _ in range(3):
             await asyncio.sleep(0)
     assert 0 < len(lines) <= 2 * LINES_A_SECOND
+    assert len(times) == 2

@@ -1,12 +1,13 @@
 """Large answers have places while they are sent."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from turnwire.api.admission import sending
 from turnwire.api.admission.flow import Client
-from turnwire.api.admission.sending import Sending
+from turnwire.api.admission.sending import Held, Sending
 from turnwire.domain.errors import TooManyCalls
 
 
@@ -14,6 +15,9 @@ from turnwire.domain.errors import TooManyCalls
 def _much_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budgets of these tests are small."""
     monkeypatch.setattr(sending, "WAITING_SHARE", 10.0)
+
+
+MANY = 1000
 
 
 def of(connection: str, tenant: str = "") -> Client:
@@ -129,17 +133,17 @@ async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert places.waiting_bytes == 150
     places.release(held)
     await asyncio.gather(*tasks[1:])
-    assert (places.waiting_bytes, places.bytes, len(places._shared)) == (0, 0, 0)
+    assert (places.waiting_bytes, places.bytes, len(places._sharers)) == (0, 0, 0)
 
 
 async def test_a_tenant_leaves_half_for_others() -> None:
     """Where there are several: one alone has all."""
     places = Sending(90)
-    alone = [places.hold(30, of("a", "one"), never) for _ in range(3)]
+    alone = [places.hold(30, of(connection, "one"), never) for connection in "acd"]
     for held in alone:
         places.release(held)
     places.release(places.hold(1, of("b", "other"), never))
-    first = [places.hold(20, of("a", "one"), never) for _ in range(2)]
+    first = [places.hold(20, of(connection, "one"), never) for connection in "ad"]
     with pytest.raises(TooManyCalls):
         places.hold(20, of("c", "one"), never)
     places.hold(45, of("b", "other"), never)
@@ -170,13 +174,80 @@ async def test_a_tenant_that_waits_for_its_share_holds_up_nobody() -> None:
     """Another one that has room goes before it."""
     places = Sending(90)
     places.release(places.hold(1, of("b", "other"), never))
-    first = [places.hold(20, of("a", "one"), never) for _ in range(2)]
-    waiting = asyncio.create_task(_sent(places, of("a", "one")))
+    first = [places.hold(20, of(connection, "one"), never) for connection in "ac"]
+    waiting = asyncio.create_task(_sent(places, of("d", "one")))
     await asyncio.sleep(0)
     await _sent(places, of("b", "other"))
     assert not waiting.done()
     places.release(first[0])
     await waiting
+
+
+async def test_a_connection_leaves_room_for_those_beside_it() -> None:
+    """One that does not read, and for more of whose answers its streams wait, holds up none of its own tenant."""
+    places = Sending(100)
+    held = [places.hold(25, of("slow"), never) for _ in range(2)]
+    with pytest.raises(TooManyCalls):
+        places.hold(1, of("slow"), never)
+    waiting = [asyncio.create_task(_sent(places, of("slow"))) for _ in range(3)]
+    await asyncio.sleep(0)
+    await _sent(places, of("neighbour"))
+    places.release(places.hold(20, of("neighbour"), never))
+    assert not any(task.done() for task in waiting)
+    places.release(held[0])
+    await asyncio.gather(*waiting)
+
+
+async def test_connections_of_a_tenant_wait_in_turns() -> None:
+    """One with many streams that wait does not hold up another one."""
+    places, order = Sending(100), list[str]()
+
+    async def stream(connection: str) -> None:
+        async with places.place(100, of(connection), never):
+            order.append(connection)
+            await asyncio.sleep(0)
+
+    held = places.hold(100, of("first"), never)
+    tasks = [asyncio.create_task(stream(connection)) for connection in ("many", "many", "many", "one")]
+    await asyncio.sleep(0)
+    places.release(held)
+    await asyncio.gather(*tasks)
+    assert order == ["many", "one", "many", "many"]
+
+
+async def test_connections_of_a_network_have_turns_for_answers_that_may_be_large() -> None:
+    """Of which few are made at a time: one with many does not hold up another one behind the same proxy."""
+    places, order = Sending(100), list[str]()
+
+    async def make(connection: str) -> None:
+        async with places.making(of(f"ipv4:192.0.2.1:{connection}"), of_objects=True):
+            order.append(connection)
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(make(connection)) for connection in "1111112"]
+    await asyncio.gather(*tasks)
+    assert order.index("2") <= sending.MAX_MADE
+
+
+async def test_many_are_cut_off_in_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at once, however often others are refused before those that were cut off have ended."""
+    looks, ended = list[int](), list[int]()
+    places = Sending(MANY)
+    held = [places.hold(1, of(str(number)), partial(ended.append, number)) for number in range(MANY)]
+    monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.0)
+
+    def since(_: Held) -> float:
+        looks.append(1)
+        return 0.0
+
+    monkeypatch.setattr(Held, "since", property(since))
+    for _ in range(MANY):
+        with pytest.raises(TooManyCalls):
+            places.hold(1, of("new"), never)
+    assert (ended, len(looks)) == (list(range(MANY)), MANY)
+    for one in held:
+        places.release(one)
+    assert places.bytes == 0
 
 
 async def _sent(places: Sending, client: Client) -> None:
@@ -189,7 +260,7 @@ async def test_a_tenant_without_room_is_not_overtaken_for_ever() -> None:
     places, order = Sending(100), list[str]()
 
     async def stream(tenant: str, size: int) -> None:
-        async with places.place(size, of("one", tenant), never):
+        async with places.place(size, of("two", tenant), never):
             order.append(tenant)
 
     held = [places.hold(30, of("one", tenant), never) for tenant in ("a", "b")]

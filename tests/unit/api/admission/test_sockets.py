@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from turnwire.api.admission.sockets import close_connection
+from turnwire.api.admission.sockets import close_connections
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,8 @@ def test_only_the_connection_of_the_peer_is_closed(family: socket.AddressFamily,
             with served, socket.create_connection(("127.0.0.1", listener.getsockname()[1])) as other:
                 second, _ = listener.accept()
                 with second:
-                    assert close_connection(f"{kind}127.0.0.1:{one.getsockname()[1]}")
+                    name = f"{kind}127.0.0.1:{one.getsockname()[1]}"
+                    assert close_connections([name, "127.0.0.1:1"]) == [name]
                     assert one.recv(1) == b""
                     second.sendall(b"x")
                     assert other.recv(1) == b"x"
@@ -37,4 +38,4 @@ def test_only_the_connection_of_the_peer_is_closed(family: socket.AddressFamily,
 )
 def test_who_is_not_connected_is_not_found(peer: str) -> None:
     """Nothing is closed."""
-    assert not close_connection(peer)
+    assert close_connections([peer]) == []

@@ -54,6 +54,12 @@ $(VENV)/dev: $(VENV)/runtime requirements-dev.txt
 	@$(PIP) check
 	@touch $@
 
+$(VENV)/docs: $(VENV)/dev requirements-docs.txt
+	@echo "Installing what the site of the documents needs"
+	@$(INSTALL_LOCK) --quiet -r requirements-docs.txt
+	@$(PIP) check
+	@touch $@
+
 $(VENV)/release: $(VENV)/runtime requirements-release.txt
 	@echo "Installing what a release needs"
 	@$(INSTALL_LOCK) --quiet -r requirements-release.txt
@@ -210,7 +216,7 @@ soak: $(VENV)/dev ## Churns everything for SECONDS, drawn by SEED: the server mu
 
 ##  Change
 
-.PHONY: fix generate generate-clients vectors fixed-image console lock build clean
+.PHONY: fix generate docs generate-clients vectors fixed-image console lock build clean
 fix: $(VENV)/dev ## Repairs what can be repaired: style, formatting, generated code.
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -220,6 +226,9 @@ generate: $(VENV)/dev ## Writes generated/ from proto/, and the documents that a
 	@rm -rf generated/python
 	@$(RUN) ./proto/generate.sh "$(CURDIR)/generated/python"
 	@$(BIN)/python -m docs.reference
+
+docs: $(VENV)/docs ## Builds the site of the documents into build/site, and checks its links.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 # Each client has a generate.sh of its own. Those whose language is not installed here stay as they are.
 generate-clients: $(VENV)/dev ## Writes the stubs of the clients in clients/ from proto/.
@@ -250,6 +259,7 @@ lock: $(VENV)/created ## Writes requirements*.txt from pyproject.toml with the n
 	@$(LOCK) pyproject.toml --group build --extra uvloop --output-file requirements.txt
 	@$(LOCK) pyproject.toml --group dev --constraint requirements.txt --output-file requirements-dev.txt
 	@$(LOCK) pyproject.toml --group release --constraint requirements-dev.txt --output-file requirements-release.txt
+	@$(LOCK) pyproject.toml --group docs --constraint requirements-dev.txt --output-file requirements-docs.txt
 	@$(LOCK) pyproject.toml --extra uvloop --constraint requirements-dev.txt --output-file requirements-server.txt
 	@$(LOCK) pyproject.toml --all-extras --constraint requirements-dev.txt --output-file requirements-extras.txt
 	@$(LOCK) adapters/pyproject.toml --constraint requirements-dev.txt --output-file requirements-adapters.txt

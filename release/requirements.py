@@ -27,6 +27,7 @@ FILES = (
     "requirements.txt",
     "requirements-dev.txt",
     "requirements-release.txt",
+    "requirements-docs.txt",
     "requirements-server.txt",
     "requirements-extras.txt",
 )

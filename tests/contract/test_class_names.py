@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "server/turnwire"
 ENGINE = ("core", "domain", "feed", "ports", "storage")
 SHARED = {
     "Budget": {"domain/conversation/sessions.py", "storage/sqlite/listing/queries.py"},
-    "Facts": {"storage/rows.py", "storage/sqlite/care/facts.py"},
+    "Facts": {"storage/rows.py", "storage/sqlite/care/integrity.py"},
 }
 """Names that two classes have still, both of which the storage can give up."""
 

@@ -166,7 +166,7 @@ async def test_an_order_is_read_from_its_index(opened: OpenedStore, order: Sessi
     with opened.database() as db:
         db.set_trace_callback(statements.append)
         place: lists.Place = ("m" if order is SessionOrder.TITLE else 5, "ses_1")
-        lists.step(db, "a", SessionFilter(order=order, archived=archived), place, lists.Budget(10, None))
+        lists.step(db, "a", SessionFilter(order=order, archived=archived), place, lists.StepLimits(10, None))
         db.set_trace_callback(None)
         plan = " ".join(
             row[3]

@@ -30,7 +30,7 @@ from turnwire.ports.commit import Commit, NewEvent, PutFile, PutPermission, PutS
 from turnwire.ports.pages import Page, PermissionPage
 from turnwire.ports.store import TenantStore
 from turnwire.storage.sql import asking, files, log, sessions
-from turnwire.storage.sql.sessions import Budget, step
+from turnwire.storage.sql.sessions import StepLimits, step
 from turnwire.storage.units import PRUNE_SLACK
 
 BYTES = b"the same bytes"
@@ -221,9 +221,11 @@ async def test_any_history_gives_each_tenant_its_own_log(tmp_path: Path) -> None
 
 
 STATEMENTS: dict[str, Callable[[sqlite3.Connection], object]] = {
-    "sessions_by_update": lambda db: step(db, "a", SessionFilter(), None, Budget(1, None)),
-    "sessions_by_creation": lambda db: step(db, "a", SessionFilter(order=SessionOrder.CREATED), None, Budget(1, None)),
-    "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, Budget(1, None)),
+    "sessions_by_update": lambda db: step(db, "a", SessionFilter(), None, StepLimits(1, None)),
+    "sessions_by_creation": lambda db: step(
+        db, "a", SessionFilter(order=SessionOrder.CREATED), None, StepLimits(1, None)
+    ),
+    "sessions_by_title": lambda db: step(db, "a", SessionFilter(order=SessionOrder.TITLE), None, StepLimits(1, None)),
     "sessions_of_tenants": lambda db: sessions.session(db, "a", "ses_a"),
     "permissions_open": lambda db: asking.open_permissions(db, "a", None, Page(size=9)),
     "questions_open": lambda db: asking.open_questions(db, "a", None, Page(size=9)),

@@ -527,7 +527,7 @@ _WHOLE: dict[str, Callable[[bytes], e.DurableKind]] = {
 """Reads the kinds that have no row of their own: all that they say is a fact."""
 
 
-def facts_of(kind: e.DurableKind) -> Facts:
+def integrity_report(kind: e.DurableKind) -> Facts:
     """Returns what the log keeps of an event."""
     message_id, facts = "", b""
     match kind:

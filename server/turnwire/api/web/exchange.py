@@ -79,20 +79,20 @@ class Exchange:
             raise TooLarge
         chunks: list[bytes] = []
         try:
-            async with self._bodies.part(network_of_peer(self.connection())) as part:
+            async with self._bodies.lease(network_of_peer(self.connection())) as lease:
                 while True:
                     event = await self._receive()
                     if event["type"] == "http.disconnect":
                         self.is_gone = True
                         raise CallerGone
                     chunk: bytes = event.get("body", b"")
-                    part.grow(len(chunk))
-                    if part.size > max_bytes:
+                    lease.grow(len(chunk))
+                    if lease.size > max_bytes:
                         raise TooLarge
                     chunks.append(chunk)
                     if not event.get("more_body", False):
                         break
-                if part.size >= JOINED_BESIDE_BYTES:  # another thread joins them while the event loop goes on
+                if lease.size >= JOINED_BESIDE_BYTES:  # another thread joins them while the event loop goes on
                     return await asyncio.to_thread(b"".join, chunks)
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:

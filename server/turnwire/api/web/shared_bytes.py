@@ -9,32 +9,33 @@ from turnwire.api.admission.requests import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
 
 LARGE_BYTES = 64 * 1024
-"""A smaller part is refused only where its owner has no larger one: behind a proxy an address is that of many."""
+"""A smaller lease is refused only if its owner has no larger one: behind a proxy, many clients share an address."""
 
 
-class Part:
+class ByteLease:
     """The bytes that one client holds."""
 
     def __init__(self, shared: "SharedBytes", owner: str, scope: asyncio.Timeout) -> None:
-        """Called by `SharedBytes.part`."""
+        """Called by `SharedBytes.lease`."""
         self._shared, self.owner, self.scope = shared, owner, scope
         self.size = 0
 
     def grow(self, by: int) -> None:
-        """Acquires `by` more bytes. Raises TooManyCalls; see `SharedBytes.part`."""
+        """Acquires `by` more bytes. Raises TooManyCalls; see `SharedBytes.lease`."""
         self._shared.grow(self, by)
 
 
 class SharedBytes:
-    """Counts bytes that many have. Belongs to the event loop.
+    """Counts the bytes that clients hold together. Used on the event loop only.
 
-    Who has sent much and waits cannot keep out the others so, and of many that came together the oldest go on.
+    A client that has sent much and stalls cannot keep out the others, and of many that start together the oldest
+    continue.
     """
 
     def __init__(self, name: str, max_bytes: int, text: str) -> None:
-        """Takes the limit with its name, and what a refusal says."""
+        """Takes the limit with its name, and the text of a refusal."""
         self._name, self._max_bytes, self._text = name, max_bytes, text
-        self._parts: dict[str, dict[Part, None]] = {}
+        self._leases: dict[str, dict[ByteLease, None]] = {}
         """By owner, oldest first."""
         self._bytes = Counter[str]()
 
@@ -44,47 +45,47 @@ class SharedBytes:
         return self._bytes.total()
 
     @contextlib.asynccontextmanager
-    async def part(self, owner: str) -> AsyncIterator[Part]:
-        """Has a part of no bytes, which may grow. Its body is cancelled when it is refused.
+    async def lease(self, owner: str) -> AsyncIterator[ByteLease]:
+        """Yields a lease of no bytes, which may grow. The body is cancelled when the lease is refused.
 
         Raises:
-            TooManyCalls: all have too much, and it is the newest large one of the owner with most.
+            TooManyCalls: the limit is exceeded, and this is the newest large lease of the owner with most.
         """
-        part = Part(self, owner, asyncio.timeout(None))
-        self._parts.setdefault(owner, {})[part] = None
+        lease = ByteLease(self, owner, asyncio.timeout(None))
+        self._leases.setdefault(owner, {})[lease] = None
         try:
-            async with part.scope:
-                yield part
+            async with lease.scope:
+                yield lease
         except TimeoutError:
-            if not part.scope.expired():
+            if not lease.scope.expired():
                 raise
             raise self._refusal() from None
         finally:
-            self._forget(part)
+            self._forget(lease)
 
-    def grow(self, part: Part, by: int) -> None:
-        """See `Part.grow`."""
-        if part not in self._parts.get(part.owner, {}):  # it was refused, and did not know yet
+    def grow(self, lease: ByteLease, by: int) -> None:
+        """See `ByteLease.grow`."""
+        if lease not in self._leases.get(lease.owner, {}):  # it was refused, and did not know yet
             raise self._refusal()
-        part.size += by
-        self._bytes[part.owner] += by
+        lease.size += by
+        self._bytes[lease.owner] += by
         while self.total > self._max_bytes:
             [(most, _)] = self._bytes.most_common(1)
-            parts = self._parts[most]
-            newest = next((one for one in reversed(parts) if one.size >= LARGE_BYTES), next(reversed(parts)))
+            leases = self._leases[most]
+            newest = next((one for one in reversed(leases) if one.size >= LARGE_BYTES), next(reversed(leases)))
             self._forget(newest)
-            if newest is part:
+            if newest is lease:
                 raise self._refusal()
             newest.scope.reschedule(asyncio.get_running_loop().time())
 
     def _refusal(self) -> TooManyCalls:
         return TooManyCalls.of(self._name, self._max_bytes, self._text, RETRY_AFTER)
 
-    def _forget(self, part: Part) -> None:
-        """Counts one no longer. Idempotent."""
-        parts = self._parts.get(part.owner, {})
-        if part in parts:
-            del parts[part]
-            self._bytes[part.owner] -= part.size
-            if not parts:
-                del self._parts[part.owner], self._bytes[part.owner]
+    def _forget(self, lease: ByteLease) -> None:
+        """Releases a lease. Idempotent."""
+        leases = self._leases.get(lease.owner, {})
+        if lease in leases:
+            del leases[lease]
+            self._bytes[lease.owner] -= lease.size
+            if not leases:
+                del self._leases[lease.owner], self._bytes[lease.owner]

@@ -16,7 +16,7 @@ from turnwire.storage.postgres.connection import PostgresDatabase, opened, trans
 from turnwire.storage.postgres.nodes import BEAT, NodeDatabase, NodeKeeper, PostgresLocks
 from turnwire.storage.postgres.schema import migrate
 from turnwire.storage.postgres.writing_database import Replaced, WritingDatabase
-from turnwire.storage.sql.connection import Connection, Idle
+from turnwire.storage.sql.connection import Connection, IdleWork
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.engine import last_position
 from turnwire.storage.sql.removal import give_up_imports
@@ -148,7 +148,7 @@ async def _writing(settings: PostgresSettings) -> Connection[PostgresDatabase]:
     if settings.node is None:
         return await Connection.open(partial(writing, settings.url), is_reader=False)
     opening = partial(NodeDatabase, settings.url, settings.node)
-    beats = Idle(BEAT.total_seconds(), NodeDatabase.beat)
+    beats = IdleWork(BEAT.total_seconds(), NodeDatabase.beat)
     return await Connection.open(partial(_opened, opening), is_reader=False, idle=beats)
 
 

@@ -33,7 +33,7 @@ class Connection(Generic[D_co]):
 
     @classmethod
     async def open(
-        cls, opening: Callable[[], D_co], *, is_reader: bool, idle: "Idle[D_co] | None" = None
+        cls, opening: Callable[[], D_co], *, is_reader: bool, idle: "IdleWork[D_co] | None" = None
     ) -> "Connection[D_co]":
         """Opens a connection on its thread. Close it with `close`.
 
@@ -89,7 +89,7 @@ class Connection(Generic[D_co]):
         return await result
 
 
-class Idle(NamedTuple, Generic[D_contra]):
+class IdleWork(NamedTuple, Generic[D_contra]):
     """What the thread of a connection does again and again while it has nothing else to do."""
 
     seconds: float

@@ -121,7 +121,7 @@ def request(db: Database, principal: Principal, request_id: str) -> StoredReques
 # lists
 
 
-class Budget(NamedTuple):
+class StepLimits(NamedTuple):
     """What is wanted of a step."""
 
     sessions: int
@@ -147,7 +147,7 @@ class Step(NamedTuple):
     """Where the next step begins; None when there are no more sessions."""
 
 
-Look = Callable[[SessionFilter, Place | None, Budget], Awaitable[Step]]
+Look = Callable[[SessionFilter, Place | None, StepLimits], Awaitable[Step]]
 """Carries out a step."""
 
 
@@ -187,7 +187,7 @@ async def session_page(look: Look, tenant: str, wanted: SessionFilter, page: Pag
         place = cast(Place, decode_token(page.token, name, ORDERS[wanted.order].kind, str))
     filling, steps = _Filling(page), 0
     while True:
-        step = await look(wanted, place, Budget(filling.count, filling.max_bytes))
+        step = await look(wanted, place, StepLimits(filling.count, filling.max_bytes))
         for found in step.found:
             filling.add(found)
         place, steps = step.place, steps + 1
@@ -206,7 +206,7 @@ def _listing(tenant: str, wanted: SessionFilter) -> str:
     return f"sessions of {tenant} {digest[:32]}"
 
 
-def step(db: Database, tenant: str, wanted: SessionFilter, place: Place | None, budget: Budget) -> Step:
+def step(db: Database, tenant: str, wanted: SessionFilter, place: Place | None, budget: StepLimits) -> Step:
     """Carries out a step of a list.
 
     Args:

@@ -28,7 +28,7 @@ from turnwire.storage.sql.removal import Removal
 from turnwire.storage.sql.retention import Retention
 from turnwire.storage.sql.searching import Searches
 from turnwire.storage.sql.sessions import request
-from turnwire.storage.sql.tenant_reads import Reads, TenantReads
+from turnwire.storage.sql.tenant_reads import ReadDependencies, TenantReads
 from turnwire.storage.sql.timelines import Timelines, token_key
 from turnwire.storage.sql.turns import unfinished_turns
 from turnwire.storage.sql.upload_store import SqlUploads, remove_some
@@ -69,7 +69,7 @@ class SqlStore:
         keeper: Keeper,
         connections: Sequence[Connection[Database]],
         housekeeping: Housekeeping,
-        reads: Reads,
+        reads: ReadDependencies,
         writer: GroupWriter,
         *,
         removal: Removal,
@@ -134,7 +134,9 @@ class SqlStore:
         housekeeping = Housekeeping(writer, (*(stored(writer, step) for step in all_steps), removal.step))
         housekeeping.start()
         uploads, searches = SqlUploads(writer, reading, housekeeping.wake), Searches(searching)
-        reads = Reads(reading, long, writer, sessions, accounts, searches, codec, DisplayForms(codec), another)
+        reads = ReadDependencies(
+            reading, long, writer, sessions, accounts, searches, codec, DisplayForms(codec), another
+        )
         return cls(
             keeper,
             connections,

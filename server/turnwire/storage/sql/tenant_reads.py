@@ -35,7 +35,7 @@ from turnwire.storage.sql.columns import number, session_row
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.searching import Searches
-from turnwire.storage.sql.sessions import Budget, Place, Step
+from turnwire.storage.sql.sessions import Place, Step, StepLimits
 
 LONG_MESSAGES = 128
 """A conversation of more messages is long: reading it takes more than a few milliseconds, and hundreds may be read at
@@ -57,7 +57,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class ReadDependencies:
     """What every read needs, whoever it is for."""
 
     connection: Connection[Database]
@@ -140,7 +140,7 @@ class TenantReads:
 
     __slots__ = ("reads", "tenant")
 
-    def __init__(self, reads: Reads, tenant: str) -> None:
+    def __init__(self, reads: ReadDependencies, tenant: str) -> None:
         """Takes whose sessions to read."""
         self.reads = reads
         self.tenant = tenant
@@ -200,7 +200,7 @@ class TenantReads:
         """Returns a page of sessions."""
         connection = self.reads.long if page.size is None else self.reads.connection
 
-        async def look(wanted: SessionFilter, place: Place | None, budget: Budget) -> Step:
+        async def look(wanted: SessionFilter, place: Place | None, budget: StepLimits) -> Step:
             return await connection.run(sessions.step, self.tenant, wanted, place, budget)
 
         return await sessions.session_page(look, self.tenant, wanted, page)

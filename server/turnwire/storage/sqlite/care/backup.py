@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError
-from turnwire.storage.sqlite.care.facts import Facts, facts_of
+from turnwire.storage.sqlite.care.integrity import IntegrityReport, integrity_report
 from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
 
 STEP_PAGES = 512
@@ -60,7 +60,7 @@ def back_up(
         with read_only(source) as db:
             version = identify(db)
             _create_private(temporary)
-            before = facts_of(db)
+            before = integrity_report(db)
             if not before.is_whole and not keeps_damage:
                 raise StorageCorrupt(f"{source} is damaged, see `turnwire doctor`: {before.integrity[0]}")
             with translated(temporary):
@@ -100,8 +100,8 @@ def _create_private(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
-def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None]) -> Facts:
-    """Copies the database and returns the copy's facts.
+def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None]) -> IntegrityReport:
+    """Copies the database and returns the copy's integrity report.
 
     The source's transaction is open, so SQLite copies that moment, however much is written meanwhile; without it, each
     write of a server would begin the copy anew.
@@ -111,7 +111,7 @@ def _copy(db: sqlite3.Connection, path: Path, advance: Callable[[int, int], None
             copy, pages=STEP_PAGES, progress=lambda _, remaining, total: advance(total - remaining, total), sleep=0
         )
         copy.execute("PRAGMA journal_mode=DELETE")  # one file, which can be read where nothing can be written
-        return facts_of(copy)
+        return integrity_report(copy)
 
 
 def _sync(path: Path) -> None:

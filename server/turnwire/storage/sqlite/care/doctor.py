@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnwire.storage.sql.accounts import count_anew, wrong_stored_bytes, wrong_totals
 from turnwire.storage.sql.words import forget_words
 from turnwire.storage.sqlite.care.backup import back_up
-from turnwire.storage.sqlite.care.facts import Facts, facts_of
+from turnwire.storage.sqlite.care.integrity import IntegrityReport, integrity_report
 from turnwire.storage.sqlite.care.opening import read_only, schema_version, translated
 from turnwire.storage.sqlite.connection import BUSY_TIMEOUT_SECONDS, ProcessLock
 from turnwire.storage.sqlite.database import SqliteDatabase
@@ -101,15 +101,15 @@ def examine(path: Path) -> Report:
         StorageError: it is not there or cannot be read.
     """
     with read_only(path) as db:
-        version, facts = schema_version(db), facts_of(db)
-        is_complete = facts.is_whole and version == len(MIGRATIONS)
-        findings = [*_of_file(facts), *(_of_counters(db) if is_complete else ())]
+        version, report = schema_version(db), integrity_report(db)
+        is_complete = report.is_whole and version == len(MIGRATIONS)
+        findings = [*_of_file(report), *(_of_counters(db) if is_complete else ())]
         return Report(
             path=str(path),
             schema_version=version,
             known_schema_version=len(MIGRATIONS),
             is_complete=is_complete,
-            rows=facts.rows,
+            rows=report.rows,
             findings=tuple(findings),
         )
 
@@ -155,13 +155,13 @@ def rebuild_search(path: Path) -> None:
         forget_words(db)
 
 
-def _of_file(facts: Facts) -> Iterator[Finding]:
-    if not facts.is_whole:
-        indexes = [_OF_INDEX.search(line) for line in facts.integrity]
+def _of_file(report: IntegrityReport) -> Iterator[Finding]:
+    if not report.is_whole:
+        indexes = [_OF_INDEX.search(line) for line in report.integrity]
         yield from _finding(DAMAGED_INDEX, dict.fromkeys(found[1] for found in indexes if found))
-        lines = zip(facts.integrity, indexes, strict=True)
+        lines = zip(report.integrity, indexes, strict=True)
         yield from _finding(DAMAGED_FILE, [line for line, found in lines if not found])
-    yield from _finding(LOST_REFERENCE, facts.lost_references)
+    yield from _finding(LOST_REFERENCE, report.lost_references)
 
 
 def _of_counters(db: SqliteDatabase) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Facts that SQLite itself tells of a database: whether it is whole, and how many rows its tables have."""
+"""Integrity of a database as SQLite reports it: whether it is whole, and how many rows its tables have."""
 
 import sqlite3
 
@@ -8,8 +8,8 @@ MAX_LINES = 100
 """Lines of `PRAGMA integrity_check`; more of them say nothing new."""
 
 
-class Facts(Struct, frozen=True):
-    """Facts that are equal in a database and in a copy of it."""
+class IntegrityReport(Struct, frozen=True):
+    """The integrity and the row counts of a database. Equal for a database and a copy of it."""
 
     integrity: tuple[str, ...]
     """The lines of `PRAGMA integrity_check`: "ok" alone when pages, rows and indexes agree."""
@@ -24,13 +24,13 @@ class Facts(Struct, frozen=True):
         return self.integrity == ("ok",)
 
 
-def facts_of(db: sqlite3.Connection) -> Facts:
+def integrity_report(db: sqlite3.Connection) -> IntegrityReport:
     """Reads the whole database."""
     names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     tables = [name for name in names if not name.startswith("sqlite_")]
     rows = {name: _count(db, f'SELECT count(*) FROM "{name}"') for name in tables}
     lost = {name: _count(db, f"SELECT count(*) FROM pragma_foreign_key_check('{name}')") for name in tables}
-    return Facts(_integrity(db), {name: count for name, count in lost.items() if count}, rows)
+    return IntegrityReport(_integrity(db), {name: count for name, count in lost.items() if count}, rows)
 
 
 def _integrity(db: sqlite3.Connection) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class Delta(NamedTuple):
     sessions: int = 0
     stored_bytes: int = 0
     spent: tuple[tuple[date, Consumption], ...] = ()
-    """What was used, by UTC day."""
+    """Usage by UTC day."""
 
 
 class Accounts:

@@ -33,20 +33,20 @@ MADE_ANEW = ("search_index", "search_entries", "search_state")
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 4 * 2**20
-"""Of rows that are in memory at once; the one that passes it is the last."""
+"""Size of rows that are in memory at once; the row that exceeds it is the last."""
 
 CHECKSUM_BYTES = 16
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """What a move has copied, and found again where it went."""
+    """The counts of a move, after the copied rows were verified in the target."""
 
     source: str
     target: str
     rows: dict[str, int]
     """How many, by table."""
     checksums: dict[str, str]
-    """Of the rows of each table, whatever their order and the engine."""
+    """Checksums of the rows of each table, whatever their order and the engine."""
 
 
 class _End(NamedTuple):

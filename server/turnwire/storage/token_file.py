@@ -1,4 +1,4 @@
-"""Turnwire's own tokens in an SQLite file of their own, beside the database.
+"""Turnwire's own tokens in an SQLite file of their own, in the folder of the database.
 
 Implements `ports.identity.token_book.TokenBook`. The file has no write-ahead log, so that it is always one file that
 can be copied. Only its owner can read it.
@@ -127,7 +127,7 @@ class TokenFile:
             await connection.close()
 
     async def _in_place(self) -> bool:
-        """Returns whether the file is there. If it was replaced, the new one is opened."""
+        """Returns whether the file exists. If it was replaced, the new one is opened."""
         try:
             status = os.stat(self._path)  # noqa: PTH116 - as in `storage.sqlite.files`
         except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What a move needs of PostgreSQL besides: all rows of a large table, and numbers that go on behind those of rows."""
+"""PostgreSQL's part of a move: reads all rows of a large table, and continues the numbers after those of the rows."""
 
 from collections.abc import Iterable, Iterator
 

@@ -33,7 +33,7 @@ WHERE undos.session = ? AND undos.sequence > sessions.branched_at
 AND undos.sequence > (SELECT coalesce(max(start_sequence), 0) FROM turns WHERE turns.session = undos.session)
 ORDER BY undos.sequence DESC LIMIT 1
 """
-"""What would be brought back: the same words as where it is (`storage/sqlite/tree.py`)."""
+"""Finds the undo that a restore would revert. `storage/sql/tree.py` has the same condition."""
 
 
 class TreeRow(NamedTuple):
@@ -56,7 +56,7 @@ class TreeRow(NamedTuple):
 
 
 TREE_ROW = ", ".join(f"messages.{name}" for name in TreeRow._fields)
-"""What a `TreeRow` is made of."""
+"""The columns of a `TreeRow`."""
 
 _UP = f"""
 WITH RECURSIVE up ({", ".join(TreeRow._fields)}) AS (

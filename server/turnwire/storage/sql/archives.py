@@ -35,7 +35,7 @@ from turnwire.storage.sql.turns import turns_begun
 
 BATCH_RECORDS = 200
 BATCH_BYTES = 2**20
-"""Of the texts of a batch; a record alone may be larger."""
+"""Size of the texts of a batch; a record alone may be larger."""
 
 
 def _asked(dialect: Dialect) -> str:

@@ -1,4 +1,4 @@
-"""What waits for somebody: permission requests and questions for people, and open calls for clients."""
+"""Pending work: permission requests and questions for people, and open calls for clients."""
 
 from collections.abc import Iterator
 from operator import itemgetter

@@ -17,7 +17,7 @@ HEADER = (
     " messages.turn_id, messages.previous, messages.times,"
     " messages.sent_context, messages.body, NULL, NULL"
 )
-"""What `message_of` takes, for a message without its parts."""
+"""The columns that `message_of` takes, for a message without its parts."""
 
 WITH_PARTS = HEADER.replace("NULL, NULL", "messages.parts, NULL")
 """With its parts, but for what is for the provider alone, of which an answer may have 32 MiB."""
@@ -26,7 +26,7 @@ COLUMNS = HEADER.replace("NULL, NULL", "messages.parts, messages.provider_states
 """With all of it."""
 
 MESSAGE_BYTES = "(length(messages.parts) + coalesce(length(messages.provider_states), 0))"
-"""What is stored of the parts of a message, as SQL. No engine reads a BLOB for its length."""
+"""The stored size of a message's parts, as SQL. No engine reads a BLOB for its length."""
 
 PARTS_BYTES = "length(messages.parts)"
 """The same without what is for the provider alone."""
@@ -35,7 +35,7 @@ TURN = (
     "turns.turn_id, (SELECT session_id FROM sessions WHERE id = turns.session), turns.body, turns.settings,"
     " turns.start_sequence, turns.end_sequence"
 )
-"""What `turn_of` takes."""
+"""The columns that `turn_of` takes."""
 
 TURN_HEADER = TURN.replace("turns.settings", "NULL")
 """See `Turn.header`: what is left out may be a megabyte a turn, and is not read."""
@@ -46,7 +46,7 @@ Columns = tuple[int, str, str, str, str, bytes, bytes | None, str, bytes | None,
 _BESIDE_BODY = "head_sequence, queue_revision, updated_at_us, archived_at_us, first_words"
 
 SESSION_COLUMNS = f"body, {_BESIDE_BODY}"
-"""What `session_of` makes a session of."""
+"""The columns from which `session_of` makes a session."""
 
 _session = msgspec.json.Decoder(Session).decode
 

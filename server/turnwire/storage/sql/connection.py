@@ -90,7 +90,7 @@ class Connection(Generic[D_co]):
 
 
 class IdleWork(NamedTuple, Generic[D_contra]):
-    """What the thread of a connection does again and again while it has nothing else to do."""
+    """Work that the thread of a connection repeats while it is idle."""
 
     seconds: float
     """After which it does so."""
@@ -99,7 +99,7 @@ class IdleWork(NamedTuple, Generic[D_contra]):
 
 
 class _Calls:
-    """What a thread is to do: owners take turns, and what one of them wants is done in its order. For all threads."""
+    """The pending calls of a thread: owners take turns, and the calls of one run in order. Safe for all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # for all below but `_ready`

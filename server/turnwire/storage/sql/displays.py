@@ -14,16 +14,16 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.pages import after_token, check_light, cut, fitting, limit_of, listing, order_of
 
 MAX_KEPT_BYTES = 32 * 2**20
-"""Of display forms in memory: about 30,000 short messages."""
+"""Maximum size of display forms in memory: about 30,000 short messages."""
 
 _BARE_BYTES = 200
-"""What keeping one takes besides its bytes."""
+"""Memory charged per display form besides its bytes."""
 
 _AT_ONCE = 500
 """Messages that are read together."""
 
 _Row = tuple[int, int, int, int]
-"""Of a message: row, version, `queued` and place."""
+"""A message: its row, version, `queued` and place."""
 
 _ROW = "id, version, queued, place"
 

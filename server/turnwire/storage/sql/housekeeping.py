@@ -55,7 +55,7 @@ class Housekeeping:
         self._wake.set()
 
     async def aclose(self) -> None:
-        """Ends the task; the next start goes on. Idempotent."""
+        """Ends the task; the next start resumes it. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

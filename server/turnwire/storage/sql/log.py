@@ -30,7 +30,7 @@ AT_ONCE = 64
 """Events for which what they are about is read together."""
 
 SMALL_BYTES = 16 * 1024
-"""Of a message that is read so: a mebibyte of all together at most."""
+"""Size up to which a message is read together with others: a mebibyte of all together at most."""
 
 _HEADS = f"""
 SELECT message_id, sessions.session_id, messages.session, branched_at, {MESSAGE_BYTES}
@@ -38,11 +38,11 @@ FROM messages JOIN sessions ON sessions.id = messages.session WHERE message_id {
 """
 
 COLUMNS = "session_id, sequence, at_us, turn_id, kind, message_id, facts"
-"""What `_logged` takes."""
+"""The columns that `_logged` takes."""
 
 
 class Logged(msgspec.Struct, frozen=True):
-    """What a row of the log says."""
+    """A row of the log."""
 
     session_id: str
     sequence: int
@@ -170,7 +170,7 @@ def _is_replayed(logged: Logged, removed: frozenset[str]) -> bool:
 
 
 class _Head(NamedTuple):
-    """What is known of a message before it is read."""
+    """The header of a message, known before the message is read."""
 
     session_id: str
     session: int
@@ -179,7 +179,7 @@ class _Head(NamedTuple):
 
 
 class Subjects:
-    """What events are about, each read once: a message of a thousand calls has thousands of events.
+    """The messages and turns of events, each read once: a message of a thousand calls has thousands of events.
 
     Small ones are read together for some events at a time: for each of its own, PostgreSQL would be asked apart.
     """

@@ -33,7 +33,7 @@ MAX_CALLERS = 100
 """Messages that call something of one name: some APIs name the calls of each answer alike."""
 
 MAX_CALLERS_BYTES = 64 * 2**20
-"""Of all these messages, unless one alone has more: an answer may have 32 MiB for its provider alone."""
+"""Maximum size of all these messages, unless one alone is larger: an answer may have 32 MiB for its provider alone."""
 
 _SHOWN = "session = ? AND on_path = 1 AND queued = 0"
 

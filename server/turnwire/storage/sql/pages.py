@@ -9,14 +9,14 @@ from turnwire.domain.pages import decode_token
 from turnwire.ports.pages import Page
 
 HEAVY_BYTES = 2**20
-"""Reads of more than this are carried out beside all others: reading takes some milliseconds for each of these."""
+"""Size from which reads run on a connection of their own: reading takes some milliseconds for each of these."""
 
 NO_LIMIT = 2**62
 """Rows that no list has."""
 
 
 class HeavyRead(Exception):
-    """A read was not carried out, because it is to be carried out beside the others."""
+    """A read was not carried out, because it needs the connection for long reads."""
 
 
 def check_light(size: int, max_bytes: int | None) -> None:

@@ -12,7 +12,7 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.units import MAX_PRUNED, PRUNE_SLACK
 
 STEP_EVENTS = 96
-"""Of one step, which holds up commits for some milliseconds."""
+"""Events of one step, which blocks commits for some milliseconds."""
 STEP_SESSIONS = 500
 """Looked at in one step."""
 
@@ -23,7 +23,7 @@ _SOME = (
 
 
 _KEPT_FROM = "SELECT min(coalesce(nullif(first_sequence, 0), start_sequence)) FROM turns"
-"""Of the few turns that have not ended. 0 keeps everything: it is not known."""
+"""The first event of the turns that have not ended, which are few. 0 keeps everything: it is unknown."""
 
 
 class _Row(NamedTuple):
@@ -39,7 +39,7 @@ class _Row(NamedTuple):
     tenant: str
     """The owner of the session."""
     state: str
-    """Of the session."""
+    """The state of the session."""
 
 
 class Retention:

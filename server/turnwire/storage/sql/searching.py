@@ -1,4 +1,4 @@
-"""Searches: one at a time on a connection of its own, each with a limit of time, beside all other reads."""
+"""Searches: one at a time on a connection of its own, each with a time limit, while other reads run."""
 
 import asyncio
 import math
@@ -23,10 +23,10 @@ from turnwire.storage.sql.database import Database, Interrupted, Words
 from turnwire.storage.sql.words import NUMBER_BITS, first_id, is_complete, session_word, stored_contents, word_of
 
 MAX_SECONDS = 2.0
-"""Of one search: a hundred times what a search of 100,000 messages takes."""
+"""Timeout of one search: a hundred times the time of a search in 100,000 messages."""
 
 MAX_OF_TENANT = 4
-"""Searches of one tenant that run or wait at once: a search waits for at most so many of another tenant."""
+"""Maximum searches of one tenant that run or wait: a search waits for at most as many of another tenant."""
 
 MAX_WAITING = 64
 """Searches of all tenants that run or wait at once."""
@@ -37,10 +37,10 @@ SHOWING_SECONDS = 0.5
 """After which a page ends: snippets of large texts take their time."""
 
 COUNTED_CHARACTERS = 2_048
-"""Of a text, in which words are counted for the rank: the beginning of a long one is what it is about."""
+"""Characters of a text in which words are counted for the rank: a long text shows its subject at the start."""
 
 _HIT_BYTES = 1_024
-"""Of a hit without its texts, at most."""
+"""Maximum size of a hit without its texts."""
 
 _SPILL_SECONDS = 3_600
 """How much later entries are filed, at most, of a second that had more than NUMBER_BITS can number (14 million)."""
@@ -70,7 +70,7 @@ WHERE search_entries.id {among} AND on_path = 1 AND queued = 0 AND sessions.tena
 """
 
 _READ_AT_ONCE = 16
-"""Entries that are shown or ranked together: the messages of so many are in memory at the same time."""
+"""Entries that are shown or ranked together, and whose messages are in memory at the same time."""
 
 
 class Searches:
@@ -125,7 +125,7 @@ class _Search:
 
 
 def _look_at(task: asyncio.Task[SearchPage]) -> None:
-    """Takes the result of a search that nobody waits for, so that its error is not reported as forgotten."""
+    """Retrieves the result of a search that is no longer awaited, so that asyncio does not report its error."""
     if not task.cancelled():
         task.exception()
 

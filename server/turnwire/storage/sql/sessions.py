@@ -28,7 +28,7 @@ DELETING = "FROM sessions WHERE state <> 'live' AND state = 'deleting'"
 """Sessions that are being removed. The first condition is that of the index."""
 
 STEP_SESSIONS = 2000
-"""How many sessions a step looks at: some milliseconds, in which no other read goes on."""
+"""Sessions that a step examines: some milliseconds, in which no other read runs."""
 
 STEP_BYTES = 16 * 2**20
 """How much of sessions a step reads, with the tools that lists leave out: 30 milliseconds without other reads."""
@@ -46,7 +46,7 @@ class Order(NamedTuple):
     index_name: str
     column: str
     kind: type[int] | type[str]
-    """Of the column."""
+    """The type of the column."""
     descends: bool
 
 
@@ -82,7 +82,7 @@ def session_ids(db: Database, tenant: str) -> tuple[str, ...]:
 
 
 def removed_sessions(db: Database) -> frozenset[str]:
-    """Returns the ids of sessions that are being removed: nobody reads their events, but for the last."""
+    """Returns the ids of sessions that are being removed: of their events only the last is read."""
     return frozenset(session_id for (session_id,) in db.rows(f"SELECT session_id {DELETING}"))
 
 
@@ -122,12 +122,12 @@ def request(db: Database, principal: Principal, request_id: str) -> StoredReques
 
 
 class StepLimits(NamedTuple):
-    """What is wanted of a step."""
+    """The limits of a step."""
 
     sessions: int
     """Most sessions to find."""
     max_bytes: int | None
-    """Of these sessions; None sets no limit."""
+    """Maximum size of these sessions; None sets no limit."""
 
 
 class Found(NamedTuple):
@@ -139,7 +139,7 @@ class Found(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step has found."""
+    """The result of a step."""
 
     found: list[Found]
     """In order; no more than fit, and one that does not. None has tools."""

@@ -14,7 +14,7 @@ from turnwire.storage.sql.words import WordIndex
 STEP_ROWS = 100
 """Rows of a session that one step removes, with all that belongs to a message: some milliseconds of work."""
 STEP_BYTES = 512 * 1024
-"""Of the messages that one step removes, whose words the index is given; each may bring files, too."""
+"""Size of the messages that one step removes, with their words in the index; each may have files, too."""
 
 
 def former(db: Database, tenant: str, session_id: str, joins: str) -> tuple[int, int, int | None]:
@@ -81,7 +81,7 @@ def _let_files_go(db: Database, row: int) -> int:
 
 
 def remove(db: Database, words: WordIndex, session: SessionHead, session_id: str, rows: Rows) -> int:
-    """Takes a session out of everybody's sight, and removes some of its rows; of a small one, all.
+    """Makes a session invisible, and removes some of its rows; of a small one, all.
 
     What stays until its turn comes: events, of which readers get the last alone, and files, which count so long.
     Returns the bytes of the files that are gone.

@@ -51,7 +51,7 @@ class RetentionSettings(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(NamedTuple):
-    """What a store works with; see `open` of the stores."""
+    """The dependencies of a store; see `open` of the stores."""
 
     codec: Codec
     publish: Publisher

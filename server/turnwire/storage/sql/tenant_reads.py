@@ -1,4 +1,4 @@
-"""What one tenant has, as the store reads it.
+"""The reads of one tenant's data.
 
 Which reads may take long: whoever lists a long conversation or all sessions waits for others who do the same, on a
 connection of its own, and nobody else does.
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Log(Protocol):
-    """What is written, as readers wait for it."""
+    """The log of commits, as far as readers wait for it."""
 
     async def published(self, session_id: str | None = None) -> None:
         """Returns when what is stored of a session, or of all, is published."""
@@ -58,7 +58,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadDependencies:
-    """What every read needs, whoever it is for."""
+    """The dependencies of every read, whatever its tenant."""
 
     connection: Connection[Database]
     long: Connection[Database]
@@ -87,7 +87,7 @@ def _read(
 def _long(
     query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
-    """Returns a read that is carried out beside the others."""
+    """Returns a read that runs on the connection for long reads."""
 
     async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.reads.long.run(query, self.tenant, *args, **kwargs)
@@ -98,7 +98,7 @@ def _long(
 def _by_length(
     query: Callable[Concatenate[Database, str, str, P], T],
 ) -> Callable[Concatenate["TenantReads", str, P], Coroutine[Any, Any, T]]:
-    """Returns a read of a whole conversation: a short one as all else is read, a long one beside it."""
+    """Returns a read of a whole conversation: on the common connection if it is short, else on that for long reads."""
 
     async def read(self: "TenantReads", session_id: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         wanted: Callable[..., T] = partial(query, **kwargs)
@@ -111,7 +111,9 @@ def _by_length(
 def _by_size(
     query: Callable[Concatenate[Database, str, P], T],
 ) -> Callable[Concatenate["TenantReads", P], Coroutine[Any, Any, T]]:
-    """Returns a read of what may be large: it is measured first, and then read with all else or beside it."""
+    """Returns a read of rows that may be large: it measures them first, and then uses the common connection or that for
+    long reads.
+    """
 
     async def read(self: "TenantReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
         wanted: Callable[..., T] = query
@@ -243,7 +245,7 @@ class TenantReads:
         return page
 
     async def _events(self, query: Callable[..., EventPage], *args: object, kinds: frozenset[str] | None) -> EventPage:
-        """Reads a page of the log; one that is one large event is read beside all else."""
+        """Reads a page of the log; a page of one large event is read on the connection for long reads."""
         page = partial(query, codec=self.reads.codec, kinds=kinds)
         try:
             return await self.reads.connection.run(page, self.tenant, *args, max_bytes=pages.HEAVY_BYTES)

@@ -26,7 +26,7 @@ WITH RECURSIVE down (id, message_id, depth) AS (
 )
 SELECT {TREE_ROW} FROM down JOIN messages ON messages.id = down.id WHERE depth > 0 ORDER BY depth
 """
-"""What follows a message off the path, the newest of alternatives each time. By message and session."""
+"""Reads the messages that follow one off the path, the newest of alternatives each time. By message and session."""
 
 _SUBTREE = f"""
 WITH RECURSIVE under (id, message_id) AS (

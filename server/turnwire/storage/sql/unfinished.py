@@ -3,7 +3,7 @@
 from turnwire.domain.errors import StorageError
 
 MARK = "unfinished_move"
-"""The name of the table. As long as it is there, no server serves the database."""
+"""The name of the table. As long as it exists, no server serves the database."""
 
 
 class Unfinished(StorageError):

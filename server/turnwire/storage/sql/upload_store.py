@@ -17,9 +17,9 @@ PIECE_BYTES = 2**20
 """Read at once: few trips between threads, and little memory."""
 
 STEP_BLOCKS = 8
-"""Of one step, 2 MiB: it holds up commits for some milliseconds. Two gigabytes at once would do so for seconds."""
+"""Blocks of one step, 2 MiB: it blocks commits for some milliseconds. Two gigabytes at once would do so for seconds."""
 STEP_UPLOADS = 64
-"""Of one step: many small ones go as quickly as they can be made."""
+"""Uploads of one step: many small ones are removed as quickly as they can be made."""
 
 
 class SqlUploads:

@@ -22,8 +22,8 @@ from turnwire.storage.sql.changes import insert
 from turnwire.storage.sql.database import Database
 
 BLOCK_BYTES = 256 * 1024
-"""Of each block but the last one. An append writes the last block again, so that of a single byte costs this much at
-most; a piece of a megabyte at a multiple of this size writes nothing twice."""
+"""Size of each block but the last one. An append writes the last block again, so that one of a single byte costs this
+much at most; a piece of a megabyte at a multiple of this size writes nothing twice."""
 
 MAX_EXPIRED = 100
 """Uploads that one transaction removes."""

@@ -76,8 +76,8 @@ class _Period:
         self._place: _Place = (quarters[0], "", "", "", "")
         self._end: _Place = (quarters[1], "", "", "", "")
         self._sums: dict[_Group, _Sums] = {}
-        """Of at most as many groups as are kept, and those of one query. One that is left out never belongs to the
-        first again, however often it comes: those before it stay."""
+        """Sums of at most as many groups as are kept, and those of one query. A group that is left out never belongs to
+        the first again, however often it comes: those before it stay."""
 
     def read(self, db: Database) -> bool:
         """Adds the next rows. Returns whether there are more."""

@@ -34,16 +34,16 @@ MAX_BATCH = 512
 """Most commits in one transaction: bounds how long the first of them waits for the last."""
 
 MAX_BATCH_BYTES = 16 * 2**20
-"""Of a transaction: frames of events and words for the index, which it holds until its end, `PART_BYTES` for each part
-of its messages, and what `Other.size_bytes` tells. The commit that passes it is the last one; hundreds of answers may
-end together."""
+"""Maximum size of a transaction: frames of events and words for the index, which it holds until its end, `PART_BYTES`
+for each part of its messages, and `Other.size_bytes`. The commit that exceeds it is the last one; hundreds of answers
+may end together."""
 
 BATCH_SECONDS = 0.1
-"""Of work in a transaction, before the wait for the disk. The commit that passes it is the last one; those that come
-meanwhile wait for it."""
+"""Maximum time of the work in a transaction, before the wait for the disk. The commit that exceeds it is the last one;
+later ones wait for it."""
 
 PART_BYTES = 1024
-"""What writing a part costs, whatever its text."""
+"""Size charged for the write of a part, whatever its text."""
 
 RETRY_SECONDS = 1.0
 """Between attempts to write something on a disk that refused the last transaction, while somebody asks for it."""
@@ -80,7 +80,7 @@ Apply = Callable[[Database, Unit], tuple[Outcome, list[StoredEvent]]]
 
 
 class _Written(NamedTuple):
-    """What a transaction has stored: as many of its units as there are outcomes."""
+    """The result of a transaction: as many of its units are stored as there are outcomes."""
 
     outcomes: list[Outcome]
     events: list[StoredEvent]
@@ -90,7 +90,7 @@ class _Written(NamedTuple):
 
 
 class Keeper(Protocol):
-    """What keeps the database: files, or a server. `loss` and `refusal` are called on the writer's thread."""
+    """The keeper of the database: files, or a server. `loss` and `refusal` are called on the writer's thread."""
 
     def loss(self) -> StorageError | None:
         """Returns why nothing can be kept any more, whatever the database says; looked at around each COMMIT."""
@@ -114,7 +114,7 @@ class Keeper(Protocol):
 
 
 class NoFiles:
-    """What a keeper answers of whose database no files are on this machine."""
+    """The keeper of a database without files on this machine."""
 
     def warnings(self) -> Mapping[str, Mapping[str, object]]:
         """Returns nothing."""

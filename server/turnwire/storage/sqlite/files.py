@@ -32,7 +32,7 @@ _LOOKED_AT = 10_000
 """Files of a folder, at most, among which other names of the database are looked for."""
 
 HEADER_BYTES = 32
-"""Of the log; one that is longer holds something."""
+"""Size of the log's header; a longer log has contents."""
 
 FRAME_HEADER_BYTES = 24
 
@@ -44,7 +44,9 @@ class DatabaseFiles:
     """The files of one open database. Does not change after `remember`, so any thread may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the database's path. A link is resolved, because SQLite puts its files beside the link's target."""
+        """Takes the database's path. A link is resolved, because SQLite puts its files into the folder of the link's
+        target.
+        """
         self._database = path.resolve()
         self._path = str(self._database)
         self._log = f"{self._path}-wal"

@@ -11,7 +11,7 @@ from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTo
 from turnwire.storage.sql.unfinished import MARK, Unfinished
 
 APPLICATION_ID = 0x7457_6972
-"""Of files of Turnwire: "tWir"."""
+"""The application id in the files of Turnwire: "tWir"."""
 
 SCHEMA = """
 CREATE TABLE sessions (

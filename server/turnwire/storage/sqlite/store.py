@@ -74,7 +74,7 @@ class SqliteKeeper:
         return found
 
     def own_files(self) -> frozenset[FileIdentity]:
-        """Returns the database and the files beside it."""
+        """Returns the identities of the database and SQLite's files for it."""
         return self.files.identities()
 
     def close(self) -> None:

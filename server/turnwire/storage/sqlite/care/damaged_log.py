@@ -16,7 +16,7 @@ from turnwire.storage.sqlite.database import FAILURES
 from turnwire.storage.sqlite.files import FRAME_HEADER_BYTES, HEADER_BYTES, INDEX_BYTES, log_frames
 
 TORN_COMMITS = 1
-"""As many transactions may lie behind the end: the one that was torn."""
+"""Maximum transactions behind the end of the log: the one that was torn."""
 
 _MAGIC = 0x377F0682
 """The last bit says in which order the bytes of checksums are."""

@@ -19,11 +19,11 @@ STEP_PAGES = 16
 SPARE_PAGES = 256
 """Free pages that stay, for what is stored next: 2 MiB."""
 SPARE_SHARE = 20
-"""One page of so many may be free, too."""
+"""One page in this many may be free after a compaction, too."""
 
 
 class Compacted(Struct, frozen=True, kw_only=True):
-    """What a compaction has changed."""
+    """The changes of a compaction."""
 
     path: str
     bytes_before: int

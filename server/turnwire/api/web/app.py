@@ -112,7 +112,7 @@ class WebApplication:
             await _refuse(exchange, code_pb2.UNAVAILABLE, "the server is starting")
         elif route is None:
             self._note("UNIMPLEMENTED", "no such method", exchange)
-            await _refuse(exchange, code_pb2.UNIMPLEMENTED, f"there is no method {exchange.path:.100}", http_status=404)
+            await _refuse(exchange, code_pb2.UNIMPLEMENTED, f"unknown method {exchange.path:.100}", http_status=404)
         elif not await _call(self._serving, route, exchange):
             self._note("UNIMPLEMENTED", "a verb or content type that the method does not take", exchange)
 
@@ -146,7 +146,10 @@ class WebApplication:
             await self._console.answer(exchange)
         else:
             await _tell(
-                exchange, 405, ("allow", "GET, HEAD"), "there is no method here; a call is a POST to /SERVICE/METHOD"
+                exchange,
+                405,
+                ("allow", "GET, HEAD"),
+                "only GET and HEAD are allowed here; a call is a POST to /SERVICE/METHOD",
             )
 
 

@@ -27,7 +27,7 @@ WANTED_ANSWERED = 1500
 
 TEXT = "How many messages a second does it take?"
 
-_PARKED_TOML = f"[limits]\nmax_running_turns = {2 * SESSIONS}\n"
+PARKED_TOML = f"[limits]\nmax_running_turns = {2 * SESSIONS}\n"
 
 
 async def measure(folder: Path, quick: bool) -> None:
@@ -38,31 +38,32 @@ async def measure(folder: Path, quick: bool) -> None:
         " of the same sizes",
     )
     rounds, per_session = (1, 8) if quick else (3, 20)
-    queued, answered, appended, ceilings = [], [], [], []
+    waiting, done, alone, ceilings = [], [], [], []
     async with (
-        turnwire(folder, _PARKED_TOML) as server,
+        turnwire(folder, PARKED_TOML) as server,
         bare_server(folder) as bare,
         connect(server.address) as client,
         connect(bare.address) as bare_client,
     ):
         for _ in range(rounds):
             ceilings.append(await _echoed(bare_client, per_session))
-            queued.append(await _queued(client, per_session))
-            answered.append(await _answered(client, per_session))
-            appended.append(await _appended(client, per_session))
+            waiting.append(await queued(client, per_session))
+            done.append(await answered(client, per_session))
+            alone.append(await appended(client, per_session))
     ceiling = report.median(ceilings)
     report.show(
         [
-            report.Figure("SendMessage/s, queued (headline)", report.median(queued), ceiling, "1/s", target=TARGET),
+            report.Figure("SendMessage/s, queued (headline)", report.median(waiting), ceiling, "1/s", target=TARGET),
             report.Figure(
-                "SendMessage/s, answered to the end", report.median(answered), ceiling, "1/s", wanted=WANTED_ANSWERED
+                "SendMessage/s, answered to the end", report.median(done), ceiling, "1/s", wanted=WANTED_ANSWERED
             ),
-            report.Figure("AppendMessage/s", report.median(appended), ceiling, "1/s"),
+            report.Figure("AppendMessage/s", report.median(alone), ceiling, "1/s"),
         ]
     )
 
 
-async def _queued(client: Client, per_session: int) -> float:
+async def queued(client: Client, per_session: int) -> float:
+    """Returns messages per second that are stored behind a running turn."""
     sessions = await _sessions(client)
     await asyncio.gather(*(client.send(session_id, "/sleep 3600") for session_id in sessions))
     requests = [send_request(session_id, TEXT, "offline/echo") for session_id in sessions]
@@ -72,7 +73,8 @@ async def _queued(client: Client, per_session: int) -> float:
     return rate
 
 
-async def _answered(client: Client, per_session: int) -> float:
+async def answered(client: Client, per_session: int) -> float:
+    """Returns messages per second that are answered to the end."""
     sessions = await _sessions(client)
     requests = [send_request(session_id, TEXT, "offline/echo") for session_id in sessions] * per_session
 
@@ -84,7 +86,8 @@ async def _answered(client: Client, per_session: int) -> float:
     return await _rate(client.send_bytes, requests, until_idle)
 
 
-async def _appended(client: Client, per_session: int) -> float:
+async def appended(client: Client, per_session: int) -> float:
+    """Returns messages per second that are stored without a turn."""
     sessions = await _sessions(client)
     return await _rate(client.append_bytes, [append_request(session_id, TEXT) for session_id in sessions] * per_session)
 

@@ -1,5 +1,6 @@
 """Store, queue: the order of waiting messages, what events tell of it, and pages of it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -193,3 +194,18 @@ async def test_what_waited_follows_what_it_followed_and_is_edited_alone(tmp_path
 
 
 LATE = make_message("msg_u", "appended", status=MessageStatus.QUEUED)
+
+
+async def test_what_one_transaction_tells_is_what_its_commits_have_stored(opened: OpenedStore) -> None:
+    """Of a turn that an earlier commit of it has stored, and not of one whose commit was refused."""
+    changed = PutTurn(make_turn("trn_a", status=TurnStatus.QUEUED, busy_policy=BusyPolicy.STEER))
+    stored = PutTurn(make_turn("trn_c", status=TurnStatus.QUEUED, busy_policy=BusyPolicy.REJECT))
+    commits = (
+        Commit(session_id="ses_1", at=NOW, changes=(stored,), events=(NewEvent(QueueChanged(())),)),
+        Commit(session_id="ses_1", at=NOW, changes=(changed, RequireQueueRevision(99))),
+        Commit(session_id="ses_1", at=NOW, events=(NewEvent(QueueChanged(())),)),
+    )
+    outcomes = await asyncio.gather(*map(opened.store.commit, commits), return_exceptions=True)
+    assert [type(one) for one in outcomes] == [Committed, StaleVersion, Committed]
+    rejected = QueueEntry("msg_c", "trn_c", BusyPolicy.REJECT)
+    assert told(opened) == QueueChanged((entry("a"), entry("b"), rejected, entry("d")), 2)

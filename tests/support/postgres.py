@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ACCOUNT = "postgres"
@@ -29,8 +30,9 @@ def binaries() -> Path | None:
 class PostgresServer:
     """A running server. `close` ends it and removes its folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] = SETTINGS) -> None:
         """Makes a cluster and starts it. Raises RuntimeError when it has no programs, or they fail."""
+        self._settings = settings
         programs = binaries()
         if programs is None:
             raise RuntimeError("no PostgreSQL: neither initdb on the PATH nor /usr/lib/postgresql")
@@ -51,7 +53,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Starts the server and waits until it takes connections."""
-        settings = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in SETTINGS.items())
+        settings = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in self._settings.items())
         options = f"-k {self.folder} {settings}"
         log = str(self.folder / "log")
         self._run("pg_ctl", "start", "--wait", "--silent", "-D", str(self._data), "-l", log, "-o", options)

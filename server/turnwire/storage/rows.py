@@ -764,6 +764,13 @@ class Rows:
         self.size_bytes += other.size_bytes
 
 
+class _Unread:
+    """Stands for a head that was not known."""
+
+
+_UNREAD = _Unread()
+
+
 class Known(dict[Any, T | None]):
     """Heads by key, as the units so far leave them. What is not here is read, for many keys at once."""
 
@@ -771,7 +778,7 @@ class Known(dict[Any, T | None]):
         """Takes what reads the heads of keys, without those that nothing has."""
         super().__init__()
         self._read = read
-        self._before: dict[Any, T | None] = {}  # what a unit has changed, as it was before it
+        self._before: dict[Any, T | _Unread | None] = {}  # what a unit has changed, as it was before it
 
     def fetch(self, keys: Iterable[Any]) -> None:
         """Reads what is not known yet."""
@@ -789,7 +796,7 @@ class Known(dict[Any, T | None]):
     def change(self, key: Any, head: T | None) -> None:
         """Notes what a unit makes of a head."""
         if key not in self._before:
-            self._before[key] = self.get(key)
+            self._before[key] = self.get(key, _UNREAD)
         self[key] = head
 
     def keep(self) -> None:
@@ -798,7 +805,11 @@ class Known(dict[Any, T | None]):
 
     def undo(self) -> None:
         """Takes back what a unit has changed."""
-        self.update(self._before)
+        for key, head in self._before.items():
+            if isinstance(head, _Unread):
+                del self[key]
+            else:
+                self[key] = head
         self._before.clear()
 
     def forget(self) -> None:

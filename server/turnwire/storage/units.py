@@ -319,10 +319,11 @@ class Transaction:
         self.permissions = Known[RequestHead](engine.permissions)
         self.questions = Known[RequestHead](engine.questions)
         self.queues = Known[Queue](engine.queues)
+        self.policies = Known[BusyPolicy](engine.policies)
         self.totals = Known[tuple[int, int]](engine.totals)
         self._known: tuple[Known[object], ...] = (
             *(self.sessions, self.messages, self.turns),  # type: ignore[assignment]
-            *(self.files, self.requests, self.permissions, self.questions, self.queues, self.totals),
+            *(self.files, self.requests, self.permissions, self.questions, self.queues, self.policies, self.totals),
         )
         self._has_savepoint = False
 
@@ -339,6 +340,7 @@ class Transaction:
         self.turns.fetch(one.turn.turn_id for one in changes if isinstance(one, PutTurn))
         told = (one for one in commits if any(isinstance(new.kind, QueueChanged) for new in one.events))
         self.queues.fetch(head.id for one in told if (head := self.sessions.head(one.session_id)) is not None)
+        self.policies.fetch(turn for queue in self.queues.values() for _, turn in queue or ())
         self.requests.fetch(
             (one.principal.tenant, one.principal.subject, one.request_id)
             for one in changes
@@ -948,6 +950,7 @@ class _Unit:
             raise IdTaken.of("turn", turn.turn_id)
         self.turns[turn.turn_id] = head, change
         self.turn_starts[turn.turn_id] = head.start_sequence
+        self.transaction.policies.change(turn.turn_id, turn.busy_policy)
 
     def _write_turns(self) -> None:
         """Adds the turns that were taken to the rows."""
@@ -1006,11 +1009,12 @@ class _Unit:
             waiting = self._written().queues([session]).get(session, ())
             queues.head(session)
             queues.change(session, waiting)
-        policies = {entry.turn_id: entry.policy for entry in known}
-        missing = [turn for _, turn in waiting if turn not in policies]
-        if missing:
-            policies |= self._written().policies(missing)
-        entries = (QueueEntry(message, turn, policies.get(turn, BusyPolicy.QUEUE)) for message, turn in waiting)
+        policies, stored = {entry.turn_id: entry.policy for entry in known}, self.transaction.policies
+        stored.fetch(turn for _, turn in waiting if turn not in policies)
+        entries = (
+            QueueEntry(message, turn, policies.get(turn) or stored.get(turn) or BusyPolicy.QUEUE)
+            for message, turn in waiting
+        )
         return QueueChanged(tuple(entries), revision)
 
     # events

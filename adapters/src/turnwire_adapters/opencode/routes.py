@@ -279,8 +279,7 @@ class _Adapter:
         return Response(status_code=204)
 
     async def _permissions(self, _: Request, reader: Reader) -> list[Json]:
-        found = await Writer(reader).permissions()
-        return [permission_json(one) for one in found if await reader.is_listed(one.session_id)]
+        return [permission_json(one) for one in await Writer(reader).permissions()]
 
     async def _reply(self, request: Request, reader: Reader) -> bool:
         body = await _body(request)
@@ -295,8 +294,7 @@ class _Adapter:
         return True
 
     async def _questions(self, _: Request, reader: Reader) -> list[Json]:
-        found = await Writer(reader).questions()
-        return [question_json(one) for one in found if await reader.is_listed(one.session_id)]
+        return [question_json(one) for one in await Writer(reader).questions()]
 
     async def _answer(self, request: Request, reader: Reader) -> bool:
         answers = (await _body(request)).get("answers")

@@ -55,7 +55,6 @@ _TSVECTOR = Words(
     either=" | ",
     but_not=" & !",
     row=_tsvector,
-    add="INSERT INTO search_index (rowid, terms) VALUES (?, CAST(? AS tsvector))",
     remove="DELETE FROM search_index WHERE rowid = ? AND ? <> ''",
     clear="DELETE FROM search_index",
 )
@@ -203,7 +202,14 @@ class PostgresDatabase:
             at = change.columns.index(sharded)
             change, rows = with_shard(change), [(*row, shard_of(row[at])) for row in rows]
         statement = statement_of(change, types_of(change, self._types))
-        self._has_changed |= self.connection.execute(statement, arrays_of(rows)).rowcount > 0
+        self.connection.execute(statement, arrays_of(rows))
+        self._has_changed = True
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Sends what is written in the block without waiting for the answer to each statement."""
+        with self.connection.pipeline():
+            yield
 
     def numbers(self) -> Iterator[int]:
         """Yields numbers for rows, of blocks that a sequence gives."""

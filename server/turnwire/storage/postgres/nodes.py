@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 import structlog
+from psycopg.pq import PipelineStatus
 
 from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving, StorageError
 from turnwire.domain.shards import shard_of
@@ -86,7 +87,8 @@ class _Connection(psycopg.Connection[Row]):
         """Carries out a statement."""
         sent_at = time.monotonic()
         cursor = super().execute(query, params, **options)  # type: ignore[arg-type]  # its type has more than it takes
-        self.answered_at = sent_at
+        if self.pgconn.pipeline_status == PipelineStatus.OFF:  # else nothing is answered yet
+            self.answered_at = sent_at
         return cursor
 
 

@@ -10,6 +10,8 @@ class Insert(NamedTuple):
     columns: tuple[str, ...]
     tail: str = ""
     """What stands behind the values: what happens with a key that exists."""
+    is_apart: bool = False
+    """Whether SQLite takes one row at a time; see `turnwire.storage.sql.words.change_index`."""
 
 
 class Update(NamedTuple):

@@ -28,10 +28,8 @@ class Words(NamedTuple):
     """The first, and not the second."""
     row: Callable[[str], str]
     """Returns words, divided by spaces, as a row has them."""
-    add: str
-    """Statement that adds a row: its number, and what `row` made of its words."""
     remove: str
-    """Statement that removes a row, with the same parameters."""
+    """Statement that removes a row: its number, and what `row` made of its words."""
     clear: str
     """Statement that removes all rows."""
 
@@ -101,6 +99,13 @@ class Database(Protocol):
 
     def write(self, change: Change, rows: Sequence[Row]) -> None:
         """Carries out one change for rows, of which no two have one key. Does nothing when there are none."""
+        ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """Lets what is written in the block be sent together: its errors are raised when the block ends, if not before.
+
+        Nothing is read in it, and what `run` returns means nothing.
+        """
         ...
 
     def numbers(self) -> Iterator[int]:

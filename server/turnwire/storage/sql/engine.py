@@ -40,7 +40,10 @@ FROM turns WHERE turn_id {dialect.among}
 """
 
 
-_QUEUES = "SELECT message_id, turn_id FROM messages WHERE session = ? AND on_path = 1 AND queued = 1 ORDER BY place"
+_QUEUES = """
+SELECT session, message_id, turn_id FROM messages WHERE session {among} AND on_path = 1 AND queued = 1
+ORDER BY session, place
+"""
 
 _SETTINGS = "body, body_bytes, revision, is_titled, title_key, created_at_us"
 
@@ -173,7 +176,12 @@ class SqlEngine:
 
     def queues(self, sessions: list[int]) -> dict[int, tuple[tuple[str, str], ...]]:
         """Returns the waiting messages of sessions."""
-        return {session: tuple(self._db.rows(_QUEUES, (session,))) for session in sessions}
+        found: dict[int, list[tuple[str, str]]] = {session: [] for session in sessions}
+        dialect = self._db.dialect
+        rows = self._db.rows(_QUEUES.format(among=dialect.among), (dialect.keys(sessions),))
+        for session, message_id, turn_id in rows:
+            found[session].append((message_id, turn_id))
+        return {session: tuple(waiting) for session, waiting in found.items()}
 
     def totals(self, tenants: list[str]) -> dict[str, tuple[int, int]]:
         """Returns what tenants have."""
@@ -192,6 +200,10 @@ class SqlEngine:
 
     def write(self, rows: Rows) -> None:
         """Writes rows."""
+        with self._db.together():
+            self._write(rows)
+
+    def _write(self, rows: Rows) -> None:
         db = self._db
         for name, gone in _REMOVE.items():
             keys = [key for key, row in getattr(rows, name).items() if row is None]

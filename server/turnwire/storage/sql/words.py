@@ -10,6 +10,7 @@ be read.
 
 import base64
 import hashlib
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -19,6 +20,7 @@ from turnwire.domain.conversation.messages import Content, Message, MessageStatu
 from turnwire.domain.searching.content import searched_text
 from turnwire.domain.searching.words import VERSION, tokens
 from turnwire.storage.rows import Rows, microseconds, parts_of
+from turnwire.storage.sql.changes import Insert
 from turnwire.storage.sql.columns import PARTS_BYTES, WITH_PARTS, number, read_messages
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.pages import fitting
@@ -130,16 +132,20 @@ def change_index(db: Database, changes: Iterable[IndexChange]) -> None:
     """Writes to the index. Call it once in a transaction, last.
 
     FTS5 collects words in memory and writes them together. It writes them at once before each statement that SQLite may
-    have to take back, as one with a trigger or RETURNING, and before a row with a lower id than the last one. The
-    changes of one row stay in their order.
+    have to take back, as one with several rows, a trigger or RETURNING, and before a row with a lower id than the last
+    one. The changes of one row stay in their order.
     """
     index = db.dialect.words
-    for entry, is_added, words in sorted(changes, key=itemgetter(0)):
+    for is_added, some in itertools.groupby(sorted(changes, key=itemgetter(0)), key=itemgetter(1)):
+        rows = [(entry, index.row(words)) for entry, _, words in some]
         if is_added:
-            db.run(index.add, (entry, index.row(words)))
+            db.write(ADD_WORDS, rows)
         else:
-            db.run(index.remove, (entry, index.row(words)))
+            db.run_many(index.remove, rows)
 
+
+ADD_WORDS = Insert("search_index", ("rowid", "terms"), is_apart=True)
+"""Adds rows of the index: their number, and what `Words.row` made of their words."""
 
 ADD_ENTRY = "INSERT INTO search_entries (id, message, part_index, at_us, words, excerpt) VALUES (?, ?, ?, ?, ?, ?)"
 """Adds a row of `search_entries`."""

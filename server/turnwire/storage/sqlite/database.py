@@ -40,7 +40,6 @@ _FTS5 = Words(
     either=" OR ",
     but_not=" NOT ",
     row=str,
-    add="INSERT INTO search_index (rowid, terms) VALUES (?, ?)",
     remove="INSERT INTO search_index (search_index, rowid, terms) VALUES ('delete', ?, ?)",
     clear="INSERT INTO search_index (search_index) VALUES ('delete-all')",
 )
@@ -117,7 +116,7 @@ class SqliteDatabase(sqlite3.Connection):
 
     def write(self, change: Change, rows: Sequence[Row]) -> None:
         """Carries out one change for rows."""
-        if not isinstance(change, Insert) or change.tail:
+        if not isinstance(change, Insert) or change.tail or change.is_apart:
             if rows:
                 self.executemany(_statement(change), rows)
             return
@@ -126,6 +125,10 @@ class SqliteDatabase(sqlite3.Connection):
             while len(rows) - at >= size:
                 self.execute(_statement(change, size), tuple(itertools.chain.from_iterable(rows[at : at + size])))
                 at += size
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """Does nothing: each statement is carried out at once."""
+        return contextlib.nullcontext()
 
     def numbers(self) -> Iterator[int]:
         """Yields numbers for rows."""

@@ -8,6 +8,7 @@ import pytest
 
 from turnwire.domain.errors import StorageBusy, StorageError
 from turnwire.storage.postgres.connection import PostgresDatabase, opened, translated
+from turnwire.storage.sql.words import ADD_WORDS
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_phrases_are_found_behind_the_highest_position(db: PostgresDatabase) -> 
     index = db.dialect.words
     terms = index.row(" ".join(["first", *(f"word{number}" for number in range(32_000)), "last", "one"]))
     db.run("CREATE TABLE search_index (rowid bigint PRIMARY KEY, terms tsvector)")
-    db.run(index.add, (1, terms))
+    db.write(ADD_WORDS, [(1, terms)])
     for words, is_prefix, is_found in (
         (["first", "word0"], False, True),
         (["word20000", "word20001"], False, True),

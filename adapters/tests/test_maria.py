@@ -89,6 +89,11 @@ def only(stream: Source, msg: str) -> list[dict[str, Any]]:
     return [envelope for envelope in envelopes(stream) if envelope["msg"] == msg]
 
 
+def place(stream: Source) -> int:
+    """Returns the sequence in the last id."""
+    return int(stream.last_id.partition("-")[0])
+
+
 async def until(stream: Source, msg: str, count: int = 1) -> Source:
     """Reads until there are so many envelopes of a name."""
     while names(stream).count(msg) < count:
@@ -261,15 +266,16 @@ async def test_an_event_source_from_behind_the_end_is_told_what_follows(maria: M
     task = await maria.task()
     async with maria.events(task, **{"last-event-id": "99999999"}) as stream:
         assert (await stream.next()).name == QUEUE
-        assert int(stream.last_id) < 99999999
+        assert place(stream) < 99999999
         await maria.send(task, "after it")
         await until(stream, "PostConversation")
     assert names(stream)[0] == "MessageQueued"
     assert only(stream, "RequestCompleted")[0]["message"]["content"] == "after it"
 
 
-async def test_an_event_source_goes_on_after_a_restored_backup(tmp_path: Path) -> None:
-    """It connects again with the place that it had reached, which the session has lost."""
+@pytest.mark.parametrize("meanwhile", [0, 3])
+async def test_an_event_source_goes_on_after_a_restored_backup(tmp_path: Path, meanwhile: int) -> None:
+    """It connects again with the place that it had reached, which the session has lost, or has again by other words."""
     database, copy = tmp_path / "turnwire.db", tmp_path / "backup.db"
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(server_process(tmp_path))
@@ -291,6 +297,13 @@ async def test_an_event_source_goes_on_after_a_restored_backup(tmp_path: Path) -
         shutil.copy(copy, database)
         restored = await ServerProcess.start(tmp_path, listen=address)
         stack.push_async_callback(restored.kill)
+        if meanwhile:
+            async with maria.events(task) as others:
+                await others.next()
+                for count in range(1, meanwhile + 1):
+                    await maria.send(task, "other words")
+                    await until(others, "PostConversation", count)
+            assert place(others) > place(before)
         async with maria.events(task, **{"last-event-id": before.last_id}) as after:
             assert (await after.next()).data == []
             await maria.send(task, "three")
@@ -304,8 +317,7 @@ async def test_a_last_event_id_that_is_no_place_counts_as_none(maria: Maria) -> 
     for seen in ("9" * 5000, "9" * 20, "first", "-1"):
         async with maria.events(task, **{"last-event-id": seen}) as stream:
             assert (await stream.next()).name == QUEUE
-            assert len(stream.last_id) < 20
-            assert stream.last_id.isdecimal()
+            assert place(stream) < 20
 
 
 async def test_a_conversation_that_is_cleared_goes_on(maria: Maria) -> None:
@@ -469,6 +481,25 @@ async def test_sessions_of_single_requests_are_no_tasks(maria: Maria) -> None:
     changed = [event.data["task"]["name"] for event in stream.events if event.name == "daemon.task.changed"]
     assert "one request" not in changed
     await maria.client.messages.AbortSession(AbortSessionRequest(session_id=door.id))
+
+
+async def test_the_daemon_outlives_a_killed_server(tmp_path: Path) -> None:
+    """Its stream stays open, and goes on."""
+    async with (
+        server_process(tmp_path) as server,
+        serving(server.address, ["maria"]) as base,
+        httpx2.AsyncClient(base_url=f"{base}/maria", timeout=None) as http,
+        source(http, "/events") as stream,
+    ):
+        assert (await stream.next()).name == "daemon.tasks.synchronized"
+        await server.kill()
+        restarted = await ServerProcess.start(tmp_path, listen=server.address)
+        try:
+            task = (await http.post("/task", json={"name": "after it"})).json()["task"]["id"]
+            while (await stream.next()).data.get("task", {}).get("id") != task:
+                pass
+        finally:
+            await restarted.kill()
 
 
 async def test_the_daemon_tells_of_all_tasks(maria: Maria) -> None:

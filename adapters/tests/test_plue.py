@@ -1,6 +1,7 @@
 """A host of Plue: each of its functions is a request, and its updates are events; slow and fast, cut and aborted."""
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -432,3 +433,21 @@ async def test_an_answer_ends_with_the_code_of_its_outcome(provider: ProviderSer
     [done] = [event.data for event in stream.events]
     assert (done["type"], done["code"]) == ("done", -4)
     assert done["error"]
+
+
+async def test_a_place_that_is_none_is_refused_or_made_up_for(plue: Plue) -> None:
+    """A number that is none, a token of elsewhere: an error, or the updates from what the state has."""
+    session = await plue.session()
+    message = await plue.sent(session, "hello")
+    async with plue.respond(session, message, OFFLINE) as stream:
+        whole = await stream.rest()
+    turn = json.loads(base64.urlsafe_b64decode(stream.last_id))[0]
+    path = f"/session/{session}/turn/{turn}/updates"
+    elsewhere = base64.urlsafe_b64encode(json.dumps([turn, "elsewhere", "", [], [], []]).encode()).decode()
+    async with source(plue.http, path, headers={"last-event-id": elsewhere}) as again:
+        assert [event.data for event in await again.rest()][-1] == whole[-1].data
+        assert content(again) == "hello"
+    state = f'["{turn}", "", "", [], [["m", 1e999, 1, 1]], []]'
+    seen = base64.urlsafe_b64encode(state.encode()).decode()
+    refused = await plue.http.get(path, headers={"last-event-id": seen})
+    assert (refused.status_code, refused.json()["code"]) == (400, -1)

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -37,8 +37,32 @@ def api_pages() -> dict[str, str]:
     return {_path(package): _page(package, files) for package, files in sorted(by_package.items())}
 
 
-def _files() -> Iterator[FileDescriptorProto]:
-    """Yields the files of the contract with their comments."""
+def comments_by_name() -> dict[str, str]:
+    """Returns the comment of each message, field and method of the contract by its full name, in one line."""
+    found = {}
+    for file in _files():
+        at = {tuple(place.path): " ".join(place.leading_comments.split()) for place in file.source_code_info.location}
+        for index, service in enumerate(file.service):
+            for member, method in enumerate(service.method):
+                path = (_SERVICES, index, _MEMBERS, member)
+                found[f"{file.package}.{service.name}.{method.name}"] = at.get(path, "")
+        for index, message in enumerate(file.message_type):
+            found |= _comments_of(message, f"{file.package}.{message.name}", at, (_MESSAGES, index))
+    return found
+
+
+def _comments_of(message: DescriptorProto, name: str, at: Comments, path: tuple[int, ...]) -> dict[str, str]:
+    found = {name: at.get(path, "")}
+    for index, field in enumerate(message.field):
+        found[f"{name}.{field.name}"] = at.get((*path, _MEMBERS, index), "")
+    for index, inner in enumerate(message.nested_type):
+        found |= _comments_of(inner, f"{name}.{inner.name}", at, (*path, _INNER_MESSAGES, index))
+    return found
+
+
+@cache
+def _files() -> tuple[FileDescriptorProto, ...]:
+    """Returns the files of the contract with their comments."""
     names = sorted(path.relative_to(_ROOT / "proto").as_posix() for path in (_ROOT / "proto/opencode").rglob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         image = Path(folder, "image")
@@ -46,7 +70,7 @@ def _files() -> Iterator[FileDescriptorProto]:
         includes = [f"-I{_ROOT / 'proto'}", f"-I{Path(protoc.__file__).parent / '_proto'}"]
         if protoc.main(["protoc", *includes, *options, *names]) != 0:
             raise RuntimeError("protoc does not take proto/")
-        yield from FileDescriptorSet.FromString(image.read_bytes()).file
+        return tuple(FileDescriptorSet.FromString(image.read_bytes()).file)
 
 
 def _path(package: str) -> str:

@@ -1,8 +1,9 @@
-"""Hooks of mkdocs: adds the reference of the API, leads links out of docs/ to the repository, writes llms.txt.
+"""Hooks of mkdocs: adds the references of the API and the command line, leads links to the repository, writes llms.txt.
 
 Run by `make docs`. Every page is in the site as Markdown too, beside its HTML.
 """
 
+import json
 import logging
 import posixpath
 import re
@@ -15,8 +16,12 @@ from mkdocs.structure.files import File
 _ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(_ROOT))
 
-from docs.reference.api import api_pages  # noqa: E402 - mkdocs runs this file from anywhere
+# mkdocs runs this file from anywhere
+from docs.reference.api import api_pages  # noqa: E402
+from docs.reference.cli import command_line  # noqa: E402
+from docs.reference.openapi import openapi  # noqa: E402
 
+_COMMAND_LINE = "reference/cli.md"
 _LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _WARN = logging.getLogger("mkdocs.hooks").warning
 """A warning ends a strict build."""
@@ -25,15 +30,17 @@ _written: dict[str, str] = {}
 
 
 def on_config(config: Any) -> Any:
-    """Puts the packages of the API into the menu, under Reference."""
+    """Puts the command line and the packages of the API into the menu, under Reference."""
     [reference] = [entry["Reference"] for entry in config["nav"] if "Reference" in entry]
+    reference.append({"Command line": _COMMAND_LINE})
     reference.append({"API": [{name.rpartition("/")[2].removesuffix(".md"): name} for name in api_pages()]})
     return config
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Adds the pages of the API, which are made of `proto/`."""
-    for name, text in api_pages().items():
+    """Adds the pages of the API, which are made of `proto/`, its form for JSON, and the command line."""
+    files.append(File.generated(config, "reference/openapi.json", content=json.dumps(openapi(), indent=1)))
+    for name, text in {_COMMAND_LINE: command_line(), **api_pages()}.items():
         files.append(File.generated(config, name, content=text))
     return files
 

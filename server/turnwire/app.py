@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import structlog
+from msgspec.structs import replace
 
 from turnwire.api.admission.overload import Overload
 from turnwire.api.gate import Gate
@@ -77,6 +78,7 @@ from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sql.store import SqlStore
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
 from turnwire.storage.token_file import TokenFile
+from turnwire.telemetry.memory_monitor import memory_limit
 from turnwire.telemetry.observing import observing
 from turnwire.telemetry.readings import Readings
 from turnwire.tools.mcp.servers import McpServers
@@ -94,14 +96,14 @@ class Server:
 
     def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
         """Use `create_server`."""
-        self._config, self._environ = config, environ
+        self._config, self._environ = _with_memory_of_machine(config), environ
         if config.web.listen:  # before the event loop is watched, which an import of a tenth of a second holds
             import turnwire.api.web.server  # noqa: F401, PLC0415 - `_bind_web` takes it from there
         self._running = AsyncExitStack()
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None
         """Why the server can no longer work and must be stopped; None while it works."""
-        self.overload = Overload(config.limits)
+        self.overload = Overload(self._config.limits)
         """The calls of all listeners."""
         self._turns: Turns | None = None
         self._environment: Environment | None = None
@@ -155,7 +157,7 @@ class Server:
         Turns that run keep their settings and providers. The log says what took effect and what needs a restart.
         """
         assert self._environment and self._rates and self._providers
-        before, renewed = self._config, reloaded(self._config, config)
+        before, renewed = self._config, reloaded(self._config, _with_memory_of_machine(config))
         settings, providers = renewed.config.core_settings(), None
         models = (config.providers, config.provider_sources, config.models)
         if (before.providers, before.provider_sources, before.models) != models:
@@ -241,7 +243,8 @@ class Server:
 
         limits = (self._config.server.max_message_bytes, config.max_connections)
         host, port = host_and_port(config.listen)
-        settings = WebSettings(*limits, config.allowed_origins, (host, *config.allowed_hosts))
+        max_bodies = self._config.limits.max_bodies_bytes
+        settings = WebSettings(*limits, config.allowed_origins, (host, *config.allowed_hosts), max_bodies)
         certificates = WebCertificates(tls.cert, tls.key) if tls.cert and tls.key else None
         web = WebServer(settings, certificates, tracer, problem=self._problem)
         stack.push_async_callback(web.stop, timedelta())
@@ -337,6 +340,12 @@ def create_server(config: Config, environ: Mapping[str, str]) -> Server:
         environ: The environment, for the API keys of providers and the variables of MCP servers.
     """
     return Server(config, environ)
+
+
+def _with_memory_of_machine(config: Config) -> Config:
+    """Returns the configuration with as much memory as the control group of this process has, if that is less."""
+    limits = replace(config.limits, max_memory_bytes=memory_limit(config.limits.max_memory_bytes))
+    return replace(config, limits=limits)
 
 
 def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:

@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from docs.reference.documents import documents
 from docs.reference.field_numbers import PLANNED, fixed_messages, messages, modules
+from docs.reference.openapi import openapi
 from opencode.event.session_event_pb2 import SessionEvent
 from tests.support.servers.mcp import own_port
 from tests.support.servers.serving import serving
@@ -258,6 +259,20 @@ def test_the_index_names_every_decision() -> None:
 def test_generated_documents_are_fresh(name: str, text: str) -> None:
     """What the code defines stands in docs/ as it is: `make generate` writes it."""
     assert (ROOT / "docs" / name).read_text("utf-8") == text
+
+
+@pytest.mark.slow
+def test_the_json_api_is_complete() -> None:
+    """The OpenAPI document has each method with one answer, and every type that it names."""
+    document = openapi()
+    methods = [m for module in modules() for s in module.DESCRIPTOR.services_by_name.values() for m in s.methods]
+    unary = {f"/{m.containing_service.full_name}/{m.name}" for m in methods if not m.server_streaming}
+    assert {*document["paths"]} == unary
+    named = re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document))
+    assert {*named} <= {*document["components"]["schemas"]}
+    request = document["components"]["schemas"]["opencode.message.SendMessageRequest"]["properties"]
+    assert request["parts"]["items"] == {"$ref": "#/components/schemas/opencode.message.MessagePart"}
+    assert all(entry["post"]["description"] for entry in document["paths"].values())
 
 
 def test_planned_numbers_are_free() -> None:

@@ -104,7 +104,7 @@ def test_database_in_use_is_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "words"),
     [
-        ("no.db", "b.db", "there is no file"),
+        ("no.db", "b.db", "does not exist"),
         ("a.db", "no/b.db", "does not exist"),
         ("a.db", ".", "is a folder"),
         ("text.db", "b.db", "not a database"),

@@ -30,6 +30,7 @@ from opencode.message.message_pb2 import (
     MessagePart,
     TextPart,
 )
+from opencode.server.server_pb2 import GetServerInfoRequest
 from opencode.session.session_pb2 import (
     CreateSessionRequest,
     DeleteSessionRequest,
@@ -40,8 +41,10 @@ from tests.support.clients.conversation import FOREVER, ask, messages_of, new_se
 from tests.support.servers.running import Client, connect, running_server
 from turnwire.api.admission import overload, reads, sending
 from turnwire.api.admission.fair_queue import PendingCalls
+from turnwire.api.admission.flow import Client as Caller
 from turnwire.app import Server
 from turnwire.domain.limits import Limits
+from turnwire.telemetry import memory_monitor
 
 DEFAULT_WINDOW_BYTES = 65_535
 """What HTTP/2 lets a client send of a body before it has read the settings of the server."""
@@ -243,6 +246,18 @@ async def test_further_calls_are_refused(tmp_path: Path) -> None:
         watches[0].cancel()
         await until(lambda: server.overload.calls == 2)
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+
+
+async def test_a_control_group_makes_all_budgets_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has less than the configuration says: budgets of a gigabyte fill 400 MB. It is told as the limit."""
+    monkeypatch.setattr(memory_monitor, "cgroup_bytes", lambda: 400_000_000)
+    with_less = Limits(max_memory_bytes=360_000_000)
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        info = await client.server.GetServerInfo(GetServerInfoRequest())
+        assert info.limits["limits.max_memory_bytes"] == with_less.max_memory_bytes
+        held = server.overload.sending.hold(2 * with_less.max_sending_bytes, Caller("", "a"), lambda: None)
+        assert server.overload.sending.bytes == with_less.max_sending_bytes
+        server.overload.sending.release(held)
 
 
 async def test_metadata_of_all_calls_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

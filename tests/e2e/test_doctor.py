@@ -103,7 +103,7 @@ def test_damaged_pages_are_left_alone(tmp_path: Path) -> None:
     [
         (b"not a database " * 1000, "damaged or not a database"),
         (b"", "not a Turnwire database"),
-        (None, "there is no file"),
+        (None, "does not exist"),
     ],
 )
 def test_other_files_are_unusable(tmp_path: Path, content: bytes | None, words: str) -> None:

@@ -262,7 +262,7 @@ async def test_a_copy_that_differs_is_not_served(tmp_path: Path, target: str, mo
 
     monkeypatch.setattr(moving, "Insert", exchanged)
     code, _, error = command("move", "--db", str(source), "--to", target)
-    assert code == 1 and "not all of events has come; nothing is stored" in error
+    assert code == 1 and "not all of events was copied; nothing is stored" in error
     await assert_refused(tmp_path, target)
 
 
@@ -290,7 +290,7 @@ async def test_a_database_that_is_served_stays(tmp_path: Path, target: str) -> N
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda _: None, "there is no file"),
+        (lambda _: None, "does not exist"),
         (Path.touch, "is empty, not a Turnwire database"),
         (lambda path: path.write_bytes(b"something else" * 100), "not a database"),
         (lambda path: set_version(path, 99), "use a newer one"),

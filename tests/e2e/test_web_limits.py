@@ -19,10 +19,11 @@ from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
 from turnwire.api.admission import reads
-from turnwire.api.web import exchange, http
+from turnwire.api.web import http
 from turnwire.api.web import server as web_server
 from turnwire.api.web.encoding.envelopes import envelope
 from turnwire.app import Server
+from turnwire.domain.limits import Limits
 
 LIMIT = 65_536
 TOML = f"""
@@ -294,7 +295,7 @@ async def test_a_slow_body_is_refused(server: Server, monkeypatch: pytest.Monkey
 
 async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All together; it is named, and there is room again when they are gone."""
-    monkeypatch.setattr(exchange, "MAX_BODIES_BYTES", 2 * LIMIT)
+    monkeypatch.setattr(Limits, "max_bodies_bytes", 2 * LIMIT)
     async with running_server(tmp_path, TOML) as server:
         slow = [await raw(server) for _ in range(2)]
         for _, writer in slow:
@@ -304,7 +305,7 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         reader, writer = await raw(server)
         writer.write(unfinished(LIMIT))
         facts = await limit_reached(reader)
-        assert (facts["limit"], facts["limitValue"]) == ("MAX_BODIES_BYTES", str(2 * LIMIT))
+        assert (facts["limit"], facts["limitValue"]) == ("limits.max_bodies_bytes", str(2 * LIMIT))
         for one in (writer, *(slow_writer for _, slow_writer in slow)):
             one.transport.abort()
         while server.overload.reads.count:

@@ -87,6 +87,9 @@ class Upstream:
         return Client.connect(target.address, token=token, tls=tls, holder="turnwire-adapters")
 
     async def _close_idle(self) -> None:
-        idle = [token for token, shared in self._clients.items() if not shared.users]
-        for token in idle[: max(0, len(self._clients) - MAX_CLIENTS)]:
-            await self._clients.pop(token).client.close()
+        while len(self._clients) > MAX_CLIENTS:
+            # Looked for anew after each one: while it closes, others are lent or closed.
+            idle = next((token for token, shared in self._clients.items() if not shared.users), None)
+            if idle is None:
+                return
+            await self._clients.pop(idle).client.close()

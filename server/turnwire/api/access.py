@@ -24,7 +24,7 @@ class Access:
             Unauthenticated: the credentials are missing or not valid.
             TooManySignIns: too many credentials are being checked.
             PermissionDenied: the role does not suffice, or the caller may not act for the tenant that it names.
-            InvalidRequest: an admin names something that is no name of a tenant.
+            InvalidRequest: an admin names something that is not the name of a tenant.
         """
         principal = self._authenticator.recall(caller)
         if principal is None:
@@ -39,7 +39,7 @@ class Access:
         if principal.role is not Role.ADMIN:
             raise PermissionDenied.of("only an admin may act for another tenant", principal.role, Role.ADMIN)
         if not TENANT_NAME.fullmatch(tenant):
-            raise InvalidRequest.of("turnwire-tenant", "is no name of a tenant")
+            raise InvalidRequest.of("turnwire-tenant", "is not the name of a tenant")
         audit.record_other_tenant(principal, tenant, method)
         return replace(principal, tenant=tenant)
 

@@ -105,6 +105,11 @@ class StreamingMethod(NamedTuple):
     """As of `UnaryMethod`."""
 
 
+def too_long(max_bytes: int) -> InvalidRequest:
+    """Returns the error of a request that is larger than its method takes."""
+    return InvalidRequest.of("request", f"is larger than {max_bytes} bytes", "TOO_LONG", limitValue=str(max_bytes))
+
+
 class Gate:
     """Runs every call. All listeners share one gate; it keeps no state of a call."""
 
@@ -238,8 +243,7 @@ class Gate:
 
     async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
         if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
-            limit = str(method.max_request_bytes)
-            raise InvalidRequest.of("request", f"is larger than {limit} bytes", "TOO_LONG", limitValue=limit)
+            raise too_long(method.max_request_bytes)
         try:
             if method.beside_bytes is not None and len(data) >= method.beside_bytes:
                 return await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)

@@ -135,10 +135,10 @@ def health(connection: Endpoint, timeout: float) -> None:
 
 
 @token.command("create")
-@click.option("--subject", required=True, help="Who uses the token.")
-@click.option("--tenant", default="default", show_default=True, help="Whose data it opens.")
+@click.option("--subject", required=True, help="Subject: who uses the token.")
+@click.option("--tenant", default="default", show_default=True, help="Tenant whose data it opens.")
 @click.option("--role", default="writer", show_default=True, help="reader, writer or admin.")
-@click.option("--expires", default="90d", show_default=True, help="How long it is valid: 90d, 12h, 30m or never.")
+@click.option("--expires", default="90d", show_default=True, help="Validity: 90d, 12h, 30m or never.")
 @_config
 @_db
 @_json
@@ -278,9 +278,9 @@ def versions(as_json: bool) -> None:
     metavar="WORDS",
     help="Group by these: day, model, session, subject.",
 )
-@click.option("--from", "begin", type=_TIMES, help="Beginning. Default: of the month.")
+@click.option("--from", "begin", type=_TIMES, help="Start. Default: the start of the month.")
 @click.option("--to", "end", type=_TIMES, help="End, not included. Default: now.")
-@click.option("--time-zone", default="", help="Of days and times, such as Europe/Berlin. Default: UTC.")
+@click.option("--time-zone", default="", help="Time zone of days and times, such as Europe/Berlin. Default: UTC.")
 @_json
 def usage(  # noqa: PLR0917 - click passes names
     connection: Endpoint,
@@ -301,7 +301,7 @@ def usage(  # noqa: PLR0917 - click passes names
     try:
         ZoneInfo(time_zone or "UTC")
     except (ValueError, OSError, LookupError):
-        raise click.BadParameter(f"this machine knows no {time_zone!r}", param_hint="--time-zone") from None
+        raise click.BadParameter(f"{time_zone!r} is not a known time zone", param_hint="--time-zone") from None
     sys.exit(show_usage(connection, group_by, begin, end, time_zone, as_json=as_json))
 
 
@@ -356,9 +356,9 @@ def export(  # noqa: PLR0917 - click passes names
     default="",
     help="chatgpt, claude, openai or opencode. Default: Turnwire's own format.",
 )
-@click.option("--dry-run", is_flag=True, help="Check everything and tell, and store nothing.")
+@click.option("--dry-run", is_flag=True, help="Check and report everything, and store nothing.")
 @click.option("--verify", is_flag=True, help="Compare with what the server has, and store nothing.")
-@click.option("--option", multiple=True, metavar="NAME=VALUE", help="What the format wants to know; may be repeated.")
+@click.option("--option", multiple=True, metavar="NAME=VALUE", help="Option of the format; may be repeated.")
 @_json
 def import_(  # noqa: PLR0917 - click passes names
     connection: Endpoint,

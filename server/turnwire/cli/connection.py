@@ -150,9 +150,11 @@ _OPTIONS = (
         help="Token to present. Other users of the machine see options.",
     ),
     click.option("--token-file", envvar="TURNWIRE_TOKEN_FILE", type=_FILE, help="File with the token."),
-    click.option("--tls", envvar="TURNWIRE_TLS", is_flag=True, help="Encrypt; the system knows the authorities."),
     click.option(
-        "--ca", envvar="TURNWIRE_CA", type=_FILE, help="Encrypt; the authorities of the server's certificate (PEM)."
+        "--tls", envvar="TURNWIRE_TLS", is_flag=True, help="Encrypt; use the system's certificate authorities."
+    ),
+    click.option(
+        "--ca", envvar="TURNWIRE_CA", type=_FILE, help="Encrypt; certificate authorities of the server (PEM)."
     ),
     click.option("--cert", envvar="TURNWIRE_CERT", type=_FILE, help="Client certificate (PEM)."),
     click.option("--key", envvar="TURNWIRE_KEY", type=_FILE, help="Key of the client certificate (PEM)."),

@@ -110,7 +110,7 @@ class TokenCommands:
 
         async def revoke(file: TokenFile, _config: Config) -> int:
             if not await file.revoke(token_id, datetime.now(UTC)):
-                return _fail(f"there is no token {token_id!r}: `turnwire token list` has their ids", 1)
+                return _fail(f"token {token_id!r} was not found: `turnwire token list` shows the ids", 1)
             if self._as_json:
                 print_json({"revoked": token_id})
             else:

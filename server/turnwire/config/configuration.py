@@ -216,7 +216,7 @@ def _file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
         except OSError as error:
             raise ConfigError(f"TURNWIRE_CONFIG: {named} cannot be read: {error.strerror}") from None
         if not is_file:
-            raise ConfigError(f"TURNWIRE_CONFIG: there is no file {named}")
+            raise ConfigError(f"TURNWIRE_CONFIG: the file {named} does not exist")
         return Path(named)
     return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
@@ -285,9 +285,9 @@ def _check_url(document: Document, url: str) -> None:
         parts = urlsplit(url)
         password = parts.password or parse_qs(parts.query).get("password")
     except ValueError as error:
-        raise document.error("storage.url", "is no address") from error
+        raise document.error("storage.url", "is not an address") from error
     if parts.scheme not in ("postgresql", "postgres"):
-        raise document.error("storage.url", "is no address of PostgreSQL: it begins with postgresql://")
+        raise document.error("storage.url", "is not an address of PostgreSQL: it must begin with postgresql://")
     if password:
         raise document.error("storage.url", "has a password: set PGPASSWORD, or name a password file with PGPASSFILE")
     document.require_extra("storage.url", "postgres", "psycopg")

@@ -345,7 +345,7 @@ def step_ending(finished: StepFinished | None, failure: ProviderError | None, me
         word = finished.provider_reason if finished is not None else ""
         return msgspec.structs.replace(ending_of_error(failure), provider_finish_reason=word)
     if finished is None:
-        return ending_of_error(ProviderStreamCut("the provider's stream ended without its end marker"))
+        return ending_of_error(ProviderStreamCut("the answer of the provider ended without its end marker"))
     reason = finished.reason
     if reason is FinishReason.STOP and any(isinstance(part.content, ToolUse) for part in message.parts):
         reason = FinishReason.TOOL_USE  # some servers say "stop" beside complete calls

@@ -93,13 +93,15 @@ _SCHEMA_MAP = ("properties", "patternProperties", "dependentSchemas", "$defs", "
 
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(_SCHEMA, (lambda value: isinstance(value, dict | bool), "is not a schema")),
-    **dict.fromkeys(_SCHEMA_LIST, (lambda value: isinstance(value, list) and bool(value), "is no list of schemas")),
+    **dict.fromkeys(_SCHEMA_LIST, (lambda value: isinstance(value, list) and bool(value), "is not a list of schemas")),
     **dict.fromkeys(_SCHEMA_MAP, (_TYPES["object"], "is not an object")),
     **dict.fromkeys(_BOUNDS, (lambda value: _is_number(value) or isinstance(value, bool), "is not a number")),
-    **dict.fromkeys(("$ref", "$schema", "$id", "title", "description", "pattern"), (_TYPES["string"], "is no string")),
+    **dict.fromkeys(
+        ("$ref", "$schema", "$id", "title", "description", "pattern"), (_TYPES["string"], "is not a string")
+    ),
     "items": (lambda value: isinstance(value, dict | bool | list), "is not a schema"),
-    "required": (lambda value: _is_list_of_names(value) or isinstance(value, bool), "is no list of names"),
-    "enum": (_TYPES["array"], "is no list"),
+    "required": (lambda value: _is_list_of_names(value) or isinstance(value, bool), "is not a list of names"),
+    "enum": (_TYPES["array"], "is not a list"),
 }
 """The check of each keyword's value, and its description. A provider would refuse the whole request for another
 value."""

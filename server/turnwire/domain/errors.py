@@ -321,7 +321,7 @@ class MessageTooLarge(InvalidRequest):
             field: Path in the request.
             actual_bytes: How many bytes are there, as far as they were counted.
         """
-        text = f"holds {actual_bytes} bytes, at most {max_bytes} are allowed"
+        text = f"has {actual_bytes} bytes, at most {max_bytes} are allowed"
         sizes = {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)}
         return cls.of(field, text, "TOO_LARGE", **sizes, **limit_facts(limit, max_bytes))
 
@@ -561,7 +561,7 @@ class UploadOffsetOutOfRange(DomainError):
 
     def __init__(self, asked: int, received: int, *, is_complete: bool = False) -> None:
         """Takes the offset of the request, how many bytes the upload has, and whether its last ones have come."""
-        text = f"the upload is complete with {received} bytes" if is_complete else f"go on at offset {received}"
+        text = f"the upload is complete with {received} bytes" if is_complete else f"continue at offset {received}"
         super().__init__(
             f"{text}, not with bytes at offset {asked}", {"askedOffset": str(asked), "receivedBytes": str(received)}
         )
@@ -587,7 +587,7 @@ class AnswerTooLarge(DomainError):
     def __init__(self, actual_bytes: int, max_bytes: int) -> None:
         """Takes the size of the entry and the limit, in bytes."""
         super().__init__(
-            f"one entry of the list has {actual_bytes} bytes, at most {max_bytes} are allowed; ask for pages",
+            f"one entry of the list has {actual_bytes} bytes, at most {max_bytes} are allowed; request pages",
             {
                 "maxBytes": str(max_bytes),
                 "actualBytes": str(actual_bytes),

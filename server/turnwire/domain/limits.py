@@ -98,7 +98,8 @@ class Limits(
     max_memory_bytes: Count = 2**30
     """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, what
     can be made again is not kept. What begins new work is refused once seven tenths of this have been in use
-    for two seconds, until less than 0.65 of it are; what runs goes on."""
+    for two seconds, until less than 0.65 of it are, and at once from 0.95 on; what runs goes on. All budgets of memory
+    are parts of it."""
 
     # Archives
     max_exports: Count = 8
@@ -130,6 +131,15 @@ class Limits(
         or addresses, each has half at most.
         """
         return self.max_memory_bytes * 3 // 16
+
+    @property
+    def max_bodies_bytes(self) -> int:
+        """Bodies that the web listener is receiving: an eighth of `limits.max_memory_bytes`; always two of the largest.
+
+        Of each one that comes slowly, the server has what its client has sent so far. With more, the newest body of the
+        address that has most is refused.
+        """
+        return self.max_memory_bytes // 8
 
     @property
     def max_sending_bytes(self) -> int:

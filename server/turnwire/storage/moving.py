@@ -92,7 +92,7 @@ def move(source: str, target: str, advance: Callable[[int, int], None] = lambda 
                     read = {table: _copy(old, new, table, names, progress) for table, names in columns.items()}
                     found = {table: _tally(new, table, names, progress) for table, names in columns.items()}
                     if wrong := [table for table in columns if read[table] != found[table]]:
-                        raise StorageCorrupt(f"{new.name}: not all of {', '.join(wrong)} has come; nothing is stored")
+                        raise StorageCorrupt(f"{new.name}: not all of {', '.join(wrong)} was copied; nothing is stored")
                     new.settle(columns)
                     new.db.run(f"DROP TABLE {MARK}")
     return Moved(
@@ -235,7 +235,7 @@ def is_address(name: str) -> bool:
 @contextlib.contextmanager
 def _file(path: Path, *, is_target: bool) -> Iterator[_End]:
     if not is_target and not path.is_file():
-        raise StorageError(f"there is no file {path}", {"path": str(path)})
+        raise StorageError(f"the file {path} does not exist", {"path": str(path)})
     lock = ProcessLock(files := DatabaseFiles(path))
     lock.acquire(create=is_target)
     try:

@@ -1,7 +1,7 @@
 """Compares the memory of the process with its limit, and reports when too little is left for new work.
 
-The memory is what the machine gives to the process (resident memory). Its limit is `limits.max_memory_bytes` or that of
-the control group that the process is in, whichever is less.
+The memory is what the machine gives to the process (resident memory). `memory_limit` compares the configured limit with
+that of the control group: all that is a part of `limits.max_memory_bytes` is a part of the lesser one.
 """
 
 import asyncio
@@ -73,8 +73,7 @@ class MemoryMonitor:
         give_up: Called on the loop while there is little memory: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.
         """
-        limit = cgroup_bytes()
-        self._max_bytes = max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
+        self._max_bytes = max_bytes
         self._critical = critical
         self._give_up = give_up
         self._read_bytes = read_bytes or resident_bytes
@@ -132,6 +131,12 @@ class MemoryMonitor:
             self._trimmed_at = now
             self._give_up()
             self._trimming = asyncio.get_running_loop().run_in_executor(None, trim)
+
+
+def memory_limit(max_bytes: int) -> int:
+    """Returns what this process may have: so many bytes, or less where its control group has less."""
+    limit = cgroup_bytes()
+    return max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
 
 
 def resident_bytes() -> int | None:

@@ -60,7 +60,7 @@ async def tracing(config: TracingConfig) -> AsyncIterator[Tracer]:
         processor = BatchSpanProcessor(exporter)
         provider = tracer_provider(config)
     except ValueError as error:
-        raise RuntimeError(f"tracing: a variable OTEL_* has a bad value: {error}") from error
+        raise RuntimeError(f"tracing: an OTEL_* variable is invalid: {error}") from error
     provider.add_span_processor(processor)
     try:
         yield OtelTracer(provider, records_content=config.content)

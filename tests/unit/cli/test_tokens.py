@@ -116,7 +116,7 @@ def test_an_unknown_token_is_named() -> None:
     """With exit code 1."""
     token("create", "--subject", "eve")
     done = token("revoke", "tok_1")
-    assert (done.exit_code, "there is no token 'tok_1'" in done.stderr) == (1, True)
+    assert (done.exit_code, "token 'tok_1' was not found" in done.stderr) == (1, True)
 
 
 def test_a_wrong_configuration_is_named() -> None:

@@ -56,7 +56,7 @@ def test_the_address_of_a_database_has_no_password() -> None:
             load(f'[storage]\nurl = "{url}"')
         assert "secret" not in str(caught.value)
     for url in ("mysql://db/x", "turnwire.db", "postgresql://[::1/x"):
-        with pytest.raises(ConfigError, match=r"storage.url: is no address"):
+        with pytest.raises(ConfigError, match=r"storage.url: is not an address"):
             load(f'[storage]\nurl = "{url}"')
 
 

@@ -46,7 +46,7 @@ def test_the_file_is_found_in_the_order_that_is_promised(tmp_path: Path) -> None
             "TURNWIRE_DEFAULT_MODEL: 'openai/gpt' names no configured provider; there are: offline; "
             "openai is there when OPENAI_API_KEY is set",
         ),
-        ({"TURNWIRE_CONFIG": "no.toml"}, "TURNWIRE_CONFIG: there is no file no.toml"),
+        ({"TURNWIRE_CONFIG": "no.toml"}, "TURNWIRE_CONFIG: the file no.toml does not exist"),
     ],
 )
 def test_errors_name_the_variable(environ: dict[str, str], message: str) -> None:

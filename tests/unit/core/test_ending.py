@@ -330,7 +330,7 @@ def test_the_end_of_a_turn_adds_only_what_was_open() -> None:
 
 
 STOP = StepFinished(FinishReason.STOP, "end_turn")
-CUT_OF_VERDICT = "the provider's stream ended without its end marker"
+CUT_OF_VERDICT = "the answer of the provider ended without its end marker"
 PAUSED = make_answer("msg_1", "thinking", finish_reason=FinishReason.PAUSED)
 
 

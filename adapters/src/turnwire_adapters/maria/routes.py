@@ -34,7 +34,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from opencode.event.event_pb2 import DELTA_MODE_NONE, WatchEventsRequest
+from opencode.event.event_pb2 import DELTA_MODE_NONE, WatchEventsRequest, WatchEventsResponse
 from opencode.event.event_pb2_grpc import EventServiceStub
 from opencode.event.session_event_pb2 import (
     EVENT_KIND_SESSION_CREATED,
@@ -80,7 +80,7 @@ from turnwire_adapters.maria.ids import session_id_of, uuid_of
 from turnwire_adapters.maria.messages import Reader, call_id
 from turnwire_adapters.statuses import retry_after, status_of
 from turnwire_adapters.upstream import Upstream
-from turnwire_client import Client, NotFoundError, TurnwireError, UnavailableError
+from turnwire_client import Client, InvalidArgumentError, NotFoundError, TurnwireError, UnavailableError
 
 RETRY_SECONDS = 30.0
 """How long a stream of events waits for a server that does not answer: a restart takes a second."""
@@ -161,13 +161,12 @@ class Routes:
         try:
             async with self._upstream.client(token) as client:  # an error is an answer, not a stream that ends
                 await _session(client, session_id)
+                after = await _place_of(client, session_id, seen)
         except TurnwireError as error:
             return _failed(error)
 
         async def stream() -> AsyncIterator[ServerSentEvent]:
             async with self._upstream.client(token) as client:
-                is_place = seen.isascii() and seen.isdecimal() and len(seen) <= MAX_PLACE_DIGITS
-                after = int(seen) if is_place else None
                 async for event in _envelopes(client, session_id, after):
                     yield event
 
@@ -177,15 +176,18 @@ class Routes:
         token, port = bearer_token(request), request.url.port
         try:
             async with self._upstream.client(token) as client:
-                tasks = await _newest(client, port)
+                await _newest_sessions(client, 1)
         except TurnwireError as error:
             return _failed(error)
 
         async def stream() -> AsyncIterator[ServerSentEvent]:
+            begun = False
             async with self._upstream.client(token) as client:
-                yield _sse("daemon.tasks.synchronized", {"tasks": tasks})
-                watch = WatchEventsRequest(kinds=_CHANGES, delta_mode=DELTA_MODE_NONE)
-                async for batch in client.stream(client.stub(EventServiceStub).WatchEvents, watch):
+                async for batch in _batches(client, WatchEventsRequest(kinds=_CHANGES)):
+                    kinds = {event.WhichOneof("kind") for event in batch.events}
+                    if "resync" in kinds or ("caught_up" in kinds and not begun):
+                        begun = True  # the watch has: what changes from here on is told
+                        yield _sse("daemon.tasks.synchronized", {"tasks": await _newest(client, port)})
                     for session_id in dict.fromkeys(event.session_id for event in batch.events if event.sequence):
                         with contextlib.suppress(NotFoundError):  # it was deleted meanwhile
                             session = await _session(client, session_id)
@@ -210,8 +212,9 @@ async def _envelopes(client: Client, session_id: str, after: int | None) -> Asyn
                 held = (await anext(watch)).conversation
             envelopes = Envelopes(session_id, [*held.messages, *held.waiting], held.sequence)
             start = WatchEventsRequest(session_id=session_id, resume_token=held.resume_token)
-            yield _sse(f"maria.{QUEUE}", envelopes.opening()["queued_messages"], str(held.sequence))
-        async for event in _events(client, start):
+            place = _place(held.sequence, held.resume_token)
+            yield _sse(f"maria.{QUEUE}", envelopes.opening()["queued_messages"], place)
+        async for event, resume_token in _events(client, start):
             kind = event.WhichOneof("kind")
             if kind == "resync":
                 after = None  # messages came without events: begin with what is there now
@@ -226,7 +229,7 @@ async def _envelopes(client: Client, session_id: str, after: int | None) -> Asyn
             if not begun:
                 begun = True
                 yield _sse(f"maria.{QUEUE}", envelopes.opening()["queued_messages"])
-            for shown in _shown([*held_back.due(event), *told], event.sequence):
+            for shown in _shown([*held_back.due(event), *told], _place(event.sequence, resume_token)):
                 yield shown
             if kind == "session_deleted":
                 return
@@ -256,8 +259,38 @@ class _HeldBack:
         return self._calls.pop(call_id(event.tool_call_updated.state), [])
 
 
-async def _events(client: Client, start: WatchEventsRequest) -> AsyncIterator[SessionEvent]:
-    """Gives events from a place on, over as many streams as it takes.
+def _place(sequence: int, resume_token: str) -> str:
+    """Returns the id of what an event brought: its place, and a token by which the server knows its own history."""
+    return f"{sequence}-{resume_token}"
+
+
+async def _place_of(client: Client, session_id: str, seen: str) -> int | None:
+    """Returns the place that an id names; None for none, and for one in a history that a restored backup took back."""
+    digits, _, resume_token = seen.partition("-")
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > MAX_PLACE_DIGITS:
+        return None
+    if resume_token:
+        watch = WatchEventsRequest(session_id=session_id, resume_token=resume_token, delta_mode=DELTA_MODE_NONE)
+        try:
+            async with contextlib.aclosing(client.stream(client.stub(EventServiceStub).WatchEvents, watch)) as batches:
+                if any(event.HasField("resync") for event in (await anext(batches)).events):
+                    return None
+        except InvalidArgumentError:
+            return None
+    return int(digits)
+
+
+async def _events(client: Client, start: WatchEventsRequest) -> AsyncIterator[tuple[SessionEvent, str]]:
+    """Gives events from a place on, each with a token behind it. Raises as `_batches`."""
+    resume_token = start.resume_token
+    async for batch in _batches(client, start):
+        resume_token = batch.resume_token or resume_token
+        for event in batch.events:
+            yield event, resume_token
+
+
+async def _batches(client: Client, start: WatchEventsRequest) -> AsyncIterator[WatchEventsResponse]:
+    """Gives batches of events from a place on, over as many streams as it takes.
 
     Raises:
         TurnwireError: a stream is refused, or no server answers for `RETRY_SECONDS`.
@@ -268,8 +301,7 @@ async def _events(client: Client, start: WatchEventsRequest) -> AsyncIterator[Se
         try:
             async for batch in client.stream(events.WatchEvents, request):
                 until = 0.0
-                for event in batch.events:
-                    yield event
+                yield batch
                 if batch.resume_token:
                     request.resume_token = batch.resume_token
         except UnavailableError:
@@ -279,13 +311,13 @@ async def _events(client: Client, start: WatchEventsRequest) -> AsyncIterator[Se
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-def _shown(envelopes: list[Json], sequence: int) -> list[ServerSentEvent]:
+def _shown(envelopes: list[Json], place: str) -> list[ServerSentEvent]:
     """Returns the envelopes of an event. The last one has its place: who has seen it has seen all of them."""
     last = len(envelopes) - 1
     return [
-        _sse(f"maria.{QUEUE}", envelope["queued_messages"], str(sequence) if index == last else None)
+        _sse(f"maria.{QUEUE}", envelope["queued_messages"], place if index == last else None)
         if envelope["msg"] == QUEUE
-        else _sse("maria", envelope, str(sequence) if index == last else None)
+        else _sse("maria", envelope, place if index == last else None)
         for index, envelope in enumerate(envelopes)
     ]
 

@@ -90,6 +90,8 @@ class Translator:
         if tell is None:
             return []
         try:
+            if event.session_id and await self._is_of_door(event):
+                return []
             told: list[Told] = await tell(getattr(event, str(kind)), event)
         except NotFoundError:  # the session or the message went meanwhile, which is the next event
             return []
@@ -114,6 +116,13 @@ class Translator:
         if session_id not in self._sessions:
             self._keep((await self._reader.session(session_id)).session)
         return self._sessions[session_id]
+
+    async def _is_of_door(self, event: SessionEvent) -> bool:
+        """Returns whether an event is about a session of a single request, of which clients know nothing."""
+        if event.WhichOneof("kind") in ("session_created", "session_deleted"):  # it has the session, or there is none
+            known = self._sessions.get(event.session_id)
+            return known is not None and is_of_door(known)
+        return is_of_door(await self._session(event.session_id))
 
     def _keep(self, session: SessionInfo) -> None:
         self._sessions[session.id] = session

@@ -20,6 +20,7 @@ from opencode.provider.provider_pb2 import GetProvidersRequest, ProviderList
 from opencode.provider.provider_pb2_grpc import ProviderServiceStub
 from opencode.session.session_pb2 import GetSessionRequest, GetSessionResponse, SessionInfo
 from opencode.session.session_pb2_grpc import SessionServiceStub
+from turnwire_adapters.doors import is_of_door
 from turnwire_adapters.opencode.ids import is_chosen, stored
 from turnwire_adapters.opencode.objects import (
     Json,
@@ -111,6 +112,13 @@ class Reader:
         found = await self.client.call(stub.GetSession, GetSessionRequest(session_id=session_id))
         self.known.note_hidden(found)
         return found
+
+    async def is_listed(self, session_id: str) -> bool:
+        """Returns whether clients know of a session: it is there, and not of a single request."""
+        try:
+            return not is_of_door((await self.session(session_id)).session)
+        except NotFoundError:
+            return False
 
     async def session_json(self, found: GetSessionResponse, directory: str = "") -> Json:
         """Returns a Session with its cost and what is taken back. A session without a directory shows `directory`."""

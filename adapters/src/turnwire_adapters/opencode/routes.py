@@ -279,7 +279,8 @@ class _Adapter:
         return Response(status_code=204)
 
     async def _permissions(self, _: Request, reader: Reader) -> list[Json]:
-        return [permission_json(one) for one in await Writer(reader).permissions()]
+        found = await Writer(reader).permissions()
+        return [permission_json(one) for one in found if await reader.is_listed(one.session_id)]
 
     async def _reply(self, request: Request, reader: Reader) -> bool:
         body = await _body(request)
@@ -294,7 +295,8 @@ class _Adapter:
         return True
 
     async def _questions(self, _: Request, reader: Reader) -> list[Json]:
-        return [question_json(one) for one in await Writer(reader).questions()]
+        found = await Writer(reader).questions()
+        return [question_json(one) for one in found if await reader.is_listed(one.session_id)]
 
     async def _answer(self, request: Request, reader: Reader) -> bool:
         answers = (await _body(request)).get("answers")

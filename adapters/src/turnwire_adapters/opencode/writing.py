@@ -84,19 +84,18 @@ class Writer:
     async def update(self, session_id: str, body: Json) -> None:
         """Changes a session: title, metadata, whether it is archived."""
         await self._refuse_rules(body.get("permission"))
-        if "title" in body:
-            await self._set(session_id, ["title"], SessionSettings(title=_text(body, "title")))
-        if "metadata" in body:
-            facts = _object(body, "metadata")
-            settings = SessionSettings(metadata_json=_dumped(facts) if facts else "")
-            await self._set(session_id, ["metadata_json"], settings)
-        time = _object(body, "time")
+        facts, time = _object(body, "metadata"), _object(body, "time")
+        settings = SessionSettings(title=_text(body, "title"), metadata_json=_dumped(facts) if facts else "")
+        fields = {"title": "title", "metadata": "metadata_json"}
+        if paths := [path for name, path in fields.items() if name in body]:
+            request = UpdateSessionRequest(session_id=session_id, settings=settings, update_mask=FieldMask(paths=paths))
+            await self._client.call(self._sessions.UpdateSession, request)
         if "archived" in time:
             if time["archived"]:
                 await self._client.call(self._sessions.ArchiveSession, ArchiveSessionRequest(session_id=session_id))
             else:
-                request = UnarchiveSessionRequest(session_id=session_id)
-                await self._client.call(self._sessions.UnarchiveSession, request)
+                unarchive = UnarchiveSessionRequest(session_id=session_id)
+                await self._client.call(self._sessions.UnarchiveSession, unarchive)
 
     async def delete(self, session_id: str) -> None:
         """Deletes a session."""
@@ -254,10 +253,6 @@ class Writer:
             if not page.next_page_token:
                 return names
             request.page_token = page.next_page_token
-
-    async def _set(self, session_id: str, paths: list[str], settings: SessionSettings) -> None:
-        request = UpdateSessionRequest(session_id=session_id, settings=settings, update_mask=FieldMask(paths=paths))
-        await self._client.call(self._sessions.UpdateSession, request)
 
 
 def _part(index: int, part: Json) -> MessagePart:

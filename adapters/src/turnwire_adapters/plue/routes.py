@@ -42,7 +42,7 @@ from turnwire_adapters.plue.messages import Prices, encoded, message_json, shown
 from turnwire_adapters.plue.updates import Updates
 from turnwire_adapters.statuses import is_too_large, retry_after, status_of
 from turnwire_adapters.upstream import Upstream
-from turnwire_client import Client, TurnwireError
+from turnwire_client import Client, InvalidArgumentError, TurnwireError
 
 _STATUSES = {PlueCode.NOT_FOUND: 404, PlueCode.ALREADY_EXISTS: 409}
 
@@ -91,9 +91,10 @@ class Routes:
         given = an_object(await _json(request), "body")
         only_keys(given, ("provider_id", "model_id"), "body")
         model = text_at(given, "provider_id", "body"), text_at(given, "model_id", "body")
+        price = (await _prices(client)).get(model)
         started = await client.start(session_id, message_id, model="/".join(model), request_id=_name(request))
         turn_id = started.turn.turn_id
-        updates = Updates(turn_id, (await _prices(client)).get(model))
+        updates = Updates(turn_id, price)
         stream = self._stream(bearer_token(request), session_id, turn_id, updates, started.resume_token)
         return event_stream(stream, headers={"x-plue-turn": turn_id, "x-accel-buffering": "no"})
 
@@ -114,24 +115,35 @@ class Routes:
         self, token: str, session_id: str, turn_id: str, updates: Updates, resume_token: str
     ) -> AsyncIterator[ServerSentEvent]:
         async with self._upstream.client(token) as client:
-            watch = client.watch(session_id, resume_token=resume_token, tools=())
-            async for update in watch:
-                conversation = update.conversation
-                if update.event is not None:
-                    found = updates.apply(update.event)
-                elif update.problem is None:  # everything was read anew
-                    found = updates.catch_up(conversation.messages)
-                    turn = await client.turn(session_id, turn_id)
-                    if turn.status == TURN_STATUS_ENDED:
-                        found.append(updates.end(turn))
-                else:
-                    continue
-                state = updates.state(conversation.resume_token)
-                for number, one in enumerate(found, 1):
-                    # who has seen the last one has seen all that the state has
-                    yield ServerSentEvent(data=encoded(one), id=state if number == len(found) else None)
-                if updates.code is not None:
-                    return
+            try:
+                async for event in _updates_from(client, session_id, turn_id, updates, resume_token):
+                    yield event
+            except InvalidArgumentError:  # the client came with a place of another server, or with none
+                async for event in _updates_from(client, session_id, turn_id, updates, ""):
+                    yield event
+
+
+async def _updates_from(
+    client: Client, session_id: str, turn_id: str, updates: Updates, resume_token: str
+) -> AsyncIterator[ServerSentEvent]:
+    """Gives the updates of an answer behind a place, until it is done."""
+    async for update in client.watch(session_id, resume_token=resume_token, tools=()):
+        conversation = update.conversation
+        if update.event is not None:
+            found = updates.apply(update.event)
+        elif update.problem is None:  # everything was read anew
+            found = updates.catch_up(conversation.messages)
+            turn = await client.turn(session_id, turn_id)
+            if turn.status == TURN_STATUS_ENDED:
+                found.append(updates.end(turn))
+        else:
+            continue
+        state = updates.state(conversation.resume_token)
+        for number, one in enumerate(found, 1):
+            # who has seen the last one has seen all that the state has
+            yield ServerSentEvent(data=encoded(one), id=state if number == len(found) else None)
+        if updates.code is not None:
+            return
 
 
 async def _create(request: Request, client: Client) -> Response:

@@ -52,7 +52,7 @@ class Updates:
             found = cls(turn_id, output_price)
             found._message_id, found._messages, found._calls = str(message_id), set(messages), set(calls)
             found._sent = {(str(name), int(index)): (int(count), int(crc)) for name, index, count, crc in sent}
-        except (TypeError, RecursionError) as error:
+        except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError("it has another form") from error
         if turn != turn_id or not isinstance(token, str):
             raise ValueError("it is of another turn")

@@ -15,7 +15,7 @@ GONE_SECONDS = 0.2
 
 
 def read_request(context: Context) -> "asyncio.Task[bytes]":
-    """Reads the request of a call; further ones are not looked at. The task raises InvalidRequest: there is none."""
+    """Reads the request of a call; further ones are ignored. The task raises InvalidRequest: it is missing."""
     return asyncio.create_task(_request(context))
 
 
@@ -25,4 +25,4 @@ async def _request(context: Context) -> bytes:
         return data
     # also when the client has gone or gRPC has refused the request; both end the call
     await asyncio.sleep(GONE_SECONDS)
-    raise InvalidRequest.of("request", "there is none")
+    raise InvalidRequest.of("request", "is missing")

@@ -35,7 +35,7 @@ class EventService:
         if len(request.session_ids) > MAX_SUBSCRIBED_SESSIONS:
             raise InvalidRequest.of(
                 "session_ids",
-                f"more than {MAX_SUBSCRIBED_SESSIONS} sessions",
+                f"has more than {MAX_SUBSCRIBED_SESSIONS} sessions",
                 "TOO_MANY",
                 limitValue=str(MAX_SUBSCRIBED_SESSIONS),
             )

@@ -36,18 +36,20 @@ class WebApplication:
         console: Console,
         max_message_bytes: int,
         problem: Callable[[], str] = lambda: "",
+        max_bodies_bytes: int = 0,
     ) -> None:
         """Args:
         origins: Decides which pages may call.
         console: Has the files.
         max_message_bytes: Size of the largest request in bytes.
         problem: Returns why calls cannot be carried out; "" if they can.
+        max_bodies_bytes: Size of all bodies that are being read; two of the largest requests always have room.
         """
         self._problem = problem
         self._origins = origins
         self._console = console
         self._max_message_bytes = max_message_bytes
-        self._bodies = shared_bodies(max_message_bytes)
+        self._bodies = shared_bodies(max(max_bodies_bytes, 2 * max_message_bytes))
         self._routes: Mapping[str, Route] = {}
         self._serving: Serving | None = None
         self._is_stopping = False
@@ -110,7 +112,7 @@ class WebApplication:
             await _refuse(exchange, code_pb2.UNAVAILABLE, "the server is starting")
         elif route is None:
             self._note("UNIMPLEMENTED", "no such method", exchange)
-            await _refuse(exchange, code_pb2.UNIMPLEMENTED, f"there is no method {exchange.path:.100}", http_status=404)
+            await _refuse(exchange, code_pb2.UNIMPLEMENTED, f"unknown method {exchange.path:.100}", http_status=404)
         elif not await _call(self._serving, route, exchange):
             self._note("UNIMPLEMENTED", "a verb or content type that the method does not take", exchange)
 
@@ -144,12 +146,16 @@ class WebApplication:
             await self._console.answer(exchange)
         else:
             await _tell(
-                exchange, 405, ("allow", "GET, HEAD"), "there is no method here; a call is a POST to /SERVICE/METHOD"
+                exchange,
+                405,
+                ("allow", "GET, HEAD"),
+                "only GET and HEAD are allowed here; a call is a POST to /SERVICE/METHOD",
             )
 
 
 async def _call(serving: Serving, route: Route, exchange: Exchange) -> bool:
     """Answers a call. Returns False, after an answer too, if the method is not called so."""
+    serving = serving.of(route.proto)
     is_stream = isinstance(route.proto, StreamingMethod)
     takes_get = route.only_reads and not is_stream
     if exchange.method == "GET" and takes_get:

@@ -25,15 +25,10 @@ JOINED_BESIDE_BYTES = 2**20
 
 _NO_CONTENT = 204
 
-MAX_BODIES_BYTES = 128 * 2**20
-"""Maximum size of all bodies that are being read. Of each slow one, the server keeps the bytes sent so far. Above it,
-the newest body of the address that has most is refused."""
 
-
-def shared_bodies(max_message_bytes: int) -> SharedBytes:
+def shared_bodies(max_bytes: int) -> SharedBytes:
     """Returns what counts the bodies that are being read by one listener."""
-    max_bytes = max(MAX_BODIES_BYTES, 2 * max_message_bytes)
-    return SharedBytes("MAX_BODIES_BYTES", max_bytes, "too many large requests arrive at the same time")
+    return SharedBytes("limits.max_bodies_bytes", max_bytes, "too many large requests arrive at the same time")
 
 
 class Exchange:

@@ -53,6 +53,8 @@ class WebSettings(NamedTuple):
     """Origins of pages that may call, in addition to the listener's own."""
     hosts: Collection[str] = ()
     """Names by which the listener is called, in addition to addresses and `localhost`."""
+    max_bodies_bytes: int = 0
+    """Size of all bodies that are being read, in bytes; two of the largest requests always have room."""
 
 
 class _Server(Server):
@@ -84,7 +86,9 @@ class WebServer:
         self._settings, self._tracer, self._certificates = settings, tracer, certificates
         # TLS proves the name that was called; without it, a name that resolves to this machine proves nothing
         origins = Origins(settings.allowed_origins, settings.hosts, checks_host=certificates is None)
-        self._application = WebApplication(origins, Console(), settings.max_message_bytes, problem)
+        self._application = WebApplication(
+            origins, Console(), settings.max_message_bytes, problem, settings.max_bodies_bytes
+        )
         self._socket: socket.socket | None = None
         """The bound one, until uvicorn has it."""
         self._server = _Server(self._config())

@@ -67,7 +67,7 @@ class SideCall:
             with chat_span(self._tracer, request, self._model, self._turn.session_id, is_summary=True) as span:
                 await self._receive(request, span)
                 if stream.finished is None:
-                    raise ProviderStreamCut("the stream of the answer ended without its end marker")
+                    raise ProviderStreamCut("the answer of the provider ended without its end marker")
         except ProviderError as error:
             self._was_asked = stream.has_parts
             self._report(started_at, error)

@@ -154,7 +154,7 @@ def choose_tools(asked: tuple[ToolDefinition, ...], session: Session) -> tuple[T
     """
     tools = tuple({tool.name: tool for tool in (*session.tools, *asked)}.values())
     if len(tools) > MAX_TOOLS:
-        text = f"more than {MAX_TOOLS} tools, including the session's"
+        text = f"has more than {MAX_TOOLS} tools, including the session's"
         raise InvalidRequest.of("tools", text, "TOO_MANY", limitValue=str(MAX_TOOLS))
     return tools
 
@@ -164,7 +164,7 @@ def check_agent(settings: CoreSettings, name: str) -> str:
     if name in ("", DEFAULT_AGENT):
         return ""
     if name not in settings.agents:
-        raise InvalidRequest.of("agent", f"there is no agent named {name!r}", "AGENT_UNKNOWN", agent=name)
+        raise InvalidRequest.of("agent", f"unknown agent {name!r}", "AGENT_UNKNOWN", agent=name)
     return name
 
 
@@ -207,7 +207,7 @@ def _check_tool_choice(choice: ToolChoice | None, tools: Sequence[ToolDefinition
     if choice is None or not choice.tool_name or "." in choice.tool_name:
         return
     if choice.tool_name not in {tool.name for tool in tools}:
-        problem = f"{choice.tool_name!r} is no tool of this turn"
+        problem = f"{choice.tool_name!r} is not a tool of this turn"
         raise InvalidRequest(FieldViolation("options.tool_choice.tool_name", problem, "INVALID"))
 
 

@@ -125,7 +125,7 @@ def _zone(name: str) -> tzinfo:
             return ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # no name of a zone, or the system has no data of zones
         pass
-    raise InvalidRequest.of("time_zone", "is no time zone that the server knows")
+    raise InvalidRequest.of("time_zone", "is not a known time zone")
 
 
 def _beginning_of_month(moment: datetime, zone: tzinfo) -> datetime:

@@ -51,7 +51,7 @@ _Framed = tuple[bytes, int | None]
 _LOST_PLACES = {Standing.REPLACED: ResyncReason.HISTORY_REPLACED, Standing.UNKNOWN: ResyncReason.NOT_KNOWN}
 
 _SENTENCES = {
-    ResyncReason.PRUNED: "the events after that place are no longer kept",
+    ResyncReason.PRUNED: "the events after that position are no longer kept",
     ResyncReason.HISTORY_REPLACED: "what came before that place is gone: the database was restored from a backup",
     ResyncReason.NOT_KNOWN: "the server no longer knows that place",
 }

@@ -103,7 +103,7 @@ def decoded(text: str, start: int, max_bytes: int) -> bytes:
     try:
         return within_bound(base64.b64decode(text[start:], validate=True), max_bytes)
     except (binascii.Error, ValueError):
-        raise NotCarried("FILE_MALFORMED", "The file is no base64.") from None
+        raise NotCarried("FILE_MALFORMED", "The file is not base64.") from None
 
 
 def _head(url: str) -> str | None:

@@ -263,7 +263,7 @@ def nothing_else(options: Mapping[str, str], known: frozenset[str] = frozenset()
     """Raises InvalidRequest for an option that a format does not have."""
     for name in options:
         if name not in known:
-            raise InvalidRequest.of(f"options[{one_line(name, 64)}]", "is no option of this format")
+            raise InvalidRequest.of(f"options[{one_line(name, 64)}]", "is not an option of this format")
 
 
 def conversations_of(

@@ -7,7 +7,7 @@ from typing import Any
 from turnwire.domain.text import one_line
 from turnwire.interop.forms import Json, a_text, an_object, kind_of, refuse
 
-_NO_MOMENT = "is no moment of the years 1970 to 9998"
+_NO_MOMENT = "is not a moment from 1970 to 9998"
 MAX_ID_CHARS = 256
 """Ids of the five systems have at most 60."""
 
@@ -90,7 +90,7 @@ def moment_at(value: Json, key: str, place: str) -> datetime | None:
         moment = datetime.fromisoformat(found)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        refuse(within(place, key), "is no date and time such as 2024-05-01T12:00:00Z")
+        refuse(within(place, key), "is not a date and time such as 2024-05-01T12:00:00Z")
     return _possible(moment, within(place, key))
 
 

@@ -70,7 +70,7 @@ class OpenAIReader:
                 if source.tell() > self._bounds.conversation_bytes or len(messages) > self._bounds.messages:
                     raise ArchiveInvalid.at("is one conversation, and too long for that", place=place)
             elif messages:
-                raise ArchiveInvalid.at("is no message, as those before it are", place=place)
+                raise ArchiveInvalid.at("is not a message, unlike those before it", place=place)
             else:
                 yield line, place, item
         if messages:

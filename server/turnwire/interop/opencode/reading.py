@@ -166,6 +166,6 @@ def _directory(info: Json, conversation: ConversationBuilder) -> str:
     if found == "/":
         return ""  # what OpenCode has outside a project
     if found and (not PurePosixPath(found).is_absolute() or ".." in found or len(found) > 4096 or "\0" in found):
-        conversation.problem("NO_PLACE", "Left out: a directory that is no absolute path here.", "info.directory")
+        conversation.problem("NO_PLACE", "Left out: a directory that is not an absolute path here.", "info.directory")
         return ""
     return found

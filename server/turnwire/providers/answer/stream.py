@@ -146,7 +146,7 @@ async def read_answer(
 
 def stream_cut() -> ProviderStreamCut:
     """Returns the error for an answer without its end marker."""
-    return ProviderStreamCut("the answer of the provider ended before its end marker")
+    return ProviderStreamCut("the answer of the provider ended without its end marker")
 
 
 def _checked(item: StreamItem) -> StreamItem:
@@ -169,7 +169,7 @@ def _checked(item: StreamItem) -> StreamItem:
         case UsageReported():
             pass
         case _:
-            raise ValueError("a value is no text")
+            raise ValueError("a value is not text")
     return item
 
 

@@ -70,7 +70,7 @@ def _check_count(db: Database, row: int, session_id: str, messages: int) -> None
 
 
 def _not_whole(session_id: str) -> StorageError:
-    return StorageError(f"session {session_id} is not all there", {"id": session_id})
+    return StorageError(f"session {session_id} is incomplete", {"id": session_id})
 
 
 def _let_files_go(db: Database, row: int) -> int:

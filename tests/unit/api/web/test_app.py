@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
 from google.rpc import code_pb2
 
 from tests.support.fakes.loop import settled
 from turnwire.api.gate import CallFailed, UnaryMethod
-from turnwire.api.web import app, exchange
+from turnwire.api.web import app
 from turnwire.api.web.console import Console
 from turnwire.api.web.encoding.codecs import Route
 from turnwire.api.web.encoding.statuses import simple_status
 from turnwire.api.web.origins import Origins
-from turnwire.domain.errors import TooManyCalls
+from turnwire.domain.errors import InvalidRequest, TooManyCalls
 from turnwire.domain.principal import Role
 
 REQUEST = BytesValue(value=b"x" * 90).SerializeToString()
@@ -29,6 +28,8 @@ class _Echo:
         """Carries out a call, or tells that there is no room for it."""
         try:
             return method.parse(await receive())
+        except InvalidRequest as error:
+            raise CallFailed(simple_status(code_pb2.INVALID_ARGUMENT, error.message)) from error
         except TooManyCalls as error:
             raise CallFailed(simple_status(code_pb2.RESOURCE_EXHAUSTED, error.message)) from error
 
@@ -94,10 +95,31 @@ async def test_health_tells_the_truth() -> None:
     assert (await _health(application, "/readyz", "POST"))[0] == 405
 
 
-async def test_two_of_the_largest_requests_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_is_received_than_the_method_takes() -> None:
+    """However large other requests may be: whoever asks for the server's facts needs no credential."""
+    application = app.WebApplication(Origins((), checks_host=False), Console(), 2**20)
+    method = UnaryMethod("S.One", Role.READER, BytesValue.FromString, None, max_request_bytes=1000)  # type: ignore[arg-type]
+    gate: Any = _Echo()
+    application.open({"/S/One": Route(method, method, BytesValue, only_reads=True)}, gate)
+    statuses, pieces = list[int](), [bytes(600), bytes(600)]
+
+    async def receive() -> dict[str, Any]:
+        if not pieces:  # nothing of the rest is needed for the answer
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": pieces.pop(), "more_body": True}
+
+    async def send(event: MutableMapping[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            statuses.append(event["status"])
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/proto")]
+    await application({"method": "POST", "path": "/S/One", "headers": headers}, receive, send)
+    assert statuses == [400]
+
+
+async def test_two_of_the_largest_requests_have_room() -> None:
     """Even where one is larger than what all bodies have by default; the third one, the newest, is refused."""
-    monkeypatch.setattr(exchange, "MAX_BODIES_BYTES", 1)
-    application = app.WebApplication(Origins((), checks_host=False), Console(), len(REQUEST))
+    application = app.WebApplication(Origins((), checks_host=False), Console(), len(REQUEST), max_bodies_bytes=1)
     method = UnaryMethod("S.One", Role.READER, BytesValue.FromString, None)  # type: ignore[arg-type]
     gate: Any = _Echo()
     application.open({"/S/One": Route(method, method, BytesValue, only_reads=True)}, gate)

@@ -15,5 +15,5 @@ def test_the_size_of_all_headers_is_known(headers: list[tuple[bytes, bytes]], si
     """Names and values: what a caller sends before its request counts for the bound of all calls."""
     unused: Any = None
     scope = {"method": "POST", "path": "/", "headers": headers}
-    caller = WebCaller(Exchange(scope, unused, unused, shared_bodies(0)))
+    caller = WebCaller(Exchange(scope, unused, unused, shared_bodies(2**20)))
     assert caller.metadata_bytes == size

@@ -38,7 +38,7 @@ async def get(console: Console, path: str, verb: str = "GET", **headers: str) ->
 
     sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"method": verb, "path": path, "headers": sent}
-    await console.answer(Exchange(scope, receive, send, shared_bodies(0)))
+    await console.answer(Exchange(scope, receive, send, shared_bodies(2**20)))
     start, *rest = events
     found = {name.decode(): value.decode() for name, value in start["headers"]}
     return start["status"], found, b"".join(event["body"] for event in rest)

@@ -14,7 +14,7 @@ def asked(**headers: str) -> Exchange:
     """Returns a request with these headers."""
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
     unused: Receive | Send | None = None
-    return Exchange({"method": "POST", "path": "/", "headers": sent}, unused, unused, shared_bodies(0))  # type: ignore[arg-type]
+    return Exchange({"method": "POST", "path": "/", "headers": sent}, unused, unused, shared_bodies(2**20))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_times_may_be_missing() -> None:
             chatgpt(node("a", "root", "user", {"content_type": "text", "parts": [7]})),
             "content.parts[0]: must be text or an object, not a number",
         ),
-        (chatgpt(create_time=1e20), "create_time: is no moment"),
+        (chatgpt(create_time=1e20), "create_time: is not a moment"),
         (chatgpt(create_time="today"), "create_time: must be a number"),
     ],
 )

@@ -169,8 +169,8 @@ def test_times_may_be_missing() -> None:
             claude(said("a", "human", {"type": "text", "text": 7}, text="")),
             "content[0].text: must be text, not a number",
         ),
-        (claude(created_at="yesterday"), "created_at: is no date and time"),
-        (claude(created_at="1969-12-31T23:59:59Z"), "created_at: is no moment of the years 1970 to 9998"),
+        (claude(created_at="yesterday"), "created_at: is not a date and time"),
+        (claude(created_at="1969-12-31T23:59:59Z"), "created_at: is not a moment from 1970 to 9998"),
         (claude(created_at=7), "created_at: must be text"),
         (
             claude(said("a", "human", parent_message_uuid="b"), said("b", "human", parent_message_uuid="a")),

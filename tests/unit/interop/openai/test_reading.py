@@ -156,7 +156,7 @@ def test_what_cannot_be_carried_is_told(part: object, reason: str) -> None:
         (b"hello", "is not JSON"),
         (b"PK\x03\x04", "is not JSON"),
         (b"[1]", "[0]: must be an object, not a number"),
-        (b'[{"role": "user"}, {"messages": []}]', "[1]: is no message, as those before it are"),
+        (b'[{"role": "user"}, {"messages": []}]', "[1]: is not a message, unlike those before it"),
         (b"{}", "line 1: messages: is missing"),
         (b'{"messages": {}}', "line 1: messages: must be an array"),
         (as_lines(_asked("a")) + b"{", "line 2: ends inside JSON"),
@@ -165,7 +165,7 @@ def test_what_cannot_be_carried_is_told(part: object, reason: str) -> None:
         (as_json([_asked("a"), _asked(7)]), "[1].messages[0].content: must be text or an array"),
         (as_json({"messages": [{"role": "robot"}]}), "messages[0].role: must be one of system, developer"),
         (as_json({"messages": [{"content": "x"}]}), "messages[0].role: is missing"),
-        (as_json({"messages": [], "created": 1e300}), "created: is no moment"),
+        (as_json({"messages": [], "created": 1e300}), "created: is not a moment"),
         (as_json({"messages": [], "created": True}), "created: must be a number, not a truth value"),
         (as_json({"messages": [], "id": "x" * 300}), "id: is an id with more than 256 characters"),
         (
@@ -185,5 +185,5 @@ def test_malformed_archives_are_refused(content: bytes, text: str) -> None:
 
 def test_there_are_no_options() -> None:
     """An unknown one is refused."""
-    with pytest.raises(InvalidRequest, match=r"options\[x\]: is no option"):
+    with pytest.raises(InvalidRequest, match=r"options\[x\]: is not an option"):
         records("openai", as_lines(OPENAI), options={"x": "1"})

@@ -215,8 +215,8 @@ def test_equal_ids_become_different() -> None:
         (opencode(answered("msg_1", cost=-1)), "info.cost: must be an amount"),
         (opencode(answered("msg_1", tokens={"input": -1})), "info.tokens.input: must be a count"),
         (opencode(answered("msg_1", tokens={"input": 1e300})), "info.tokens.input: must be a count"),
-        (opencode(time={"created": -1}), "info.time.created: is no moment of the years 1970 to 9998"),
-        (opencode(time={"created": 1e30}), "info.time.created: is no moment"),
+        (opencode(time={"created": -1}), "info.time.created: is not a moment from 1970 to 9998"),
+        (opencode(time={"created": 1e30}), "info.time.created: is not a moment"),
     ],
 )
 def test_malformed_sessions_are_refused(value: Any, text: str) -> None:

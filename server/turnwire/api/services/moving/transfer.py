@@ -117,7 +117,7 @@ def export_request(request: pb.ExportSessionsRequest) -> ExportRequest:
     """Returns what to export. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.session_ids) > MAX_SESSIONS:
-        checks.fail("session_ids", f"names more than {MAX_SESSIONS} sessions", "TOO_MANY", MAX_SESSIONS)
+        checks.fail("session_ids", f"has more than {MAX_SESSIONS} sessions", "TOO_MANY", MAX_SESSIONS)
     elif len(set(request.session_ids)) < len(request.session_ids):
         checks.fail("session_ids", "names a session twice", "DUPLICATE")
     elif "" in request.session_ids:

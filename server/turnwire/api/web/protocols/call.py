@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 
 from turnwire.api.admission.requests import CallerGone
 from turnwire.api.admission.responses import WhenSent
-from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
+from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod, too_long
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.encoding.codecs import CodecName, Route
 from turnwire.api.web.encoding.compression import (
@@ -57,6 +57,15 @@ class Serving(NamedTuple):
     """Size of the largest request, compressed or not."""
     is_stopping: Callable[[], bool]
     """Whether new calls are refused."""
+    is_of_method: bool = False
+    """Whether the largest request is that of one method."""
+
+    def of(self, method: UnaryMethod | StreamingMethod) -> "Serving":
+        """Returns the same for a method, of which no more is received than it takes."""
+        max_bytes = method.max_request_bytes
+        if max_bytes is None or max_bytes >= self.max_message_bytes:
+            return self
+        return self._replace(max_message_bytes=max_bytes, is_of_method=True)
 
 
 class Encodings(NamedTuple):
@@ -103,7 +112,12 @@ async def read_body(serving: Serving, exchange: Exchange, more_bytes: int = 0) -
 
 
 def refuse_too_large(serving: Serving) -> NoReturn:
-    """Raises CallFailed for a request over the limit, with the code that gRPC has for it."""
+    """Raises CallFailed for a request over the limit, with the code that gRPC has for it.
+
+    Raises InvalidRequest, as the gate does, where the limit is that of the method.
+    """
+    if serving.is_of_method:
+        raise too_long(serving.max_message_bytes)
     refuse(code_pb2.RESOURCE_EXHAUSTED, f"the request is larger than {serving.max_message_bytes} bytes")
 
 

@@ -49,7 +49,7 @@ class Checks:
     def few(self, field: str, values: Sized, most: int, what: str) -> bool:
         """Notes a violation when there are more. Returns whether there are few enough to look at each."""
         if len(values) > most:
-            self.fail(field, f"more than {most} {what}", "TOO_MANY", most)
+            self.fail(field, f"has more than {most} {what}", "TOO_MANY", most)
         return len(values) <= most
 
     def at_most(self, field: str, value: str, characters: int) -> str:

@@ -85,7 +85,7 @@ def parts(
     if not sent:
         checks.fail(name, "is empty: a message has at least one part", "REQUIRED")
     if len(sent) > MAX_PARTS:
-        checks.fail(name, f"more than {MAX_PARTS} parts", "TOO_MANY", MAX_PARTS)
+        checks.fail(name, f"has more than {MAX_PARTS} parts", "TOO_MANY", MAX_PARTS)
         return ()
     found: list[NewPart] = []
     for index, part in enumerate(sent):
@@ -93,7 +93,7 @@ def parts(
         if content is None:
             checks.fail(field, "has no content", "REQUIRED")
         elif content == "provider":
-            checks.fail(f"{field}.provider", "only its provider understands it: it goes back to its maker alone")
+            checks.fail(f"{field}.provider", "is for the provider that made it only")
         elif content not in _CONTENT_FOR[kind]:
             checks.fail(f"{field}.{content}", f"is not for a message of type {kind.value}")
         elif kind is MessageType.ASSISTANT and content != "file":
@@ -253,7 +253,9 @@ def session_tools(
     """Returns the tools to keep on a session."""
     size = sum(tool.ByteSize() for tool in declared[: MAX_TOOLS + 1])
     if size > MAX_SESSION_TOOLS_BYTES:
-        checks.fail(field, f"more than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG", MAX_SESSION_TOOLS_BYTES)
+        checks.fail(
+            field, f"has more than {MAX_SESSION_TOOLS_BYTES} bytes together", "TOO_LONG", MAX_SESSION_TOOLS_BYTES
+        )
     return tools(checks, declared, field)
 
 
@@ -267,7 +269,7 @@ def options(checks: Checks, sent: turn_pb2.GenerationOptions) -> GenerationOptio
         checks.fail("options.top_p", "is not above 0 and up to 1", "OUT_OF_RANGE")
     stops = sent.stop_sequences[: MAX_STOP_SEQUENCES + 1]
     if len(stops) > MAX_STOP_SEQUENCES or "" in stops:
-        checks.fail("options.stop_sequences", f"more than {MAX_STOP_SEQUENCES} stop sequences, or an empty one")
+        checks.fail("options.stop_sequences", f"has more than {MAX_STOP_SEQUENCES} stop sequences, or an empty one")
     for index, stop in enumerate(stops):
         checks.at_most(f"options.stop_sequences[{index}]", stop, MAX_STOP_CHARACTERS)
     effort = checks.at_most("options.reasoning_effort", sent.reasoning_effort, 64)
@@ -292,7 +294,7 @@ def _tool_choice(checks: Checks, sent: turn_pb2.ToolChoice) -> ToolChoice | None
     if not name:
         return ToolChoice(_TOOL_CHOICE_MODES[sent.mode])
     if sent.mode not in (turn_pb2.TOOL_CHOICE_MODE_UNSPECIFIED, turn_pb2.TOOL_CHOICE_MODE_REQUIRED):
-        checks.fail(f"{field}.tool_name", "goes with the mode REQUIRED alone")
+        checks.fail(f"{field}.tool_name", "is for the mode REQUIRED only")
     return ToolChoice(ToolChoiceMode.REQUIRED, name)
 
 
@@ -305,7 +307,7 @@ def _response_format(checks: Checks, sent: turn_pb2.ResponseFormat) -> ResponseF
     if kind is not ResponseFormatKind.JSON_SCHEMA:
         for name in ("schema_json", "name", "description", "strict"):
             if getattr(sent, name):
-                checks.fail(f"{field}.{name}", "is for JSON_SCHEMA alone")
+                checks.fail(f"{field}.{name}", "is for JSON_SCHEMA only")
         return ResponseFormat(kind)
     if not sent.schema_json:
         checks.fail(f"{field}.schema_json", "is required for JSON_SCHEMA", "REQUIRED")

@@ -173,7 +173,7 @@ def _paths(checks: Checks, sent: session_pb2.SessionSettings, mask: FieldMask, f
         elif FieldMask(paths=[path]).IsValidForDescriptor(session_pb2.SessionSettings.DESCRIPTOR):
             known.add(path)
         else:
-            checks.fail(field, f"names {path!r}, which is no path of SessionSettings")
+            checks.fail(field, f"names {path!r}, which is not a path of SessionSettings")
     if "*" in named:
         return frozenset(_FIELDS)
     return frozenset(path for path in known if path.partition(".")[0] == path or path.partition(".")[0] not in known)

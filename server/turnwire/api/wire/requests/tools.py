@@ -65,7 +65,7 @@ def open_calls_request(request: tool_pb2.ListOpenToolCallsRequest) -> tuple[froz
     """Returns the names of tools and the page. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.tool_names) > MAX_TOOLS:
-        checks.fail("tool_names", f"more than {MAX_TOOLS} names", "TOO_MANY", MAX_TOOLS)
+        checks.fail("tool_names", f"has more than {MAX_TOOLS} names", "TOO_MANY", MAX_TOOLS)
     for index, name in enumerate(request.tool_names[:MAX_TOOLS]):
         checks.tool_name(f"tool_names[{index}]", name)
     checks.done()
@@ -86,9 +86,9 @@ def renew_request(request: tool_pb2.RenewToolCallRequest) -> LeaseChange:
     """Returns what renews a lease. Raises InvalidRequest naming every wrong field."""
     checks = Checks()
     if len(request.log_lines) > MAX_NEW_LOG_LINES:
-        checks.fail("log_lines", f"more than {MAX_NEW_LOG_LINES} lines", "TOO_MANY", MAX_NEW_LOG_LINES)
+        checks.fail("log_lines", f"has more than {MAX_NEW_LOG_LINES} lines", "TOO_MANY", MAX_NEW_LOG_LINES)
     elif sum(len(line.encode()) for line in request.log_lines) > MAX_NEW_LOG_BYTES:
-        checks.fail("log_lines", f"more than {MAX_NEW_LOG_BYTES} bytes together", "TOO_LONG", MAX_NEW_LOG_BYTES)
+        checks.fail("log_lines", f"has more than {MAX_NEW_LOG_BYTES} bytes together", "TOO_LONG", MAX_NEW_LOG_BYTES)
     change = _lease_change(checks, "renew", request)
     checks.required("lease_id", checks.at_most("lease_id", request.lease_id, MAX_ID_CHARACTERS))
     checks.done()
@@ -151,7 +151,7 @@ def question_answer(request: question_pb2.AnswerQuestionRequest) -> NewAnswer:
         checks.fail("action", "is not QUESTION_ACTION_ACCEPT, _DECLINE or _CANCEL")
     content_json = checks.json_object("content_json", request.content_json)
     if content_json and action is not QuestionAction.ACCEPT:
-        checks.fail("content_json", "is for QUESTION_ACTION_ACCEPT alone")
+        checks.fail("content_json", "is for QUESTION_ACTION_ACCEPT only")
     reason = checks.at_most("reason", request.reason, MAX_REASON_CHARACTERS)
     request_id = checks.at_most("request_id", request.request_id, 128)
     checks.done()
@@ -179,7 +179,7 @@ def _output(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> str:
 
 def _files(checks: Checks, request: tool_pb2.SubmitToolResultRequest) -> tuple[NewFile, ...]:
     if len(request.files) > MAX_RESULT_FILES:
-        checks.fail("files", f"more than {MAX_RESULT_FILES} files", "TOO_MANY", MAX_RESULT_FILES)
+        checks.fail("files", f"has more than {MAX_RESULT_FILES} files", "TOO_MANY", MAX_RESULT_FILES)
         return ()
     found = []
     for index, sent in enumerate(request.files):

@@ -68,7 +68,7 @@ def alternatives_request(request: turn_service_pb2.ListAlternativesRequest) -> A
     if not request.HasField("previous_message_id"):
         checks.required("message_id", request.message_id)
     elif request.message_id:
-        checks.fail("previous_message_id", "stands in place of message_id, and both are there")
+        checks.fail("previous_message_id", "is set together with message_id: only one of them names the message")
     checks.done()
     return AlternativesOf(request.message_id, request.previous_message_id)
 

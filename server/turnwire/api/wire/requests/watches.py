@@ -33,7 +33,7 @@ def watch_request(request: event_pb2.WatchEventsRequest) -> WatchRequest:
     kinds = request.kinds[:] if checks.few("kinds", request.kinds, MAX_KINDS, "kinds") else []
     for index, kind in enumerate(kinds):
         if kind not in KIND_NAMES:
-            checks.fail(f"kinds[{index}]", "is not a kind that this server knows")
+            checks.fail(f"kinds[{index}]", "is not a kind of this server")
     if request.delta_mode not in _DELTA_MODES:
         checks.fail("delta_mode", "is not a mode of this server")
     checks.done()

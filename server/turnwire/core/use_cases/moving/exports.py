@@ -97,7 +97,7 @@ class Exports:
     def _one_more(self, tenant: str) -> Iterator[None]:
         limits = self._environment.settings.limits
         if self._running.total() >= limits.max_exports:
-            raise TooManyTransfers.of("limits.max_exports", limits.max_exports, "too many exports run already")
+            raise TooManyTransfers.of("limits.max_exports", limits.max_exports, "too many exports run")
         if self._running[tenant] >= limits.max_tenant_exports:
             text = "too many exports of the tenant run already"
             raise TooManyTransfers.of("limits.max_tenant_exports", limits.max_tenant_exports, text)

@@ -120,7 +120,7 @@ class Imports:
             raise ImportRunning("another import of the tenant runs: wait for its end", upload_id)
         limit = self._environment.settings.limits.max_imports
         if len(running) >= limit:
-            raise TooManyTransfers.of("limits.max_imports", limit, "too many imports run already")
+            raise TooManyTransfers.of("limits.max_imports", limit, "too many imports run")
 
     async def _carry_out(self, run: ImportRun, tenant: str, request: ImportRequest, progress: ImportProgress) -> None:
         error: Exception | None = None

@@ -24,7 +24,7 @@ def read_only(path: Path) -> Iterator[SqliteDatabase]:
         StorageError: the file is not there or cannot be read, or SQLite reported an error in the context.
     """
     if not path.is_file():
-        raise StorageError(f"there is no file {path}", {"path": str(path)})
+        raise StorageError(f"the file {path} does not exist", {"path": str(path)})
     uri = f"{path.absolute().as_uri()}?mode=ro"
     with (
         translated(path),

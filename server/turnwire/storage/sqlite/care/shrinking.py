@@ -52,7 +52,7 @@ def compact(path: Path) -> Compacted:
         StorageError: it cannot be read or written, or is not one of Turnwire.
     """
     if not path.is_file():
-        raise StorageError(f"there is no file {path}", {"path": str(path)})
+        raise StorageError(f"the file {path} does not exist", {"path": str(path)})
     lock = ProcessLock(DatabaseFiles(path))
     lock.acquire()
     try:

@@ -115,7 +115,7 @@ async def _called(
         "query_string": urlencode(query or {}).encode(),
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    exchange = Exchange(scope, receive, send, shared_bodies(0))
+    exchange = Exchange(scope, receive, send, shared_bodies(2**20))
     serving = Serving(gate or _Gate(), MAX_BYTES, lambda: False)
     if query is None:
         await serve_post(serving, ROUTE, "proto", exchange)

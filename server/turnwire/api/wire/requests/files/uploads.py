@@ -36,7 +36,7 @@ def write_upload_request(request: pb.WriteUploadRequest) -> Chunk:
     if len(request.data) > MAX_CHUNK_BYTES:
         checks.fail(
             "data",
-            f"holds {len(request.data)} bytes, at most {MAX_CHUNK_BYTES} are allowed",
+            f"has {len(request.data)} bytes, at most {MAX_CHUNK_BYTES} are allowed",
             "TOO_LARGE",
             MAX_CHUNK_BYTES,
         )

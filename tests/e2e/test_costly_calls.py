@@ -255,7 +255,7 @@ async def test_a_control_group_makes_all_budgets_smaller(tmp_path: Path, monkeyp
     async with running_server(tmp_path) as server, connect(server.address) as client:
         info = await client.server.GetServerInfo(GetServerInfoRequest())
         assert info.limits["limits.max_memory_bytes"] == with_less.max_memory_bytes
-        held = server.overload.sending.hold(2 * with_less.max_sending_bytes, Caller("", "a"), lambda: None)
+        held = server.overload.sending.reserve(2 * with_less.max_sending_bytes, Caller("", "a"), lambda: None)
         assert server.overload.sending.bytes == with_less.max_sending_bytes
         server.overload.sending.release(held)
 

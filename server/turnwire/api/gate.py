@@ -252,7 +252,8 @@ class Gate:
             raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
 
     async def further(self, method: StreamingMethod, receive: Receive, caller: Caller) -> Any:
-        """Receives a further request of a stream and returns it. It counts as a request of its tenant when it is there.
+        """Receives a further request of a stream and returns it. It counts as a request of its tenant once it has
+        arrived.
 
         Args:
             method: Of the stream.

@@ -44,7 +44,7 @@ def max_request_bytes(method: str, *, is_open: bool) -> int | None:
 
     Args:
         method: Full name.
-        is_open: Whether the method is open to everybody.
+        is_open: Whether the method is open to callers without credentials.
     """
     if method in _WITH_CONTENT:
         return None

@@ -117,7 +117,7 @@ def _calm_garbage_collection() -> None:
     Thousands of waiting messages and watchers are long-lived and rarely form cycles.
 
     Measured: a quarter more messages a second with many turns in memory. The others are frequent and small, for each
-    holds the event loop: beside 256 answers of a thousand calls those of 10,000 new objects took up to 60 ms of the
+    holds the event loop: next to 256 answers of a thousand calls those of 10,000 new objects took up to 60 ms of the
     processor. Small calls spend 1.3 % of their time on the processor in them, and 0.8 % with those of 2,000.
 
     Objects that go count against new ones, also old ones, so thousands of new ones may go unnoticed: where thousands of

@@ -19,7 +19,7 @@ MANY_BYTES = 256 * 1024
 async def compute(work: Callable[[], T], messages: Sequence[Message]) -> T:
     """Returns the result of a computation with messages.
 
-    When this is cancelled, the computation may go on: what it changes must be nobody else's by then.
+    When this is cancelled, the computation may continue: it must be the only user of what it changes.
 
     Args:
         work: The computation. It runs at once, or on a thread.

@@ -173,7 +173,7 @@ def note_answer(
         answer: The message so far.
         finished: The end marker; None when it did not come.
         failure: What ended the answer early; None when the provider finished.
-        first_output_seconds: Until the first content; None when none came, or nobody noted it.
+        first_output_seconds: Until the first content; None when none came, or it was not measured.
     """
     run = answer.model_run
     span.set(

@@ -19,7 +19,7 @@ class FairSemaphore:
     """A weighted semaphore with a limit on the share of each tenant.
 
     What a tenant waits for goes in its order, and tenants take turns. A waiter that the share of its own tenant holds
-    back holds up nobody else; one that waits for others is overtaken by nobody, so a large one does not wait for ever.
+    back holds up nobody else; one that waits for others is never overtaken, so a large one does not wait for ever.
     The first that a tenant has may be as large as all of the budget. Used on the event loop only.
 
     Where connections are named, those of a tenant take turns, too, and each has half of what its tenant may have.

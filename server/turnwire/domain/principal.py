@@ -24,7 +24,7 @@ class Role(StrEnum):
     """The rights of a caller. Each role includes the rights of the roles before it."""
 
     NOBODY = ""
-    """Calls only what is open to everybody: a caller without credentials."""
+    """May call only methods that are open to all: a caller without credentials."""
     READER = "reader"
     """Reads and watches."""
     WRITER = "writer"

@@ -22,10 +22,10 @@ ROUND_SECONDS = 0.002
 class FairCalls(asyncio.AbstractEventLoop):
     """Mixed into a class of event loops: the callbacks of owners wait in a fair queue.
 
-    What nobody owns, comes from other threads, sockets or timers is called as the loop does it. It must be little for
+    Callbacks without an owner, from other threads, sockets or timers run as in a plain loop. They must be short for
     each owner, such as giving a future its result. So callbacks of one owner keep their order among those of
-    `call_soon`, in which tasks take their steps, and what nobody owns may overtake them. Each round of the loop runs
-    all that nobody owns, and for `ROUND_SECONDS` what waits: neither keeps the other waiting for ever.
+    `call_soon`, in which tasks take their steps, and those without an owner may overtake them. Each round of the loop
+    runs all without an owner, and waiting ones for `ROUND_SECONDS`: neither starves the other.
 
     A loop in debug mode is as it was: it checks and times its callbacks itself.
     """

@@ -21,7 +21,7 @@ def elapsed_seconds() -> float:
 class PatientClock:
     """The time of day for the removal of old data: a clock that jumps ahead makes nothing old at once.
 
-    After a jump this clock goes on from the time before, and believes the new time only once it has lasted as long as
+    After a jump this clock continues from the time before, and believes the new time only once it has lasted as long as
     anything is kept: by then what was there before the jump has become old in its own time. A clock that is set back is
     believed at once, because that only keeps things longer. Whether the clock was right at the start cannot be known.
     Used by one task or thread.

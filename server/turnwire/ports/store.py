@@ -293,7 +293,8 @@ class TenantStore(ArchivableStore, Protocol):
     async def open_permissions(self, session_id: str | None, page: Page) -> PermissionPage:
         """Returns the open permission requests of a session, or of all the tenant's when None, oldest first.
 
-        If the request where a page of all sessions goes on was deleted with its session, the page is the first again.
+        If the request after which a page of all sessions continues was deleted with its session, the page is the first
+        again.
 
         Raises:
             SessionNotFound: the tenant has no such session.

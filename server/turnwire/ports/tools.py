@@ -151,6 +151,6 @@ class ServerTools(Protocol):
             arguments_json: A JSON object.
             log: Takes a line that the tool logs while it runs; must not block.
             ask: Asks a person while the tool runs. That time does not count as the tool's.
-            resumption: What a call that has paused goes on with; None begins one.
+            resumption: The state and answers of a paused call; None begins a call.
         """
         ...

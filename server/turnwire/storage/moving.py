@@ -1,7 +1,7 @@
 """Moving a whole database, whose server is stopped, to an empty one: from a file to PostgreSQL, back, or to another.
 
 Both have the same tables, so rows are copied as they are, with their numbers, positions and timelines: clients go on
-with their resume tokens. All rows come in one transaction, which ends when the rows that are there were compared with
+with their resume tokens. All rows come in one transaction, which ends when the copied rows were compared with
 those that were read. Until then the target has a mark, and no server serves it.
 
 The index of words is not copied, because that of a file cannot be read: the next start makes it anew.

@@ -134,7 +134,7 @@ class MemoryMonitor:
 
 
 def memory_limit(max_bytes: int) -> int:
-    """Returns what this process may have: so many bytes, or less where its control group has less."""
+    """Returns the memory limit of this process: `max_bytes`, or less if its control group has less."""
     limit = cgroup_bytes()
     return max_bytes if limit is None else min(max_bytes, int(limit * CGROUP_SHARE))
 

@@ -13,7 +13,7 @@ from turnwire.domain.networks import network_of_peer
 
 BEGUN_AT_ONCE = 4
 """Calls that begin in one round of the event loop. Begun one a round they wait for each other where a round takes long:
-beside 200 turns that stream it takes 20 ms, and no more than 25 calls a second began."""
+with 200 turns that stream it takes 20 ms, and no more than 25 calls a second began."""
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class PendingCalls(Generic[T]):
     def next(self) -> asyncio.Future[T]:
         """Returns a future of the call that begins next. The one before must be done.
 
-        The future raises what `end` was given. Who waits for it while calls are there goes on at once, but for each
+        The future raises what `end` was given. A waiter gets it at once while calls are pending, but for each
         BEGUN_AT_ONCE-th time: then the loop does something else first.
         """
         loop = asyncio.get_running_loop()

@@ -39,8 +39,8 @@ newest go on: those of honest clients are among them. As large as requests may b
 between critical memory and its limit."""
 
 HEALTH_READ_AT_ONCE = 4
-"""Requests for health that are read at a time while memory is critical, beside all others. One is there with the head
-of its call, so those that are not are spared for a moment only, from the beginning."""
+"""Requests for health that are read at a time while memory is critical, in addition to all others. One arrives with the
+head of its call, so those that have not are spared for a moment only, from the beginning."""
 
 log = structlog.get_logger()
 

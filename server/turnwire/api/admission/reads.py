@@ -32,7 +32,7 @@ class _Reading:
         self.has_slot = False
 
     def come(self) -> None:
-        """Ends the time for it: it is there."""
+        """Ends the time limit: the request has arrived."""
         if not self.scope.expired():
             self.scope.reschedule(None)
 
@@ -63,8 +63,8 @@ class Reads:
 
         Args:
             connection: Whose request it is.
-            receive: Returns the request once it is there. When it returns a future, that is not cancelled, and the
-                request is there when it is done, though the call may wait long for its turn on the event loop.
+            receive: Returns the request once it has arrived. When it returns a future, that is not cancelled, and the
+                request has arrived when it is done, though the call may wait long for its turn on the event loop.
 
         Raises:
             RequestTooSlow: it took too long.
@@ -118,7 +118,7 @@ class Reads:
             self._forget(reading, network)
 
     def _note(self, reading: _Reading, network: str, received: "asyncio.Future[bytes]") -> None:
-        """Takes that a request is there, had its call a turn since or not."""
+        """Notes that a request has arrived, whether or not its call has run since."""
         # the error of what nobody waits for is retrieved, so that asyncio does not log it
         if received.cancelled() or received.exception() is not None or reading not in self._reading.get(network, ()):
             return
@@ -133,7 +133,7 @@ class Reads:
                 del self._reading[network]
 
     def bound(self, slots: int, error: MakeError) -> None:
-        """Lets further requests be read only while fewer than so many are; see `ReadSlots`.
+        """Lets further requests be read only while fewer than `slots` are; see `ReadSlots`.
 
         Args:
             slots: How many are read at a time.
@@ -146,7 +146,7 @@ class Reads:
         self._slots.unbound()
 
     def shed(self, error: MakeError, spared: int = 0, seconds: float = math.inf) -> None:
-        """Ends requests that are being read, the oldest first: nobody knows how much of them is in memory.
+        """Ends requests that are being read, the oldest first, because the memory that each takes is unknown.
 
         Those that wait until they may be read stay. Does nothing while it is at that already.
 

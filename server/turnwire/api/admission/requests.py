@@ -1,4 +1,4 @@
-"""Large requests have a part of one memory budget, from when they are there until they are carried out.
+"""Large requests have a part of one memory budget, from their arrival until they are carried out.
 
 A request is in memory several times: as its bytes, as a message of protobuf, as texts, in which each character takes
 four bytes when one of them is wide, and as what waits for the disk. Requests come faster than they are stored, so
@@ -24,7 +24,7 @@ MEMORY_OF_BYTE = 1 + WIDEST_BYTES
 """Memory for a byte of a request: in its message, and in a text with a wide character."""
 
 WAITING_SHARE = 1 / 3
-"""Bytes of requests that are there and wait for their part, of those of the budget; one flow has half of it at most.
+"""Maximum size of requests that wait for their part, as a share of the budget; one flow has half of it at most.
 Further ones are refused."""
 
 RETRY_AFTER = timedelta(seconds=1)

@@ -63,8 +63,8 @@ class Answers:
         answer = await run()
         if (size := size_of(answer)) <= SMALL_BYTES:
             return await self._made(answer)
-        held = sending.hold(size, client, partial(self._cut_off, client))
-        when_sent(lambda: sending.release(held))
+        reservation = sending.reserve(size, client, partial(self._cut_off, client))
+        when_sent(lambda: sending.release(reservation))
         return await self._made(answer)
 
     def stream(self, client: Client, send: Send) -> "StreamAnswers":
@@ -89,8 +89,8 @@ class Answers:
     def keep(self, size: int, client: Client) -> "Kept":
         """Gives what is sent in pieces a place. Raises TooManyCalls: there is none."""
         sending = self._overload.sending
-        held = sending.hold(size, client, partial(self._cut_off, client))
-        return Kept(partial(sending.renew, held), partial(sending.release, held))
+        reservation = sending.reserve(size, client, partial(self._cut_off, client))
+        return Kept(partial(sending.renew, reservation), partial(sending.release, reservation))
 
     async def _made(self, answer: Answer) -> Message | bytes:
         if not isinstance(answer, Unmade):

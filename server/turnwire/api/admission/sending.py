@@ -1,9 +1,9 @@
-"""Answers while they are sent: one memory budget for what clients have not read.
+"""Responses while they are sent: one memory budget for those that clients have not read.
 
-gRPC copies what it sends, and keeps it until its client has read it, for as long as the client likes. So large answers
-have a part of the budget while they are sent. A unary call that gets none is refused; a stream waits with its next
-answer. Whoever has not read an answer for long is cut off when another wants its part: nothing else makes gRPC forget
-what it keeps.
+gRPC copies a response and keeps the copy until its client has read it, however long that takes. So large responses
+reserve a part of the budget while they are sent. A unary call that gets none is refused; a stream waits with its next
+response. A client that has not read a response for long is disconnected when another one needs its part: nothing else
+makes gRPC drop the copy.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from turnwire.domain.networks import network_of_peer
 from turnwire.event_loop.owner import as_nobody
 
 SMALL_BYTES = 16 * 1024
-"""Answers up to this size do not count: 10,000 watches may have one each."""
+"""Responses up to this size do not count: 10,000 watches may have one each."""
 
 UNREAD_SECONDS = 30.0
-"""How long an answer keeps its part while others want it. Without others it may be read as slowly as its client
-likes."""
+"""How long an unread response keeps its part while others wait for it. While no other waits, a client may read as
+slowly as it likes."""
 
 WAITING_SHARE = 1 / 3
-"""Bytes of answers that wait for their part, of those of the budget; what several of them share counts once."""
+"""Maximum size of waiting responses, as a share of the budget; bytes that several of them share count once."""
 
 MAX_MADE = 2
 """Maximum responses of many objects that are made concurrently: each is in memory several times until it is sent."""
@@ -35,46 +35,46 @@ MAX_READ = 8
 """Maximum other responses that may be large and are read concurrently: the size of each is known once it is read."""
 
 _LATER_SECONDS = 0.01
-"""So that a timer never comes before its time."""
+"""Added to a timer's delay, so that it never fires early."""
 
 
-class Held:
-    """The part of one answer."""
+class Reservation:
+    """The part of the budget that one response holds."""
 
     __slots__ = ("client", "end", "is_held", "since", "size")
 
     def __init__(self, size: int, client: Client, end: Callable[[], object]) -> None:
-        """Takes the bytes, whose they are, and what cuts its client off."""
+        """Takes the size in bytes, the client, and the function that disconnects it."""
         self.size, self.client, self.end = size, client, end
         self.since = asyncio.get_running_loop().time()
         self.is_held = True
 
 
 class Sending:
-    """The budget of answers that are being sent. Belongs to the event loop.
+    """The budget of responses that are being sent. Used on the event loop only.
 
-    A tenant has half of it where there are several, and a connection half of what its tenant may have, so that one
-    that reads slowly leaves room for those beside it.
+    With several tenants, each has at most half of it, and a connection at most half of its tenant's share, so that a
+    slow reader leaves room for the others.
 
-    `_unread` has the answers, the oldest first, but for those whose clients are cut off already. `_timer` runs while
-    streams wait, for the time of the oldest answer.
+    `_unread` has the reservations, the oldest first, without those whose clients are disconnected already. `_timer`
+    runs while streams wait, until the oldest response is due.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Takes the bound of all answers together, of which one may be larger alone."""
+        """Takes the limit of all responses together; a single one may be larger."""
         self._budget = FairSemaphore(max_bytes)
-        self._unread = OrderedDict[Held, None]()
+        self._unread = OrderedDict[Reservation, None]()
         self._refused = set[Client]()
         """Clients that were refused since a response was read."""
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
         self._making = FairSemaphore(MAX_MADE, tenant_limit=MAX_MADE)
         self._reading = FairSemaphore(MAX_READ, tenant_limit=MAX_READ)
-        """Both of answers, each of which counts as one, by network."""
+        """Both limit responses, each of which counts as one, by network."""
         self.waiting_bytes = 0
         """Size of the waiting responses."""
         self._sharers: dict[object, list[int]] = {}
-        """How many of these share an object, and its bytes, by its id: they have it, so no other has the id."""
+        """Number of waiting responses that share an object, and its bytes, by its id, which is unique meanwhile."""
 
     @property
     def bytes(self) -> int:
@@ -83,11 +83,13 @@ class Sending:
 
     @contextlib.asynccontextmanager
     async def making(self, client: Client, *, of_objects: bool) -> AsyncIterator[None]:
-        """Is entered while an answer is made that may be large, until it has its part. Safe to cancel.
+        """Limits the responses that are made concurrently: entered before one is made, left when it has its part.
+
+        Safe to cancel.
 
         Args:
-            client: Whose answer it is. Networks have turns, and in a network its connections.
-            of_objects: Whether it is many objects first.
+            client: The client of the response. Networks take turns, and so do the connections of a network.
+            of_objects: Whether it is many objects before it is encoded.
         """
         places = self._making if of_objects else self._reading
         with as_nobody():
@@ -95,24 +97,24 @@ class Sending:
                 yield
 
     def check(self, client: Client) -> None:
-        """Raises TooManyCalls when a client was refused and no answer was read since.
+        """Raises TooManyCalls when a client was refused and no response was read since.
 
-        So no answer after the other is made in vain.
+        So responses that would be refused are not made.
         """
         if client in self._refused:
             self._end_old()
             raise self._full()
 
-    def hold(self, size: int, client: Client, end: Callable[[], object]) -> Held:
-        """Gives an answer its part. Returns what `release` takes.
+    def reserve(self, size: int, client: Client, end: Callable[[], object]) -> Reservation:
+        """Reserves memory for a response, until `release`.
 
         Args:
-            size: Of the answer in bytes.
-            client: Whose answer it is.
-            end: Cuts its client off; called once at most, and before `release`.
+            size: Size of the response in bytes.
+            client: Its client.
+            end: Disconnects the client; called once at most, and before `release`.
 
         Raises:
-            TooManyCalls: there is not as much.
+            TooManyCalls: the budget has less.
         """
         size = min(size, self._budget.limit)
         if not self._budget.try_acquire(client.tenant, size, client.connection):
@@ -121,44 +123,44 @@ class Sending:
             raise self._full()
         return self._take(size, client, end)
 
-    def renew(self, held: Held) -> None:
-        """Takes that the client has read some of an answer, so that it is not cut off for the rest."""
-        if held in self._unread:
-            held.since = asyncio.get_running_loop().time()
-            self._unread.move_to_end(held)
+    def renew(self, reservation: Reservation) -> None:
+        """Notes that the client has read a part of a response, so that it is not disconnected for the rest."""
+        if reservation in self._unread:
+            reservation.since = asyncio.get_running_loop().time()
+            self._unread.move_to_end(reservation)
 
-    def release(self, held: Held) -> None:
-        """Takes a part back. Idempotent."""
-        if held.is_held:
-            held.is_held = False
-            self._unread.pop(held, None)
+    def release(self, reservation: Reservation) -> None:
+        """Releases a reservation. Idempotent."""
+        if reservation.is_held:
+            reservation.is_held = False
+            self._unread.pop(reservation, None)
             self._refused.clear()
-            self._budget.release(held.client.tenant, held.size, held.client.connection)
+            self._budget.release(reservation.client.tenant, reservation.size, reservation.client.connection)
 
     @contextlib.asynccontextmanager
     async def place(
         self, size: int, client: Client, end: Callable[[], object], shared: object = None
     ) -> AsyncIterator[None]:
-        """Has a part for an answer of a stream while the body runs; waits until there is one.
+        """Reserves memory for a response of a stream while the body runs; waits for it.
 
         Args:
-            size: Of the answer in bytes.
-            client: Whose stream it is.
-            end: Cuts the client off; called once at most, while the body runs.
-            shared: What holds the bytes of the answer while it waits, if other answers may have the same.
+            size: Size of the response in bytes.
+            client: The client of the stream.
+            end: Disconnects the client; called once at most, while the body runs.
+            shared: The object that holds the bytes of the waiting response, if other responses may share it.
 
         Raises:
-            TooManyCalls: there is none, and no memory to wait for one.
+            TooManyCalls: the budget is used up, and so is the memory for waiting responses.
         """
         wanted = min(size, self._budget.limit)
         if not self._budget.try_acquire(client.tenant, wanted, client.connection):
             with self._memory(size, shared):
                 await self._wait(client, wanted)
-        held = self._take(wanted, client, end)
+        reservation = self._take(wanted, client, end)
         try:
             yield
         finally:
-            self.release(held)
+            self.release(reservation)
 
     async def _wait(self, client: Client, size: int) -> None:
         self._waiting += 1
@@ -170,7 +172,7 @@ class Sending:
 
     @contextlib.contextmanager
     def _memory(self, size: int, shared: object) -> Iterator[None]:
-        """Counts an answer while it waits. Raises TooManyCalls: too much waits already."""
+        """Counts a response while it waits. Raises TooManyCalls: too many bytes wait already."""
         key = object() if shared is None else id(shared)
         if key not in self._sharers:
             if self.waiting_bytes and self.waiting_bytes + size > self._budget.limit * WAITING_SHARE:
@@ -188,17 +190,17 @@ class Sending:
                 del self._sharers[key]
                 self.waiting_bytes -= sharers[1]
 
-    def _take(self, size: int, client: Client, end: Callable[[], object]) -> Held:
-        held = Held(size, client, end)
-        self._unread[held] = None
+    def _take(self, size: int, client: Client, end: Callable[[], object]) -> Reservation:
+        reservation = Reservation(size, client, end)
+        self._unread[reservation] = None
         self._watch()
-        return held
+        return reservation
 
     def _full(self) -> TooManyCalls:
         return TooManyCalls.at("limits.max_sending_bytes", self._budget.limit, RETRY_AFTER)
 
     def _watch(self) -> None:
-        """Cuts off who has not read for long, now and when the next answer is old, as long as streams wait."""
+        """Disconnects clients that have not read for long, now and whenever the next is due, while streams wait."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -206,7 +208,7 @@ class Sending:
             self._timer = asyncio.get_running_loop().call_at(next_end + _LATER_SECONDS, self._watch)
 
     def _end_old(self) -> float | None:
-        """Cuts off who has not read for long. Returns when the next one has not; None if there is none."""
+        """Disconnects clients that have not read for long. Returns when the next one is due; None for no other."""
         now = asyncio.get_running_loop().time()
         while self._unread:
             oldest = next(iter(self._unread))

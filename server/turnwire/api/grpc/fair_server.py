@@ -47,7 +47,7 @@ def when_ended(done: Callable[[], None]) -> None:
     """Runs `done` when the call of the current task has ended: its response is sent, or its client has left.
 
     What is given to `add_done_callback` of the context would keep the call: it refers to the call, which refers to it,
-    and gRPC drops neither. What a call holds, nobody would free until all objects of the process are looked at.
+    and gRPC drops neither. The objects of a call would stay until a full garbage collection.
     """
     if (task := asyncio.current_task()) is not None:
         task.add_done_callback(lambda _: done())

@@ -1,7 +1,7 @@
 """Reads of requests from gRPC.
 
 gRPC frees a message only when it is read (https://github.com/grpc/grpc, `aio/grpc_aio.pyx.pxi`, 1.85). So each read is
-a task, which goes on when nobody waits for it any more.
+a task, which continues when it is no longer awaited.
 """
 
 import asyncio

@@ -30,7 +30,8 @@ def reflection_handlers(names: Iterable[str], gate: Gate) -> "tuple[grpc.Generic
     """Returns the handlers of both versions.
 
     Args:
-        names: Full names of the services to list, beside reflection itself in the version that has a descriptor here.
+        names: Full names of the services to list, in addition to reflection itself in the version that has a descriptor
+            here.
         gate: Runs the calls.
     """
     servicer = ReflectionServicer((*names, reflection.SERVICE_NAME))

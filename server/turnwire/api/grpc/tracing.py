@@ -21,7 +21,7 @@ _SERVER_ERRORS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "IN
 class CallTracing(grpc.aio.ServerInterceptor[Any, Any] if TYPE_CHECKING else grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Runs each call of the contract in a span that continues the trace of the caller.
 
-    The span is there before the gate, so that the log line of the call is part of its trace. Health checks and
+    The span begins before the gate, so that the log line of the call is part of its trace. Health checks and
     reflection have no spans.
     """
 

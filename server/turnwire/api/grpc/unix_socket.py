@@ -53,7 +53,7 @@ def socket_access(listen: str, access: SocketAccess) -> Iterator[None]:
 def is_taken(listen: str) -> bool:
     """Returns whether a program listens on a Unix socket; False for other addresses.
 
-    gRPC binds the path of a socket that is there already, and the program that listened on it is no longer reached.
+    gRPC binds the path of a socket that exists already, and the program that listened on it is no longer reached.
     A socket that a dead program left is free. Two servers that start in the same moment can both find it free.
     """
     if not listen.startswith("unix:"):

@@ -3,8 +3,8 @@
 gRPC's asyncio layer has one thread that does all network work. For each thing that happens, new calls and finished
 writes, it writes one byte to a socket pair; the loop is woken, reads one byte, and takes all that has happened. When
 more things happen than the loop has turns, the unread bytes fill the pair after about 280 of them. Then the thread
-waits until the loop has read half, and meanwhile nothing is read from any client: a health check took 430 ms beside
-280 turns that stream. Reading all bytes that are there keeps the pair empty. (grpcio 1.85, `completion_queue.pyx.pxi`:
+waits until the loop has read half, and meanwhile nothing is read from any client: a health check took 430 ms with
+280 turns that stream. Reading all available bytes keeps the pair empty. (grpcio 1.85, `completion_queue.pyx.pxi`:
 `_poll`, `_handle_events`; the bytes of what happened are written after it is queued, so none is missed.)
 """
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 async def framed(values: Iterable[T], convert: Callable[[T], Message], rest: Message) -> bytes:
     """Returns a response: the values as the elements of a repeated field 1, and the other fields from `rest`.
 
-    The event loop goes on with others between a few elements. Safe to cancel.
+    The event loop runs other tasks between a few elements. Safe to cancel.
     """
     frames: list[bytes] = []
     count, size = 0, 0

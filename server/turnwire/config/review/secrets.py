@@ -1,8 +1,8 @@
 """Takes secrets out of what is shown of a configuration.
 
 Keys are never in a configuration, which names the variables that hold them. But addresses, arguments of programs and
-pasted values can hold secrets, and so can the text of an error. Nobody can list the forms of secrets: of an argument,
-of the path of an address and of the name of a variable is shown what is known to be harmless.
+pasted values can hold secrets, and so can the text of an error. The forms of secrets cannot be listed: of an argument,
+of the path of an address and of the name of a variable only known harmless parts are shown.
 """
 
 import re

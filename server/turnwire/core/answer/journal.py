@@ -33,7 +33,7 @@ log = structlog.get_logger()
 class StepJournal:
     """Saves one message while it streams.
 
-    `_saving` is the commit under way: the next draft goes on from it, so there is one at a time. `_timer` is set while
+    `_saving` is the commit under way: the next draft continues it, so there is one at a time. `_timer` is set while
     a draft is due and none is under way, `_is_soon` while an ended part waits for it. `_unchecked` holds complete calls
     in the order in which they ended; one task at a time, `_checking`, checks them. `_ended` has the parts whose end is
     not on its way to the store. All are empty after `settle`, all but `_ended` after `finish`. Used on the event loop

@@ -28,9 +28,9 @@ class SideCall:
     ) -> None:
         """Args:
         environment: Ports and settings.
-        turn: The turn beside which the model is asked.
+        turn: The turn for which the model is called.
         model: The model.
-        limits: What its answer may bring.
+        limits: Limits on its answer.
         tracer: Has the span of the call.
         """
         self._environment = environment

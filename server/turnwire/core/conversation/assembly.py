@@ -78,7 +78,7 @@ class Measured(Struct, frozen=True, gc=False):
 class Assembly:
     """The part of a session's conversation that is sent, with its measures, from one request to the next.
 
-    Whoever uses it says how many messages are the same as before; it is cut off behind them, and goes on from there.
+    The caller gives how many messages are the same as before; the assembly is cut behind them, and continues there.
     `_before` has an entry for each message of the conversation, `_measured` one for each message of the request, and
     one before them. Made anew from the whole conversation it says the same.
     """

@@ -202,7 +202,7 @@ class OpenCalls(Struct, frozen=True):
 
         Args:
             index: The part of the call.
-            lease_id: The lease that the caller holds; "" for none, which will do while nobody holds the call.
+            lease_id: The lease that the caller holds; "" for none, which suffices while the call has no lease.
             now: The moment.
 
         Raises:

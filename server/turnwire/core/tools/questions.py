@@ -162,7 +162,7 @@ class ToolQuestions:
         """Asks the questions with which the call in one part has paused, and returns the state and answers it resumes
         with.
 
-        What it returns is no longer stored: the call goes on once. Cancelling this leaves the questions.
+        What it returns is no longer stored: the call resumes once. Cancelling this leaves the questions.
 
         Raises:
             QuestionRefused, StorageError: as `ask`. No question is open then.

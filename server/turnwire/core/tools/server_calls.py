@@ -155,8 +155,8 @@ class ServerCalls:
     def start(self) -> list["asyncio.Task[None]"]:
         """Starts a task for each call without a result. It ends when the result is durable. Cancelling stops the run.
 
-        A call that was running when an earlier process died gets an error result. It is not run again, because nobody
-        knows whether it had its effect. One that had paused with questions goes on.
+        A call that was running when an earlier process died gets an error result. It is not run again, because it
+        may have had its effect. One that had paused with questions resumes.
         """
         calls = self._owner.state
         return [

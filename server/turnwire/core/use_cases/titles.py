@@ -1,6 +1,7 @@
 """Titles that a model gives to sessions without one, once an answer has ended.
 
-Nobody waits for them: the session goes on meanwhile, and when the call fails, or the server stops, there is no title.
+Nothing waits for them: the session continues meanwhile, and stays without a title when the call fails or the server
+stops.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ class ToolResults:
     async def submit(self, principal: Principal, session_id: str, part_id: str, new: NewToolResult) -> tuple[Part, int]:
         """Stores the result of a client tool call; the turn continues when all calls of its step have one.
 
-        An open call of an appended message gets its result too, and no turn goes on. Idempotent: submitting the same
+        An open call of an appended message gets its result too, and no turn continues. Idempotent: submitting the same
         result again succeeds. Safe to cancel: a commit that has begun completes.
 
         Returns:
@@ -50,7 +50,7 @@ class ToolResults:
             ToolCallNotReady: the call is still being written, or waits for a permission.
             LeaseHeld: no lease is given, and somebody holds the call.
             LeaseLost: the lease has ended.
-            UploadNotFound: there is no upload that a file names, or another request has used it.
+            UploadNotFound: an upload that a file names does not exist, or another request has used it.
             InvalidRequest: a file is invalid, or the result is too large.
         """
         session = await self._environment.store.of(principal.tenant).session(session_id)

@@ -59,8 +59,8 @@ class Uploads:
     async def write(self, principal: Principal, upload_id: str, chunk: Chunk) -> Upload:
         """Stores bytes, and completes the upload with the last ones.
 
-        Idempotent: bytes that are stored already are compared. Safe to cancel: what was begun goes on, and a chunk is
-        stored whole or not at all.
+        Idempotent: bytes that are stored already are compared. Safe to cancel: work that has begun continues, and a
+        chunk is stored whole or not at all.
 
         Raises:
             UploadOffsetOutOfRange: bytes would be missing before these ones, or would follow the last ones.

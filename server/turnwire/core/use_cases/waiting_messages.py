@@ -42,9 +42,9 @@ class OrderedQueue(Struct, frozen=True):
 class WaitingMessages(UseCase):
     """The use cases about the queue. Every method may raise SessionNotFound and StorageError.
 
-    Every change continues when it is cancelled, and is idempotent when the request is named: a retry gets what is there
-    then. Each may raise MessageNotFound, MessageNotWaiting, ShuttingDown, StaleVersion (the queue has another revision
-    than expected) and InvalidRequest (the request's name was used for another one).
+    Every change continues when it is cancelled, and is idempotent when the request is named: a retry gets the state at
+    that time. Each may raise MessageNotFound, MessageNotWaiting, ShuttingDown, StaleVersion (the queue has another
+    revision than expected) and InvalidRequest (the request's name was used for another one).
     """
 
     async def list(self, principal: Principal, session_id: str, page: Page) -> QueuePage:

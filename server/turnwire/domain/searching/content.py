@@ -10,7 +10,8 @@ answered."""
 def searched_text(content: Content) -> str:
     """Returns the text of a part that the search finds; "" for none.
 
-    Reasoning is none: nobody said it. A tool call is one when it has its result, so that it is indexed once.
+    Reasoning has none, because it is not part of the conversation. A tool call has one once it has its result, so that
+    it is indexed once.
     """
     match content:
         case Text(text) | Refusal(text):

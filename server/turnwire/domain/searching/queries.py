@@ -4,9 +4,9 @@
     "summer trip"        these words next to each other
     trav*                words that begin so; in a phrase the last one: "summer tr*"
     plan -work           the first without the second
-    plan trip OR travel  the first word, and one of the others: OR joins the terms beside it
+    plan trip OR travel  the first word, and one of the others: OR joins the terms next to it
 
-Every other character divides words, so there is no wrong syntax: a text either has something to look for or has not.
+Every other character divides words, so no syntax is wrong: a text either has a term to search for or has not.
 """
 
 import re

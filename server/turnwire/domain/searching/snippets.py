@@ -29,7 +29,7 @@ class SnippetPiece(Struct, frozen=True):
 def snippet(text: str, query: Query) -> tuple[SnippetPiece, ...]:
     """Returns the part of a text that has the most of the query's terms, the first of several.
 
-    White space is one space each; "…" stands where the text goes on. Joined, the pieces are the snippet.
+    White space is one space each; "…" stands where the text continues. Joined, the pieces are the snippet.
     """
     found = words(text)
     matches = sorted((*span, number) for number, term in enumerate(query.terms()) for span in term.spans(found))

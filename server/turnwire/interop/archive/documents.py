@@ -1,6 +1,6 @@
 """JSON of any size, one conversation in memory.
 
-ijson makes events of the text, in C where its C backend is there; the values are made here, because only here their
+ijson makes events of the text, in C where its C backend exists; the values are made here, because only here their
 number and depth can be bounded while they grow.
 """
 
@@ -71,7 +71,8 @@ def lines(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, Any]]:
 def anything(source: BinaryIO, bounds: ArchiveLimits) -> Iterator[tuple[int, str, Any]]:
     """Yields line (0 for none), place and value of each value of JSON Lines or of a document, whichever it is.
 
-    JSON Lines are those whose first line is an object: a document begins with an array, or its object goes on.
+    JSON Lines are those whose first line is an object: a document begins with an array, or its object continues on the
+    next line.
 
     Raises:
         ArchiveInvalid: as `lines` and `documents`.

@@ -1,8 +1,9 @@
 """Writes conversations in OpenAI's chat form, a line for each session.
 
 A line is `{"id", "title", "created", "messages"}`. What the form has no place for is left out: reasoning and what only
-a provider understands, host messages, messages that were taken back, summaries (what they cover is there), files of
-answers and of results, turns, times of messages, models, usage and cost. A failed call has its error as output.
+a provider understands, host messages, messages that were taken back, summaries (the messages they cover are written),
+files of answers and of results, turns, times of messages, models, usage and cost. A failed call has its error as
+output.
 """
 
 import base64

@@ -74,7 +74,7 @@ class UploadStore(Protocol):
     """Keeps the uploads of all tenants. Every method may raise a `StorageError`.
 
     Methods that return a future fix the place of their change in the order of all commits; the future is done when the
-    change is durable and counts in the tenant's account (`TenantStore.account`). Nobody may cancel it.
+    change is durable and counts in the tenant's account (`TenantStore.account`). It must not be cancelled.
     """
 
     def create(self, upload: Upload, limits: UploadLimits, record: RecordRequest | None) -> "Future[Upload]":
@@ -83,7 +83,7 @@ class UploadStore(Protocol):
         Args:
             upload: What to store.
             limits: What the tenant may have.
-            record: The named request, of the upload's tenant and subject; remembered for as long as the upload is there
+            record: The named request, of the upload's tenant and subject; remembered for as long as the upload exists
                 (`Store.request`). None when the request has no name.
 
         Raises:

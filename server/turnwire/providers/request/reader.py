@@ -339,8 +339,8 @@ class RequestReader:
     def tool_choice(self, choice: ToolChoice | None, tools: Sequence[ToolDefinition]) -> ToolChoice | None:
         """Returns the tool choice of a request, with the tool's name in the API's form; None for no choice.
 
-        An API refuses a choice without tools, and the choice of a tool that it is not told of. Tools of servers come
-        and go: the model decides when the one of the choice has gone.
+        An API refuses a choice without tools, and the choice of a tool that is not in the request. Tools of servers
+        come and go: the model decides when the one of the choice has gone.
         """
         if choice is None or (not tools and choice.mode is not ToolChoiceMode.REQUIRED):
             return None

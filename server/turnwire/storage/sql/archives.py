@@ -1,7 +1,7 @@
 """Whole sessions as records of an archive, read apart from all other reads.
 
 The reading connection would be held for as long as a large session takes, so an archive has one of its own. Each
-session is read in one snapshot: another process or a checkpoint may run beside it, and it does not see them.
+session is read in one snapshot: another process or a checkpoint may run meanwhile, and it does not see them.
 """
 
 import contextlib

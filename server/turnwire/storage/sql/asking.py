@@ -29,7 +29,7 @@ ORDER BY since_us, open_calls.tool_call_id LIMIT ?
 """
 """The sixth is a share of what its message has. CROSS JOIN keeps SQLite from another order of the tables.
 
-A turn whose end could not be stored with its messages has left calls that nobody waits for: `turns.ended`.
+A turn whose end could not be stored with its messages has left calls that no turn waits for: `turns.ended`.
 """
 
 

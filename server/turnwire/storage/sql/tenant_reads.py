@@ -1,7 +1,7 @@
 """The reads of one tenant's data.
 
 Which reads may take long: whoever lists a long conversation or all sessions waits for others who do the same, on a
-connection of its own, and nobody else does.
+connection of its own, and no other read does.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine

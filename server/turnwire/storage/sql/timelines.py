@@ -35,7 +35,7 @@ class Timelines:
     def begin(cls, db: Database, position: int) -> "Timelines":
         """Begins the timeline of this run at the newest position of the log and forgets the oldest ones.
 
-        Where the database goes on with the history of an earlier run, its timeline goes on too.
+        Where the database continues the history of an earlier run, its timeline continues too.
 
         A full disk keeps no server from starting. The timeline is then not in the file, so that what is given in this
         run counts as replaced in the next one.

@@ -1,6 +1,6 @@
 """The single writer: all waiting commits in one transaction (group commit).
 
-What belongs to no session is an `Other` beside the commits: it shares their transactions and their rules. Units of a
+What belongs to no session is an `Other` among the commits: it shares their transactions and their rules. Units of a
 session are stored in their order, and so are those of none.
 
 A transaction costs one wait for the disk, whatever its size, so commits that wait together share it. When one of them

@@ -68,7 +68,7 @@ class ProcessLock:
     """Keeps a second server away from the database.
 
     Two locks, released by the kernel when the process ends, however it ends. SQLite's own locks would let two servers
-    write in turns, each unaware of what the other did. The lock on a file beside the database says who has it, and is
+    write in turns, each unaware of what the other did. The lock on a file next to the database says who has it, and is
     gone when somebody deletes that file. The lock on the database itself holds by whatever name the file is found:
     a hard link, another mount. It exists on Linux alone, where such locks and those of SQLite do not meet.
     """

@@ -56,13 +56,14 @@ class DatabaseFiles:
         self._index: int | None = None  # a descriptor of SQLite's index of the log
 
     def create(self) -> None:
-        """Makes the database's file if there is none, for the server's own user alone, whatever the umask is.
+        """Makes the database's file if it does not exist, for the server's own user alone, whatever the umask is.
 
-        SQLite opens an empty file as a new database, and gives the files beside it the same mode. The mode of a file
+        SQLite opens an empty file as a new database, and gives the files next to it the same mode. The mode of a file
         that exists is the operator's.
 
         Raises:
-            StorageCorrupt: the database is gone or empty, and its log is there: SQLite would begin anew, and delete it.
+            StorageCorrupt: the database is missing or empty, and its log exists: SQLite would begin anew, and delete
+                it.
             StorageError: the file cannot be made.
         """
         self._refuse_log_alone()
@@ -200,13 +201,13 @@ class DatabaseFiles:
     def unsynced(self) -> StorageError:
         """Returns the error for a disk that failed to keep what was written, while the kernel may take it for kept.
 
-        Nobody knows then what a later success is worth, so nothing more is stored until the files were opened anew.
+        A later success cannot be trusted then, so nothing more is stored until the files were opened anew.
         """
         problem = f"the disk of {self._path} failed to keep what was written; nothing more is stored, the server stops"
         return StorageError(problem, {"path": self._path})
 
     def refusal(self) -> StorageError | None:
-        """Returns why nothing can be written beside the database, as far as SQLite does not tell it.
+        """Returns why nothing can be written next to the database, as far as SQLite does not report it.
 
         A quota that is used up is no full disk for SQLite, and a disk that may only be read a failing one.
         """

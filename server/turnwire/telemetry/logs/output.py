@@ -1,6 +1,6 @@
 """The destination of log lines: a bounded queue, from which a thread writes them to a descriptor.
 
-A pipe that nobody reads, a terminal that was stopped, a reader that is gone or a full disk must neither fail a call nor
+A pipe without a reader, a terminal that was stopped, a reader that is gone or a full disk must neither fail a call nor
 block the event loop.
 """
 

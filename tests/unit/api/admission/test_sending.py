@@ -7,7 +7,7 @@ import pytest
 
 from turnwire.api.admission import sending
 from turnwire.api.admission.flow import Client
-from turnwire.api.admission.sending import Held, Sending
+from turnwire.api.admission.sending import Reservation, Sending
 from turnwire.domain.errors import TooManyCalls
 
 
@@ -33,30 +33,30 @@ def never() -> None:
 async def test_an_answer_without_a_place_is_refused() -> None:
     """The refusal names the limit; when the place is free again, the next answer has it."""
     places = Sending(100)
-    held = places.hold(80, of("a"), never)
+    held = places.reserve(80, of("a"), never)
     with pytest.raises(TooManyCalls) as refused:
-        places.hold(30, of("a"), never)
+        places.reserve(30, of("a"), never)
     assert refused.value.metadata == {"limit": "limits.max_sending_bytes", "limitValue": "100"}
     places.release(held)
     places.release(held)
-    places.hold(30, of("a"), never)
+    places.reserve(30, of("a"), never)
     assert places.bytes == 30
 
 
 async def test_one_answer_may_be_larger_than_all() -> None:
     """Else nobody could ever read it."""
     places = Sending(100)
-    places.hold(1000, of("a"), never)
+    places.reserve(1000, of("a"), never)
     with pytest.raises(TooManyCalls):
-        places.hold(1, of("b"), never)
+        places.reserve(1, of("b"), never)
 
 
 async def test_no_answer_after_the_other_is_made_in_vain() -> None:
     """A connection that was refused a place is refused before its next answer is made, until a place is free."""
     places = Sending(100)
-    held = places.hold(80, of("a"), never)
+    held = places.reserve(80, of("a"), never)
     with pytest.raises(TooManyCalls):
-        places.hold(30, of("b"), never)
+        places.reserve(30, of("b"), never)
     places.check(of("c"))
     with pytest.raises(TooManyCalls):
         places.check(of("b"))
@@ -68,15 +68,15 @@ async def test_who_does_not_read_is_cut_off_for_others(monkeypatch: pytest.Monke
     """Once, when another wants the place, and not before; the place is free when the call has ended."""
     ended = list[str]()
     places = Sending(100)
-    held = places.hold(100, of("a"), lambda: ended.append("old"))
+    held = places.reserve(100, of("a"), lambda: ended.append("old"))
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.0)
     assert ended == []
     for _ in range(2):
         with pytest.raises(TooManyCalls):
-            places.hold(1, of("b"), never)
+            places.reserve(1, of("b"), never)
     assert ended == ["old"]
     places.release(held)
-    places.hold(100, of("b"), never)
+    places.reserve(100, of("b"), never)
 
 
 async def test_a_stream_that_ends_while_it_waits_takes_no_place() -> None:
@@ -88,7 +88,7 @@ async def test_a_stream_that_ends_while_it_waits_takes_no_place() -> None:
             await asyncio.Event().wait()
 
     for release_first in (False, True):
-        held = places.hold(100, of("a"), never)
+        held = places.reserve(100, of("a"), never)
         task = asyncio.create_task(stream())
         await asyncio.sleep(0)
         if release_first:
@@ -104,7 +104,7 @@ async def test_a_waiting_stream_gets_the_place_of_who_does_not_read(monkeypatch:
     """It comes again by itself when the time of the other is over."""
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.05)
     places = Sending(100)
-    held = places.hold(100, of("a"), lambda: places.release(held))
+    held = places.reserve(100, of("a"), lambda: places.release(held))
     async with places.place(100, of("one"), never):
         assert places.bytes == 100
 
@@ -113,7 +113,7 @@ async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it a stream is refused; what several share counts once, until the last of them goes on."""
     monkeypatch.setattr(sending, "WAITING_SHARE", 1.5)
     places, one, other = Sending(100), "one", "other"
-    held = places.hold(100, of("a"), never)
+    held = places.reserve(100, of("a"), never)
 
     async def stream(size: int, shared: object = None) -> None:
         async with places.place(size, of("one"), never, shared):
@@ -139,16 +139,16 @@ async def test_what_waits_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_tenant_leaves_half_for_others() -> None:
     """Where there are several: one alone has all."""
     places = Sending(90)
-    alone = [places.hold(30, of(connection, "one"), never) for connection in "acd"]
+    alone = [places.reserve(30, of(connection, "one"), never) for connection in "acd"]
     for held in alone:
         places.release(held)
-    places.release(places.hold(1, of("b", "other"), never))
-    first = [places.hold(20, of(connection, "one"), never) for connection in "ad"]
+    places.release(places.reserve(1, of("b", "other"), never))
+    first = [places.reserve(20, of(connection, "one"), never) for connection in "ad"]
     with pytest.raises(TooManyCalls):
-        places.hold(20, of("c", "one"), never)
-    places.hold(45, of("b", "other"), never)
+        places.reserve(20, of("c", "one"), never)
+    places.reserve(45, of("b", "other"), never)
     places.release(first[0])
-    places.hold(20, of("c", "one"), never)
+    places.reserve(20, of("c", "one"), never)
 
 
 async def test_tenants_wait_in_turns() -> None:
@@ -160,7 +160,7 @@ async def test_tenants_wait_in_turns() -> None:
             order.append(connection)
             await asyncio.sleep(0)
 
-    held = places.hold(100, of("a", "many"), never)
+    held = places.reserve(100, of("a", "many"), never)
     wanted = (("a", "many"), ("b", "many"), ("c", "many"), ("d", "one"))
     tasks = [asyncio.create_task(stream(*one)) for one in wanted]
     await asyncio.sleep(0)
@@ -173,8 +173,8 @@ async def test_tenants_wait_in_turns() -> None:
 async def test_a_tenant_that_waits_for_its_share_holds_up_nobody() -> None:
     """Another one that has room goes before it."""
     places = Sending(90)
-    places.release(places.hold(1, of("b", "other"), never))
-    first = [places.hold(20, of(connection, "one"), never) for connection in "ac"]
+    places.release(places.reserve(1, of("b", "other"), never))
+    first = [places.reserve(20, of(connection, "one"), never) for connection in "ac"]
     waiting = asyncio.create_task(_sent(places, of("d", "one")))
     await asyncio.sleep(0)
     await _sent(places, of("b", "other"))
@@ -186,13 +186,13 @@ async def test_a_tenant_that_waits_for_its_share_holds_up_nobody() -> None:
 async def test_a_connection_leaves_room_for_those_beside_it() -> None:
     """One that does not read, and for more of whose answers its streams wait, holds up none of its own tenant."""
     places = Sending(100)
-    held = [places.hold(25, of("slow"), never) for _ in range(2)]
+    held = [places.reserve(25, of("slow"), never) for _ in range(2)]
     with pytest.raises(TooManyCalls):
-        places.hold(1, of("slow"), never)
+        places.reserve(1, of("slow"), never)
     waiting = [asyncio.create_task(_sent(places, of("slow"))) for _ in range(3)]
     await asyncio.sleep(0)
     await _sent(places, of("neighbour"))
-    places.release(places.hold(20, of("neighbour"), never))
+    places.release(places.reserve(20, of("neighbour"), never))
     assert not any(task.done() for task in waiting)
     places.release(held[0])
     await asyncio.gather(*waiting)
@@ -207,7 +207,7 @@ async def test_connections_of_a_tenant_wait_in_turns() -> None:
             order.append(connection)
             await asyncio.sleep(0)
 
-    held = places.hold(100, of("first"), never)
+    held = places.reserve(100, of("first"), never)
     tasks = [asyncio.create_task(stream(connection)) for connection in ("many", "many", "many", "one")]
     await asyncio.sleep(0)
     places.release(held)
@@ -233,17 +233,17 @@ async def test_many_are_cut_off_in_a_short_time(monkeypatch: pytest.MonkeyPatch)
     """Each is looked at once, however often others are refused before those that were cut off have ended."""
     looks, ended = list[int](), list[int]()
     places = Sending(MANY)
-    held = [places.hold(1, of(str(number)), partial(ended.append, number)) for number in range(MANY)]
+    held = [places.reserve(1, of(str(number)), partial(ended.append, number)) for number in range(MANY)]
     monkeypatch.setattr(sending, "UNREAD_SECONDS", 0.0)
 
-    def since(_: Held) -> float:
+    def since(_: Reservation) -> float:
         looks.append(1)
         return 0.0
 
-    monkeypatch.setattr(Held, "since", property(since))
+    monkeypatch.setattr(Reservation, "since", property(since))
     for _ in range(MANY):
         with pytest.raises(TooManyCalls):
-            places.hold(1, of("new"), never)
+            places.reserve(1, of("new"), never)
     assert (ended, len(looks)) == (list(range(MANY)), MANY)
     for one in held:
         places.release(one)
@@ -263,7 +263,7 @@ async def test_a_tenant_without_room_is_not_overtaken_for_ever() -> None:
         async with places.place(size, of("two", tenant), never):
             order.append(tenant)
 
-    held = [places.hold(30, of("one", tenant), never) for tenant in ("a", "b")]
+    held = [places.reserve(30, of("one", tenant), never) for tenant in ("a", "b")]
     tasks = [asyncio.create_task(stream("large", 60))]
     await asyncio.sleep(0)
     tasks += [asyncio.create_task(stream(tenant, 10)) for tenant in ("a", "c")]

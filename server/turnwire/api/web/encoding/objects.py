@@ -23,7 +23,7 @@ def check_objects(kind: Any, data: bytes) -> None:
         data: The request, of which the depth and the number of values were checked.
 
     Raises:
-        InvalidRequest: something else is there, or the bytes are no JSON; the error names the field.
+        InvalidRequest: a message is something else, or the bytes are not JSON; the error names the field.
     """
     try:
         value = msgspec.json.decode(data)

@@ -159,7 +159,7 @@ def _masked(
 def _paths(checks: Checks, sent: session_pb2.SessionSettings, mask: FieldMask, field: str) -> frozenset[str]:
     """Returns what changes: a path inside a setting is left out when the setting is named too.
 
-    Every path is checked, also beside "*".
+    Every path is checked, also in addition to "*".
     """
     if not checks.few(field, mask.paths, MAX_MASK_PATHS, "paths"):
         return frozenset()

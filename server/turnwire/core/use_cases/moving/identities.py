@@ -34,7 +34,8 @@ class Source(Struct, frozen=True):
         """Yields ids for a new session, the best first: the next ones are for when one of those before is taken.
 
         Args:
-            key: Of the server: nobody can compute an id without it. All but the last ones are the same at every import.
+            key: The server's key, without which no id can be computed. All but the last ones are the same at every
+                import.
             new_id: Makes the last ones.
         """
         if self.is_own:

@@ -50,7 +50,7 @@ class SessionInParts:
         """Args:
         environment: The ports.
         session: The session as it is to be.
-        joins: Whether the session is there, and what is put is to join it.
+        joins: Whether the session exists, and the parts are to join it.
         """
         self._environment = environment
         self._session = session
@@ -88,7 +88,7 @@ class SessionInParts:
             work: For instance its events.
 
         Returns:
-            The store's own future, which nobody may cancel.
+            The store's own future, which must not be cancelled.
         """
         publishing = self._commit(Work((PublishSession(messages, self._session.updated_at),)) + work + self._quotas)
         publishing.add_done_callback(self._give_up_unless_published)
@@ -103,7 +103,7 @@ class SessionInParts:
             updated_at: When the session has changed last.
 
         Returns:
-            The store's own future, which nobody may cancel.
+            The store's own future, which must not be cancelled.
         """
         joining = self._environment.commit(
             self._session.tenant,

@@ -1,6 +1,6 @@
 """One import: reads an archive twice, because nothing may be stored of a wrong one.
 
-The first reading checks everything. The second one stores session after session, each in parts that nobody sees until
+The first reading checks everything. The second one stores session after session, each in parts that are invisible until
 the last one. Memory is that of one batch, however large a session is.
 """
 

@@ -39,10 +39,10 @@ def back_up(
     """Copies a database of one moment to another file, and returns when the copy is verified and on the disk.
 
     The copy is a single file that only its owner can read. It has its name once it is verified; before, and when this
-    fails or is interrupted, nothing is there that was not there before.
+    fails or is interrupted, no new file is left.
 
     Args:
-        source: The database. A server may use it, and goes on writing meanwhile.
+        source: The database. A server may use it, and continues to write meanwhile.
         target: The file to make. Its folder must exist.
         replace: Whether a file of that name may be replaced; never one that is in use.
         keeps_damage: Whether a damaged database is copied as it is, damage included.

@@ -1,7 +1,7 @@
 """Examines a database, and makes anew what can be computed from the rest: indexes and counters.
 
-An examination changes nothing and may run beside a server. It asks SQLite whether the file is whole, and counts again
-what the server keeps count of. What stored values mean is for the server to read; nothing of it is repaired here.
+An examination changes nothing and may run while a server does. It asks SQLite whether the file is whole, and counts
+again what the server keeps count of. What stored values mean is for the server to read; nothing of it is repaired here.
 """
 
 import re

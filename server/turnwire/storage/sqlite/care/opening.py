@@ -18,7 +18,7 @@ def read_only(path: Path) -> Iterator[SqliteDatabase]:
 
     A connection of this kind cannot delete the log of a server: closing the last connection deletes it only under an
     exclusive lock, and the kernel grants that to no descriptor that cannot write. It may leave empty `-wal` and `-shm`
-    files beside a database that no server has open.
+    files next to a database that no server has open.
 
     Raises:
         StorageError: the file is not there or cannot be read, or SQLite reported an error in the context.

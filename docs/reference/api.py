@@ -14,7 +14,6 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
     ServiceDescriptorProto,
 )
-from grpc_tools import protoc  # type: ignore[import-untyped]
 
 from turnwire.api.rights import LEAST_ROLE
 
@@ -63,6 +62,8 @@ def _comments_of(message: DescriptorProto, name: str, at: Comments, path: tuple[
 @cache
 def _files() -> tuple[FileDescriptorProto, ...]:
     """Returns the files of the contract with their comments."""
+    from grpc_tools import protoc  # type: ignore[import-untyped]  # noqa: PLC0415 - tests import this module
+
     names = sorted(path.relative_to(_ROOT / "proto").as_posix() for path in (_ROOT / "proto/opencode").rglob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         image = Path(folder, "image")

@@ -1,4 +1,4 @@
-"""What is stored, as rows of tables: what each table has of a value, and how it is encoded.
+"""The stored form of values: the columns of each table, and their encoding.
 
 No engine of a database is known here. One has statements alone: it reads heads, what a commit has to know of what is
 stored, and writes `Rows`, with one statement for each table. Numbers of rows are made by the store, never by a
@@ -95,7 +95,7 @@ def text(value: msgspec.Struct) -> str:
 
 
 class SessionHead(NamedTuple):
-    """What a commit has to know of its session."""
+    """The facts about its session that a commit needs."""
 
     id: int
     tenant: str
@@ -125,7 +125,7 @@ class SessionHead(NamedTuple):
 
 
 class MessageHead(NamedTuple):
-    """What a commit has to know of a stored message."""
+    """The facts about a stored message that a commit needs."""
 
     id: int
     session: int
@@ -150,7 +150,7 @@ class MessageHead(NamedTuple):
 
 
 class TurnHead(NamedTuple):
-    """What a commit has to know of a stored turn."""
+    """The facts about a stored turn that a commit needs."""
 
     id: int
     session: int
@@ -162,7 +162,7 @@ class TurnHead(NamedTuple):
 
 
 class RequestHead(NamedTuple):
-    """What a commit has to know of a stored permission request or question."""
+    """The facts about a stored permission request or question that a commit needs."""
 
     id: int
     session: int
@@ -219,7 +219,7 @@ class MessageRow(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it counts in `sessions.stored_bytes`."""
+        """The size that counts in `sessions.stored_bytes`."""
         beside = len(self.provider_states or b"") + len(self.sent_context or b"")
         return len(self.body.encode()) + len(self.parts) + beside
 
@@ -313,7 +313,7 @@ _BESIDE_BODY: dict[str, Any] = {
     "alternative_count": 0,
     "alternative_index": 0,
 }
-"""What the body of a message leaves out."""
+"""Fields that the body of a message leaves out."""
 
 
 _PREFIX = f"{{{_REQUIRED}{_TIMES},"
@@ -357,7 +357,7 @@ draft_of = msgspec.json.Decoder(Draft).decode
 
 
 class _TurnSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a turn may be large, and never changes."""
+    """The settings of a turn that may be large, and never change."""
 
     system: str | None = None
     tools: tuple[ToolDefinition, ...] = ()
@@ -484,7 +484,7 @@ class Facts(NamedTuple):
     message_id: str
     """The message whose row says the rest; "" when none does."""
     facts: bytes
-    """What no other row says, as JSON."""
+    """The facts that no other row has, as JSON."""
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -494,7 +494,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     status: MessageStatus
     has_parts: bool
     session_title: str = ""
-    """Of a `MessageAdded`: the title that the session got with it."""
+    """The title that the session got with the message of a `MessageAdded`."""
 
 
 class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -686,7 +686,7 @@ _KEYED = (
 
 @dataclass
 class Rows:
-    """What units have yet to write, by table and key: of each key the last one.
+    """The rows that units have yet to write, by table and key: the last one of each key.
 
     Each is a whole row, but for `settings`, `first_words`, `archived`, `heads` and `turn_headers`, which are columns of
     a stored one. A None removes the row. `facets` has all of a session, and `calls` all of a message.
@@ -713,11 +713,11 @@ class Rows:
     questions: dict[int, Row] = field(default_factory=dict)
     requests: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     usage: dict[Row, Row] = field(default_factory=dict)
-    """What is added to the sums of a key."""
+    """Amounts to add to the sums of a key."""
     events: list[Row] = field(default_factory=list)
     search_entries: dict[int, Row | None] = field(default_factory=dict)
     words: list[tuple[int, bool, str]] = field(default_factory=list)
-    """What changes in the index of words: a row of it, whether it is added, and its words."""
+    """Changes of the index of words: a row of it, whether it is added, and its words."""
     size_bytes: int = 0
     """About how much memory all of it takes."""
 

@@ -100,8 +100,8 @@ PRUNE_SLACK = 64
 """How many events over the limit a session may have: pruning one at a time would write more than it frees."""
 
 MAX_PRUNED = 96
-"""Events that are dropped at once: more than a commit usually adds, so that a session whose limit was lowered gets
-there, and so few that nobody feels it."""
+"""Events that are dropped at once: more than a commit usually adds, so that a session whose limit was lowered reaches
+it, and few enough to cause no delay."""
 
 
 Queue = tuple[tuple[str, str], ...]
@@ -289,12 +289,12 @@ class Engine(Protocol):
         ...
 
     def remove(self, session: SessionHead, session_id: str, rows: Rows) -> int:
-        """Takes a session out of everybody's sight, and removes some of its rows. Returns the bytes of files."""
+        """Makes a session invisible, and removes some of its rows. Returns the bytes of files."""
         ...
 
 
 class Spoiled(Exception):
-    """What an earlier unit has collected could not be written, for its cause: this one is not to blame."""
+    """The collected rows of an earlier unit could not be written, for its cause: this one is not to blame."""
 
 
 class Transaction:
@@ -309,7 +309,7 @@ class Transaction:
         self.next_number = next_number
         self.next_position = next_position
         self.deltas: list[Delta] = []
-        """What the units have changed in the accounts."""
+        """Changes of the units in the accounts."""
         self.rows, self.own = Rows(), Rows()
         self.sessions = Known[SessionHead](engine.sessions)
         self.messages = Known[MessageHead](engine.messages)
@@ -475,7 +475,7 @@ class CommitWriter:
 
 
 def _check_quota(unit: "_Unit", quota: RequireQuota, delta: Delta, stored_bytes: int) -> None:
-    """Raises QuotaExceeded. What is imported counts once it is there as a whole, and is refused before that."""
+    """Raises QuotaExceeded. An imported session counts once it is published, and is refused before that."""
     if unit.session.state == SessionState.IMPORTING:
         sessions = 0 if unit.session.joins else 1
         delta = delta._replace(sessions=sessions, stored_bytes=delta.stored_bytes + stored_bytes)
@@ -502,12 +502,12 @@ class _Unit:
         self.transaction = transaction
         self.commit = commit
         self.added_bytes = 0
-        """What the changes add to the stored bytes of the session."""
+        """Bytes that the changes add to the stored size of the session."""
         self.file_bytes = 0
-        """Of the files that were added, less those that were removed."""
+        """Size of the files that were added, less those that were removed."""
         self.spent: list[tuple[date, Consumption]] = []
         self.counted_before = (0, 0)
-        """What the session has counted in its tenant's account: sessions and bytes."""
+        """The session's part of its tenant's account before the commit: sessions and bytes."""
         self.previous: dict[str, str] = {}
         """The message before each message that was written; "" when there is none, or while it is queued."""
         self.rewound: Rewound | None = None
@@ -517,7 +517,7 @@ class _Unit:
         self.marked: MarkArchived | None = None
         """The change that has marked it otherwise than before."""
         self.quota: RequireQuota | None = None
-        """What the tenant may have, if that is to be checked."""
+        """The quota of the tenant, if it is to be checked."""
         self.queue_revision = 0
         """That of the queue after its last change in the commit; 0 when it was not changed."""
         self.turn_starts: dict[str, int] = {}
@@ -674,7 +674,7 @@ class _Unit:
             self._put_head(state=SessionState.DELETING)
         elif isinstance(change, PublishSession):
             if head.state != SessionState.IMPORTING:
-                raise StorageError(f"session {self.commit.session_id} is not all there", {"id": self.commit.session_id})
+                raise StorageError(f"session {self.commit.session_id} is incomplete", {"id": self.commit.session_id})
             self.file_bytes -= engine.publish(head.id, self.commit.session_id, change.messages)
             self._put_head(state=SessionState.LIVE)
         else:
@@ -1022,8 +1022,8 @@ class _Unit:
     def number_events(self, codec: Codec, is_watched: Watched) -> list[StoredEvent]:
         """Returns the events of the commit, after its changes, and adds their rows and those of its turns.
 
-        Frames for watchers are made here, on the writer's thread, because an event may be of many megabytes; where
-        nobody watches, none are made. Who begins to watch now gets what is published next encoded by the feed.
+        Frames for watchers are made here, on the writer's thread, because an event may be of many megabytes; without
+        watchers, none are made. For a watcher that begins now, the feed encodes what is published next.
         """
         commit, tenant, transaction = self.commit, self.session.tenant, self.transaction
         watched = bool(commit.events) and is_watched(tenant, commit.session_id)

@@ -49,5 +49,7 @@ def types_of(change: Change, catalog: Mapping[tuple[str, str], str]) -> Types:
 
 
 def arrays_of(rows: Sequence[Row]) -> list[list[Any] | None]:
-    """Returns the values of rows by column. One without any is NULL: beside the others, it has a NULL for each row."""
+    """Returns the values of rows by column. A column without values is NULL; with the others, it has a NULL for each
+    row.
+    """
     return [None if all(value is None for value in column) else list(column) for column in zip(*rows, strict=True)]

@@ -9,7 +9,8 @@ import psycopg
 from turnwire.storage.postgres.connection import PostgresDatabase
 
 LOCK = 0x7457_6973
-"""Of the database. A server that writes alone has it for itself; the nodes of a cluster share it."""
+"""The advisory lock of the database. A server that writes alone holds it exclusively; the nodes of a cluster share
+it."""
 
 LOCK_SECONDS = 2.0
 """How long a server waits for the lock: PostgreSQL ends a connection some time after its client has closed it."""
@@ -18,9 +19,9 @@ LOCK_PAUSE_SECONDS = 0.05
 """Between two attempts to get the lock."""
 
 POSITION_BITS = 20
-"""Of a position of a node, for the events of one transaction. Those above are the number of the transaction: so no two
-nodes give the same position, and what a session or a node stores later has a higher one. A server that writes alone
-counts on, and stays behind: each of its transactions has a number too."""
+"""Low bits of a node's position, for the events of one transaction. The bits above are the number of the transaction:
+so no two nodes give the same position, and what a session or a node stores later has a higher one. A server that writes
+alone counts on, and stays behind: each of its transactions has a number too."""
 
 _HISTORY = """
 SELECT concat_ws('/', system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),

@@ -9,7 +9,7 @@ class Insert(NamedTuple):
     table: str
     columns: tuple[str, ...]
     tail: str = ""
-    """What stands behind the values: what happens with a key that exists."""
+    """The end of the statement, after the values: its action for a key that exists."""
     is_apart: bool = False
     """Whether SQLite takes one row at a time; see `turnwire.storage.sql.words.change_index`."""
 

@@ -26,15 +26,16 @@ from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.pages import fitting
 
 NUMBER_BITS = 12
-"""Of an entry's id, behind the second of its message. Entries of a second that has more go to the next one. A bit more
-costs the index about a hundredth of its size where messages come seconds apart."""
+"""Bits of an entry's id after the second of its message. Entries of a second that has more go to the next one. A bit
+more costs the index about a hundredth of its size where messages come seconds apart."""
 
 MAX_BODY_CHARACTERS = 65_536
-"""Of a part that is read again to show or remove an entry; of a larger one the entry has an excerpt."""
+"""Length of a part up to which it is read again to show or remove an entry; of a larger one the entry has an
+excerpt."""
 
 STEP_MESSAGES = 32
 STEP_BYTES = 100_000
-"""Of one step of making the index anew, which holds up commits for some milliseconds."""
+"""Size of one step that rebuilds the index, which blocks commits for some milliseconds."""
 
 _LAST_SECOND = 2**38
 """After the year 9999; imported messages may have any time."""
@@ -46,7 +47,7 @@ IndexChange = tuple[int, bool, str]
 
 
 class WordIndex:
-    """What changes in the index in one transaction, as rows to write."""
+    """Changes of the index in one transaction, as rows to write."""
 
     def __init__(self, db: Database) -> None:
         """Takes the writing connection."""

@@ -191,7 +191,7 @@ class GroupWriter:
         self._start_position = max(self._start_position, position)
 
     def begin_anew(self, position: int) -> None:
-        """Goes on in another history, of which this is the newest position."""
+        """Continues in another history, of which this is the newest position."""
         self._start_position = self.published_position = position
         self._published.clear()
 

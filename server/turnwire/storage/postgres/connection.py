@@ -33,7 +33,8 @@ CONNECT_SECONDS = 10
 """How long to wait for a server that does not answer."""
 
 _POSITIONS = 16_383
-"""Of a word in a `tsvector`. Words behind it are counted from 1 again, so that phrases are found in long texts too."""
+"""Highest position of a word in a `tsvector`. Words behind it are counted from 1 again, so that phrases are found in
+long texts too."""
 
 
 def _phrase(words: Sequence[str], is_prefix: bool) -> str:
@@ -145,7 +146,7 @@ SELECT table_name, column_name, udt_name FROM information_schema.columns WHERE t
 """
 
 NUMBERS_AT_ONCE = 1000
-"""Numbers of rows that one look at their sequence gives; it grows by so many."""
+"""Numbers of rows taken from their sequence at a time, which grows by as many."""
 
 
 class PostgresDatabase:
@@ -164,7 +165,7 @@ class PostgresDatabase:
         """Their names: several may be open in a snapshot."""
         self._is_over: Callable[[], bool] = lambda: False
         self._types: dict[tuple[str, str], str] = {}
-        """Of all columns by table and name; read when something is written."""
+        """Types of all columns by table and name; read at the first write."""
         self._has_changed = False
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:

@@ -10,7 +10,7 @@ from turnwire.storage.sql.changes import Change
 
 
 class Interrupted(Exception):
-    """What ran inside of `Database.limited` was ended."""
+    """Raised when a query inside of `Database.limited` was interrupted."""
 
 
 class Words(NamedTuple):
@@ -70,7 +70,7 @@ class Database(Protocol):
     """
 
     dialect: Dialect
-    """Of this engine."""
+    """The dialect of this engine."""
     failures: tuple[type[Exception], ...]
     """How it fails, as far as Python tells it."""
 

@@ -19,7 +19,7 @@ _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
 
 _UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError)
-"""What a row whose bytes were changed leads to, and a message of SQLite that quotes such a row."""
+"""Errors of a row whose bytes were changed, and of a message of SQLite that quotes such a row."""
 
 FAILURES: tuple[type[Exception], ...] = (sqlite3.Error, *_UNREADABLE)
 """How a database fails, as far as Python tells it."""
@@ -45,7 +45,7 @@ _FTS5 = Words(
 )
 
 INSTRUCTIONS = 2_000
-"""Of SQLite between two looks at the clock: well under a millisecond."""
+"""SQLite's instructions between two checks of the clock: well under a millisecond."""
 
 SQLITE = Dialect(
     among="IN (SELECT value FROM json_each(?))",
@@ -213,7 +213,7 @@ def translate(error: Exception) -> StorageError:
         )
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StorageBusy("another process holds the database")
+        return StorageBusy("the database is in use by another process")
     if code == sqlite3.SQLITE_FULL:
         return StorageFull("no space is left for the database")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

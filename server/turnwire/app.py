@@ -85,6 +85,7 @@ from turnwire.tools.mcp.servers import McpServers
 
 if TYPE_CHECKING:
     from turnwire.api.web.server import WebServer
+    from turnwire.cluster.node import Node
 
 log = structlog.get_logger()
 
@@ -98,7 +99,11 @@ class Server:
         """Use `create_server`."""
         self._config, self._environ = _with_memory_of_machine(config), environ
         if config.web.listen:  # before the event loop is watched, which an import of a tenth of a second holds
-            import turnwire.api.web.server  # noqa: F401, PLC0415 - `_bind_web` takes it from there
+            import turnwire.api.web.server  # noqa: PLC0415 - `_bind_web` takes it from there
+        if config.storage.url:
+            import turnwire.storage.postgres.store  # noqa: PLC0415
+        if config.cluster.listen:
+            import turnwire.cluster.node  # noqa: F401, PLC0415
         self._running = AsyncExitStack()
         self._ended = asyncio.Event()
         self.failure: StorageError | None = None
@@ -112,6 +117,8 @@ class Server:
         """Those in use, which are the last, and those before them, which running turns may still call."""
         self._feed: Feed | None = None
         self._store: SqlStore | None = None
+        self._node: Node | None = None
+        """Of the cluster; None for a server that has its database for itself."""
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
         self.web_address = ""
@@ -196,6 +203,7 @@ class Server:
         observer = await self._observe(stack)
         listeners: _Listeners = (listener, *self._bind_web(tracer, stack))
         feed = self._feed = _start_feed(config, codec, observer, stack)
+        node = self._node = self._bind_node(stack)
         store = self._store = await self._open_store(codec, feed, observer, stack)
         providers = self._open_providers(stack)
         environment = self._environment = Environment(
@@ -204,7 +212,8 @@ class Server:
             providers=providers,
             settings=config.core_settings(),
             clock=utc_now,
-            new_id=new_id,
+            new_id=new_id if node is None else node.new_id,
+            has_all_sessions=_always if node is None else node.has_all_sessions,
             tools=self._start_tools(stack),
             observer=observer,
             tracer=tracer,
@@ -216,10 +225,15 @@ class Server:
         authenticator = await _open_authenticator(config, stack)
         gate = Gate(authenticator, self.overload, rates.admit, observer)
         stack.callback(store.end_soon)
-        await self._listen(listeners, all_services(use_cases, authenticator.offered), gate, stack)
+        services: Sequence[Service] = all_services(use_cases, authenticator.offered)
+        if node is not None:
+            services = await self._join_cluster(node, environment, services, stack)
+        await self._listen(listeners, services, gate, stack)
         providers.start()
         stack.callback(feed.close)
         stack.push_async_callback(listener.refuse_work)
+        if node is not None:
+            stack.push_async_callback(node.give_all)
         self._log_start()
 
     def _bind(self, tracer: Tracer, stack: AsyncExitStack) -> GrpcServer:
@@ -251,6 +265,31 @@ class Server:
         self.web_address = web.bind(host, port)
         return (web,)
 
+    def _bind_node(self, stack: AsyncExitStack) -> "Node | None":
+        """Takes the address for the other nodes, if there are any. Calls wait until the node starts."""
+        config = self._config.cluster
+        if not config.listen:
+            return None
+        from turnwire.cluster.node import Certificates, Node  # noqa: PLC0415 - for nodes alone
+
+        files = (config.cert, config.key, config.ca)
+        node = Node(Certificates(*filter(None, files)) if all(files) else None)
+        stack.push_async_callback(node.aclose)
+        node.bind(config.listen, config.advertise)
+        return node
+
+    async def _join_cluster(
+        self, node: "Node", environment: Environment, services: Sequence[Service], stack: AsyncExitStack
+    ) -> Sequence[Service]:
+        """Takes shards, and returns the services for callers."""
+        from turnwire.cluster.sessions import NodeSessions  # noqa: PLC0415 - for nodes alone
+        from turnwire.storage.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
+
+        assert self._turns is not None and isinstance(self._store, PostgresStore)
+        sessions = NodeSessions(self._turns, environment.conversations, environment.feed, self._store.forget)
+        stack.push_async_callback(node.give_all)
+        return await node.start(await self._store.locks(), sessions, services, self._fail)
+
     async def _listen(
         self, listeners: _Listeners, services: Sequence[Service], gate: Gate, stack: AsyncExitStack
     ) -> None:
@@ -280,7 +319,10 @@ class Server:
         if config.url:
             from turnwire.storage.postgres.store import PostgresSettings, PostgresStore  # noqa: PLC0415 - an extra
 
-            server = PostgresSettings(url=config.url, retained_events_per_session=kept, retained_events_days=days)
+            address = None if self._node is None else self._node.address
+            server = PostgresSettings(
+                url=config.url, node=address, retained_events_per_session=kept, retained_events_days=days
+            )
             store = await PostgresStore.open(server, *parts, is_watched=feed.is_watched)
         else:
             file = StorageSettings(path=config.path, retained_events_per_session=kept, retained_events_days=days)
@@ -319,7 +361,8 @@ class Server:
         for ending in (environment.detached, use_cases.titles):
             stack.push_async_callback(ending.aclose)
         stack.push_async_callback(self._stop_turns, turns)
-        await turns.recover()
+        if self._node is None:
+            await turns.recover()
         for acting in (use_cases.imports, use_cases.uploads):
             stack.push_async_callback(acting.aclose)
         return use_cases
@@ -346,6 +389,10 @@ def _with_memory_of_machine(config: Config) -> Config:
     """Returns the configuration with as much memory as the control group of this process has, if that is less."""
     limits = replace(config.limits, max_memory_bytes=memory_limit(config.limits.max_memory_bytes))
     return replace(config, limits=limits)
+
+
+def _always() -> bool:
+    return True
 
 
 def _tracing(config: Config) -> AbstractAsyncContextManager[Tracer]:

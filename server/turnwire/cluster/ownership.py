@@ -70,15 +70,24 @@ class Sessions(Protocol):
 class Ownership:
     """The shards of this node. Belongs to the event loop; `run` is its one task."""
 
-    def __init__(self, address: str, locks: Locks, sessions: Sessions, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        locks: Locks,
+        sessions: Sessions,
+        rng: random.Random | None = None,
+        on_gone: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Args:
         address: Of this node, where the others reach it.
         locks: The locks of its writing connection.
         sessions: What is done with the sessions of shards.
         rng: Chooses among free shards.
+        on_gone: Called with the address of a node that has no shard any more.
         """
         self._address, self._locks, self._sessions = address, locks, sessions
         self._rng = rng or random.Random()
+        self._on_gone = on_gone
         self._phases: dict[int, Phase] = {}
         self._others: Mapping[int, str] = {}
         self._is_stopping = False
@@ -91,6 +100,18 @@ class Ownership:
     def address_of(self, shard: int) -> str:
         """Returns the address of the node that owns a shard, which may be stale; "" for this node or none."""
         return self._others.get(shard, "")
+
+    def owns_all(self) -> bool:
+        """Returns whether calls of all sessions are carried out here."""
+        return len(self._phases) == SHARDS and all(map(self.is_mine, range(SHARDS)))
+
+    def has_shards(self) -> bool:
+        """Returns whether calls of any session are carried out here."""
+        return any(map(self.is_mine, self._phases))
+
+    def is_owner(self, address: str) -> bool:
+        """Returns whether another node has shards, by its address."""
+        return address in self._others.values()
 
     def mine(self) -> frozenset[int]:
         """Returns the shards whose calls are carried out here."""
@@ -185,8 +206,11 @@ class Ownership:
     def _note(self, held: Held) -> None:
         others = {shard: address for shard, address in held.owners.items() if address != self._address}
         if others != self._others:
+            gone = set(self._others.values()) - set(others.values())
             self._others = others
             self._tell()
+            for address in gone:
+                self._on_gone(address)
 
     def _tell(self) -> None:
         self._changed.set()

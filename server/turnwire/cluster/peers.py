@@ -7,7 +7,7 @@ loopback interface, or behind TLS on both sides.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -21,9 +21,9 @@ from turnwire.api.grpc.handlers import end_with, to_bytes
 from turnwire.api.registry import Service
 from turnwire.api.services.opening import STREAM_OPEN
 from turnwire.api.wire.status import internal_status, status_of
-from turnwire.cluster.routing import PLACES, Lost, NotOwner, NotReached, key_of
+from turnwire.cluster.routing import PLACES, Lost, NotOwner, NotReached, can_repeat, key_of
 from turnwire.core.watches.unmade import Unmade
-from turnwire.domain.errors import DomainError
+from turnwire.domain.errors import DomainError, SessionMoving
 from turnwire.domain.ids import new_id
 from turnwire.domain.principal import Principal
 from turnwire.domain.shards import shard_of
@@ -65,6 +65,7 @@ class GrpcPeers:
         """Takes what identifies this node to the others; None on a Unix socket or the loopback interface."""
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing = set[asyncio.Task[None]]()
 
     async def unary(self, address: str, method: str, principal: Principal, request: bytes) -> bytes:
         """Has a node carry out a call; see `Peers`."""
@@ -74,6 +75,8 @@ class GrpcPeers:
             return await call(request, metadata=_metadata(principal))
         except grpc.aio.AioRpcError as error:
             raise _outcome(error) from None
+        except asyncio.CancelledError:
+            raise _cancelled() from None
 
     async def stream(self, address: str, method: str, principal: Principal, request: bytes) -> AsyncGenerator[bytes]:
         """Has a node carry out a stream; see `Peers`."""
@@ -87,8 +90,17 @@ class GrpcPeers:
                 yield answer
         except grpc.aio.AioRpcError as error:
             raise _outcome(error) from None
+        except asyncio.CancelledError:
+            raise _cancelled() from None
         finally:
             call.cancel()
+
+    def drop(self, address: str) -> None:
+        """Ends the calls to a node that has no sessions any more."""
+        if (channel := self._channels.pop(address, None)) is not None:
+            closing = asyncio.create_task(channel.close(None), name="peer gone")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def aclose(self) -> None:
         """Ends all calls and connections."""
@@ -111,6 +123,8 @@ class GrpcPeers:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await channel.channel_ready()
+        except grpc.aio.UsageError:  # closed meanwhile, with the node
+            raise NotReached from None
         except TimeoutError:
             if self._channels.get(address) is channel:  # a node at another address may have come in its place
                 del self._channels[address]
@@ -128,6 +142,12 @@ def _metadata(principal: Principal) -> tuple[tuple[str, bytes], ...]:
     return ((PRINCIPAL, msgspec.json.encode(principal)),)
 
 
+def _cancelled() -> BaseException:
+    """Returns what a cancelled call means: its caller was cancelled, or the connection was closed."""
+    task = asyncio.current_task()
+    return asyncio.CancelledError() if task is not None and task.cancelling() else Lost()
+
+
 def _outcome(error: grpc.aio.AioRpcError) -> Exception:
     """Returns what a failed call means: what the owner answered has details, and what gRPC itself says has none."""
     trailing: Any = error.trailing_metadata()
@@ -140,24 +160,16 @@ def _outcome(error: grpc.aio.AioRpcError) -> Exception:
 class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """The listener for calls of other nodes."""
 
-    def __init__(
-        self, services: Sequence[Service], is_mine: Callable[[int], bool], credentials: grpc.ServerCredentials | None
-    ) -> None:
-        """Args:
-        services: What carries out calls here.
-        is_mine: Returns whether this node owns a shard.
-        credentials: Of this listener, which demand those of its callers; None on a Unix socket or the loopback.
-        """
-        self._methods: Mapping[str, UnaryMethod | StreamingMethod] = {
-            _path(method.name): method for service in services for method in service.methods().values()
-        }
-        self._is_mine = is_mine
+    def __init__(self, credentials: grpc.ServerCredentials | None) -> None:
+        """Takes what identifies this listener, and demands the same of callers; None on a Unix socket or loopback."""
+        self._methods: Mapping[str, UnaryMethod | StreamingMethod] = {}
+        self._is_mine: Callable[[int], bool] = lambda _: False
         self._credentials = credentials
         self._server = grpc.aio.server(options=OPTIONS)
         self._server.add_generic_rpc_handlers((self,))
 
-    async def start(self, listen: str) -> str:
-        """Starts to listen, and returns the address with the actual port. Raises OSError: the address is taken."""
+    def bind(self, listen: str) -> str:
+        """Takes an address, and returns it with the actual port. Raises OSError: it is taken."""
         try:
             port = (
                 self._server.add_insecure_port(listen)
@@ -166,8 +178,18 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             )
         except RuntimeError as error:
             raise OSError(f"cannot listen on {listen}") from error
-        await self._server.start()
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+    async def start(self, services: Sequence[Service], is_mine: Callable[[int], bool]) -> None:
+        """Begins to carry out calls.
+
+        Args:
+            services: What carries out calls here.
+            is_mine: Returns whether this node owns a shard.
+        """
+        self._methods = {_path(method.name): method for service in services for method in service.methods().values()}
+        self._is_mine = is_mine
+        await self._server.start()
 
     async def stop(self, grace_seconds: float) -> None:
         """Refuses new calls, and cancels those that are open after some time."""
@@ -185,7 +207,9 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def _unary(self, method: UnaryMethod) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def handle(data: bytes, context: Any) -> bytes:
             try:
-                return _bytes_of(await method.run(_principal(context), self._request(method, data)))
+                request = self._request(method, data)
+                with _told_apart(method.name, request):
+                    return _bytes_of(await method.run(_principal(context), request))
             except Exception as error:
                 return _end(method.name, context, error)
 
@@ -194,14 +218,17 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def _stream(self, method: StreamingMethod) -> Callable[[bytes, Any], Awaitable[None]]:
         async def handle(data: bytes, context: Any) -> None:
             try:
-                answers = method.run(_principal(context), self._request(method, data))
+                request = self._request(method, data)
+                answers = method.run(_principal(context), request)
                 del data
                 async with contextlib.aclosing(answers):
+                    with _told_apart(method.name, request):
+                        first = await anext(answers, None)
+                    del request
+                    if first is not None:
+                        await _send(context, first)
                     async for answer in answers:
-                        if answer is STREAM_OPEN:
-                            await context.send_initial_metadata(((OPEN, "1"),))
-                        else:
-                            await context.write(_bytes_of(answer))
+                        await _send(context, answer)
             except Exception as error:
                 _end(method.name, context, error)
 
@@ -214,6 +241,24 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if key and not self._is_mine(shard_of(key)):
             raise NotOwner
         return request
+
+
+@contextlib.contextmanager
+def _told_apart(method: str, request: Any) -> Iterator[None]:
+    """Lets a call that the next owner can carry out be one that this node did not carry out."""
+    try:
+        yield
+    except SessionMoving:
+        if not can_repeat(method, request):
+            raise
+        raise NotOwner from None
+
+
+async def _send(context: Any, answer: Any) -> None:
+    if answer is STREAM_OPEN:
+        await context.send_initial_metadata(((OPEN, "1"),))
+    else:
+        await context.write(_bytes_of(answer))
 
 
 def _principal(context: Any) -> Principal:

@@ -22,7 +22,7 @@ PLACES: Mapping[str, str] = {
     "opencode.event.EventService.SubscribeGlobalEvents": HERE,
     "opencode.event.EventService.WatchEvents": "session_id",
     "opencode.file.FileService.DownloadFile": HERE,
-    "opencode.file.UploadService.CreateUpload": HERE,
+    "opencode.file.UploadService.CreateUpload": "request_id",
     "opencode.file.UploadService.DeleteUpload": "upload_id",
     "opencode.file.UploadService.GetUpload": "upload_id",
     "opencode.file.UploadService.WriteUpload": "upload_id",
@@ -41,7 +41,7 @@ PLACES: Mapping[str, str] = {
     "opencode.server.ServerService.GetServerInfo": HERE,
     "opencode.session.SessionService.ArchiveSession": "session_id",
     "opencode.session.SessionService.ClearSession": "session_id",
-    "opencode.session.SessionService.CreateSession": HERE,
+    "opencode.session.SessionService.CreateSession": "request_id",
     "opencode.session.SessionService.DeleteSession": "session_id",
     "opencode.session.SessionService.ForkSession": "session_id",
     "opencode.session.SessionService.GetSession": "session_id",
@@ -75,8 +75,19 @@ PLACES: Mapping[str, str] = {
     "opencode.usage.UsageService.ListQuotas": HERE,
     "opencode.usage.UsageService.QueryUsage": HERE,
 }
-"""The field of the request whose id decides, by the full name of the method. A request with an empty one is carried out
-here: it begins something new, or asks about all sessions. A method without a row stops the start of a node."""
+"""The field of the request whose id decides, by the full name of the method. Of a request with an empty one its name
+decides, so that it is carried out once, and one without a name is carried out here: it begins something new, or asks
+about all sessions. A method without a row stops the start of a node."""
+
+BEGINNING = frozenset(
+    (
+        "opencode.file.UploadService.CreateUpload",
+        "opencode.message.MessageService.SendMessage",
+        "opencode.message.MessageService.StreamMessage",
+        "opencode.session.SessionService.CreateSession",
+    )
+)
+"""Methods that begin something new when their requests name nothing: a node needs a shard for that."""
 
 PATIENCE_SECONDS = 4.0
 """How long a call waits for an owner of its session: longer than a dead node's shards are without one."""
@@ -106,6 +117,10 @@ class Owners(Protocol):
 
     def address_of(self, shard: int) -> str:
         """Returns the address of the node that has it; "" when none is known."""
+        ...
+
+    def has_shards(self) -> bool:
+        """Returns whether any is."""
         ...
 
     async def changed(self, seconds: float) -> None:
@@ -153,17 +168,22 @@ class Routed:
         self, name: str, place: str, local: Callable[[Principal, Any], Awaitable[Answer]]
     ) -> Callable[[Principal, Any], Awaitable[Answer]]:
         async def run(principal: Principal, request: Message) -> Answer:
-            search = _Search(self._owners, key_of(request, place))
-            while address := await search.address():
+            search = _Search(self._owners, key_of(request, place), begins=name in BEGINNING)
+            while True:
+                address = await search.address()
                 try:
+                    if not address:
+                        return await local(principal, request)
                     return await self._peers.unary(address, name, principal, request.SerializeToString())
                 except (NotOwner, NotReached):
-                    await search.go_on()
+                    pass
+                except SessionMoving:
+                    if not can_repeat(name, request):
+                        raise
                 except Lost:
                     if not can_repeat(name, request):
                         raise OutcomeUnknown from None
-                    await search.go_on()
-            return await local(principal, request)
+                await search.go_on()
 
         return run
 
@@ -171,26 +191,34 @@ class Routed:
         self, name: str, place: str, local: Callable[[Principal, Any], AsyncGenerator[Answer]]
     ) -> Callable[[Principal, Any], AsyncGenerator[Answer]]:
         async def run(principal: Principal, request: Message) -> AsyncGenerator[Answer]:
-            search, has_begun = _Search(self._owners, key_of(request, place)), False
-            while address := await search.address():
-                remote = self._peers.stream(address, name, principal, request.SerializeToString())
+            search = _Search(self._owners, key_of(request, place), begins=name in BEGINNING)
+            repeatable, has_begun = can_repeat(name, request), False
+            while True:
+                address = await search.address()
+                answers: AsyncGenerator[Answer] = (
+                    self._peers.stream(address, name, principal, request.SerializeToString())
+                    if address
+                    else local(principal, request)
+                )
                 try:
-                    async with contextlib.aclosing(remote):
-                        async for passed_on in remote:
-                            has_begun = True
-                            yield passed_on
+                    async with contextlib.aclosing(answers):
+                        async for answer in answers:
+                            if not has_begun:
+                                del request  # megabytes, maybe, and the stream may be open for days
+                                has_begun = True
+                            yield answer
                     return
                 except (NotOwner, NotReached):
-                    await search.go_on()
+                    pass
+                except SessionMoving:
+                    if has_begun or not repeatable:
+                        raise
                 except Lost:
-                    if has_begun or not can_repeat(name, request):
+                    if has_begun and is_read(name):
+                        raise SessionMoving from None
+                    if has_begun or not repeatable:
                         raise OutcomeUnknown from None
-                    await search.go_on()
-            local_answers = local(principal, request)
-            del request  # megabytes, maybe, and the stream may be open for days
-            async with contextlib.aclosing(local_answers):
-                async for answer in local_answers:
-                    yield answer
+                await search.go_on()
 
         return run
 
@@ -198,8 +226,9 @@ class Routed:
 class _Search:
     """One call's search for the owner of its session."""
 
-    def __init__(self, owners: Owners, key: str) -> None:
+    def __init__(self, owners: Owners, key: str, *, begins: bool) -> None:
         self._owners = owners
+        self._begins = begins and not key
         self._shard = shard_of(key) if key else None
         self._ends = asyncio.get_running_loop().time() + PATIENCE_SECONDS
 
@@ -208,6 +237,8 @@ class _Search:
         while self._shard is not None and not self._owners.is_mine(self._shard):
             if address := self._owners.address_of(self._shard):
                 return address
+            await self.go_on()
+        while self._begins and not self._owners.has_shards():
             await self.go_on()
         return ""
 
@@ -220,13 +251,19 @@ class _Search:
 
 def key_of(request: Any, place: str) -> str:
     """Returns the id by which a request's shard is found; "" when it is to be carried out where it arrives."""
-    for name in place.split("."):
+    *path, field = place.split(".")
+    for name in path:
         request = getattr(request, name)
-    return str(request)
+    return str(getattr(request, field) or getattr(request, "request_id", ""))
+
+
+def is_read(method: str) -> bool:
+    """Returns whether a method only reads."""
+    return not LEAST_ROLE[method].includes(Role.WRITER)
 
 
 def can_repeat(method: str, request: Any) -> bool:
     """Returns whether a call that may have been carried out can be repeated: it only reads, or has a name."""
-    if not LEAST_ROLE[method].includes(Role.WRITER):
+    if is_read(method):
         return True
     return bool(getattr(getattr(request, "message", request), "request_id", "") or getattr(request, "request_id", ""))

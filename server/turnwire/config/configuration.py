@@ -16,11 +16,13 @@ from msgspec import Struct
 from turnwire.config.addresses import has_host, host_and_port, is_http_address, is_open
 from turnwire.config.agents import read_agents, read_permissions
 from turnwire.config.auth import check_open_addresses, read_auth, read_tls
+from turnwire.config.cluster import read_cluster
 from turnwire.config.document import ConfigError, Document
 from turnwire.config.mcp import read_mcp
 from turnwire.config.providers import ConfiguredModels, read_models
 from turnwire.config.sections import (
     AuthConfig,
+    ClusterConfig,
     DefaultsSection,
     LogConfig,
     MetricsConfig,
@@ -63,6 +65,7 @@ class Config(Struct, frozen=True, kw_only=True):
     tls: TlsConfig = TlsConfig()
     auth: AuthConfig = AuthConfig()
     storage: StorageConfig = StorageConfig()
+    cluster: ClusterConfig = ClusterConfig()
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
     tracing: TracingConfig = TracingConfig()
@@ -97,7 +100,7 @@ class Config(Struct, frozen=True, kw_only=True):
         """Returns the files with secrets of the server besides its database, which need not exist."""
         tokens = self.token_file()
         beside = (tokens.with_name(tokens.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
-        return (*beside, *((self.tls.key,) if self.tls.key else ()))
+        return (*beside, *(key for key in (self.tls.key, self.cluster.key) if key))
 
     def shown_limits(self) -> Mapping[str, int]:
         """Returns the limits that callers may want to know; see `shown_limits`."""
@@ -180,6 +183,7 @@ def read_config(document: Document) -> Config:
         tls=tls,
         auth=auth,
         storage=storage,
+        cluster=read_cluster(document, storage),
         log=document.section("log", LogConfig),
         metrics=_metrics(document),
         tracing=_tracing(document),

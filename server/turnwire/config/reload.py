@@ -11,7 +11,20 @@ _TAKEN = (
 )
 """Fields that take effect for what begins from then on. `files.roots` does, too."""
 
-_SECTIONS = ("server", "web", "tls", "auth", "storage", "log", "metrics", "tracing", "limits", "files", "mcp")
+_SECTIONS = (
+    "server",
+    "web",
+    "tls",
+    "auth",
+    "storage",
+    "cluster",
+    "log",
+    "metrics",
+    "tracing",
+    "limits",
+    "files",
+    "mcp",
+)
 """Sections that make what listens, stores, counts memory or runs as a process: each key needs a restart."""
 
 _KEYS = {"default_model": "defaults.model", "fallback_models": "defaults.fallback_models"} | {

@@ -210,12 +210,30 @@ class ModelSection(ModelFacts, frozen=True, kw_only=True):
         return ModelSettings(**description, prices=prices)
 
 
+class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """This server as one of several nodes on one PostgreSQL (`storage.url`). [cluster.md](cluster.md) explains them."""
+
+    listen: str = ""
+    """Address for calls of the other nodes: `host:port`, where port 0 selects a free port, `[ipv6]:port` or
+    `unix:path`; "" for a server that has the database for itself. Who reaches it is trusted: where other machines do,
+    it needs `cert`, `key` and `ca`."""
+    advertise: str = ""
+    """Address at which the other nodes reach this one, if it is not `listen`. The certificate is for this one."""
+    cert: Path | None = None
+    """This node's certificate, for both ends of connections between nodes (PEM)."""
+    key: Path | None = None
+    """The certificate's private key, not encrypted (PEM)."""
+    ca: Path | None = None
+    """Authority of the certificates of all nodes, and of nothing else (PEM)."""
+
+
 SECTIONS: Mapping[str, type[Struct]] = {
     "server": ServerConfig,
     "web": WebConfig,
     "tls": TlsConfig,
     "auth": AuthConfig,
     "storage": StorageConfig,
+    "cluster": ClusterConfig,
     "defaults": DefaultsSection,
     "files": FileSettings,
     "limits": Limits,

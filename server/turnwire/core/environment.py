@@ -2,6 +2,7 @@
 
 from asyncio import Future
 from collections import Counter
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,6 +40,8 @@ class Environment:
     tools: ServerTools
     observer: Observer = Observer()  # noqa: RUF009 - has no state
     tracer: Tracer = NO_TRACER
+    has_all_sessions: Callable[[], bool] = lambda: True
+    """Whether no other server carries out calls of sessions."""
     detached: DetachedTasks = field(default_factory=DetachedTasks)
     """Requests whose callers may be gone."""
     open_questions: Counter[str] = field(default_factory=Counter)

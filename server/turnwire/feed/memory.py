@@ -402,7 +402,8 @@ class Feed:
             return
         self.held_bytes -= ring.bytes
         if session_id is None:
-            del self._tenants[tenant]
+            if self._tenants.get(tenant) is ring:  # else it was left, and there may be another one
+                del self._tenants[tenant]
         elif self._sessions.get((tenant, session_id)) is ring:  # else it was left, and there may be another one
             del self._sessions[tenant, session_id]
 
@@ -414,7 +415,9 @@ class Feed:
                 ring.wake()
 
     def leave(self, is_left: Callable[[str], bool]) -> None:
-        """Closes the subscriptions of sessions that this node no longer has. Those that come later are new ones.
+        """Closes the subscriptions of sessions that this node no longer has, and those of all sessions.
+
+        Those that come later are new ones.
 
         Args:
             is_left: Returns whether a session is one of them, by its id.
@@ -423,6 +426,10 @@ class Feed:
             ring = self._sessions.pop(key)
             ring.is_left = True
             ring.close()
+        for ring in self._tenants.values():  # to a watch of all sessions, events of these would be missing
+            ring.is_left = True
+            ring.close()
+        self._tenants.clear()
 
     def close(self) -> None:
         """Closes every subscription. Idempotent."""

@@ -17,7 +17,7 @@ from turnwire.api.wire.status import status_of
 from turnwire.cluster.peers import GrpcPeers, PeerServer
 from turnwire.cluster.routing import Lost, NotOwner, NotReached
 from turnwire.core.watches.unmade import Unmade
-from turnwire.domain.errors import MessageNotFound
+from turnwire.domain.errors import MessageNotFound, SessionMoving
 from turnwire.domain.principal import Principal, Role
 
 ANNA = Principal(tenant="acme", subject="anna", role=Role.WRITER)
@@ -73,7 +73,8 @@ class Pair:
             Service(message_pb2.DESCRIPTOR.services_by_name["MessageService"], self.owner),
             Service(event_pb2.DESCRIPTOR.services_by_name["EventService"], self.owner),
         )
-        self.server = PeerServer(services, lambda _: self.mine, None)
+        self.services = services
+        self.server = PeerServer(None)
         self.peers = GrpcPeers()
         self.address = f"unix:{folder}/peer"
 
@@ -90,7 +91,8 @@ class Pair:
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     """Yields a node that listens, and what calls it."""
     made = Pair(tmp_path)
-    await made.server.start(made.address)
+    made.server.bind(made.address)
+    await made.server.start(made.services, lambda _: made.mine)
     yield made
     await made.peers.aclose()
     await made.server.stop(0)
@@ -197,14 +199,40 @@ async def test_a_stream_of_a_node_that_goes_is_lost(pair: Pair) -> None:
         await anext(answers)
 
 
+async def test_who_waits_for_a_node_that_is_given_up_learns_it_at_once(pair: Pair) -> None:
+    """It may hang; whether it has carried the call out is unknown. The caller's own end is no loss."""
+    pair.owner.blocks = True
+    calling = asyncio.create_task(pair.get())
+    await pair.owner.began.wait()
+    pair.peers.drop(pair.address)
+    with pytest.raises(Lost):
+        await calling
+    watching = pair.watch()
+    reading = asyncio.create_task(anext(watching))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+async def test_a_session_that_moves_meanwhile_was_not_carried_out(pair: Pair) -> None:
+    """A call that may be repeated goes to the next owner; of any other one, the caller learns it."""
+    pair.owner.answer = SessionMoving()
+    with pytest.raises(NotOwner):
+        await pair.get()
+    unnamed = message_pb2.SendMessageRequest(session_id="ses_1").SerializeToString()
+    with pytest.raises(CallFailed) as error:
+        await pair.peers.unary(pair.address, "opencode.message.MessageService.SendMessage", ANNA, unnamed)
+    assert error.value.status == status_of(SessionMoving())
+
+
 async def test_a_node_that_comes_back_is_reached_again(pair: Pair) -> None:
     """At the same address."""
     assert await pair.get() == b"answer"
     await pair.server.stop(0)
     with pytest.raises((NotReached, Lost)):
         await pair.get()
-    pair.server = PeerServer(
-        (Service(message_pb2.DESCRIPTOR.services_by_name["MessageService"], pair.owner),), lambda _: True, None
-    )
-    await pair.server.start(pair.address)
+    pair.server = PeerServer(None)
+    pair.server.bind(pair.address)
+    await pair.server.start(pair.services, lambda _: True)
     assert await pair.get() == b"answer"

@@ -27,6 +27,7 @@ class Local:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+        self.error: Exception | None = None
 
     def __getattr__(self, name: str) -> Callable[[Principal, Any], Any]:
         streams = name in ("WatchEvents", "StreamMessage", "SubscribeGlobalEvents")
@@ -34,6 +35,8 @@ class Local:
 
     async def _one(self, _principal: Principal, request: Any) -> bytes:
         self.calls.append(request)
+        if self.error is not None:
+            raise self.error
         return b"here"
 
     async def _stream(self, _principal: Principal, request: Any) -> AsyncGenerator[bytes]:
@@ -56,6 +59,10 @@ class Owners:
     def address_of(self, _shard: int) -> str:
         """See `Owners`."""
         return self.addresses[0]
+
+    def has_shards(self) -> bool:
+        """See `Owners`."""
+        return self.addresses[0] != ""
 
     async def changed(self, _seconds: float) -> None:
         """Lets the next address be the one."""
@@ -204,9 +211,49 @@ async def test_a_stream_that_has_begun_is_not_begun_again() -> None:
     service: Any = Routed(EVENTS, Local(), Owners("b:1"), peers)
     answers = service.WatchEvents(BUILT_IN, event_pb2.WatchEventsRequest(session_id=SESSION))
     assert await anext(answers) == b"one"
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(SessionMoving):
         await anext(answers)
     assert len(peers.calls) == 1
+
+
+async def test_of_a_lost_stream_that_stores_something_the_outcome_is_unknown() -> None:
+    """Though it has a name: its caller has seen a part of its answers."""
+    peers = Peers(b"one", Lost())
+    service: Any = Routed(MESSAGES, Local(), Owners("b:1"), peers)
+    message = message_pb2.SendMessageRequest(session_id=SESSION, request_id="once")
+    answers = service.StreamMessage(BUILT_IN, message_pb2.StreamMessageRequest(message=message))
+    assert await anext(answers) == b"one"
+    with pytest.raises(OutcomeUnknown):
+        await anext(answers)
+
+
+async def test_named_requests_for_something_new_have_one_place() -> None:
+    """Wherever they arrive, so that of two at the same time one carries it out."""
+    peers = Peers(b"made", b"made")
+    sessions: Any = Routed(SESSIONS, Local(), Owners("b:1"), peers)
+    messages: Any = Routed(MESSAGES, Local(), Owners("b:1"), peers)
+    assert await sessions.CreateSession(BUILT_IN, session_pb2.CreateSessionRequest(request_id="once")) == b"made"
+    assert await messages.SendMessage(BUILT_IN, message_pb2.SendMessageRequest(request_id="once")) == b"made"
+
+
+async def test_who_owns_nothing_begins_nothing() -> None:
+    """A node that has just started waits until it has a shard."""
+    local, owners = Local(), Owners("", "", "here")
+    sessions: Any = Routed(SESSIONS, local, owners, Peers())
+    await sessions.CreateSession(BUILT_IN, session_pb2.CreateSessionRequest())
+    assert owners.looks == 2
+
+
+async def test_a_commit_that_came_too_late_is_made_by_the_next_owner() -> None:
+    """When the call has a name; else its caller decides."""
+    local = Local()
+    local.error = SessionMoving()
+    service: Any = Routed(MESSAGES, local, Owners("here", "b:1"), Peers(b"there"))
+    named = message_pb2.SendMessageRequest(session_id=SESSION, request_id="once")
+    assert await service.SendMessage(BUILT_IN, named) == b"there"
+    service = Routed(MESSAGES, local, Owners("here", "b:1"), Peers(b"there"))
+    with pytest.raises(SessionMoving):
+        await service.SendMessage(BUILT_IN, message_pb2.SendMessageRequest(session_id=SESSION))
 
 
 async def test_a_stream_that_was_lost_before_it_began_is_begun_again() -> None:

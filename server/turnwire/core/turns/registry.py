@@ -156,6 +156,8 @@ class Turns:
         Args:
             is_mine: Returns whether a session is one whose turns go on here, by its id.
         """
+        for owner in [owner for session_id, owner in self._owners.items() if is_mine(session_id)]:
+            owner.forget()  # made since by a call that came before: what it knows is not what is stored
         store = self._environment.store
         unfinished = [turn for turn in await store.unfinished_turns() if is_mine(turn.session_id)]
         running = [turn for turn in unfinished if turn.status is TurnStatus.RUNNING]

@@ -47,7 +47,14 @@ from turnwire.core.turns.wholes import Whole, read_whole
 from turnwire.domain.conversation.events import SessionDeleted
 from turnwire.domain.conversation.messages import Failure, FinishReason, Message, MessageStatus
 from turnwire.domain.conversation.turns import QueueEntry, Turn, TurnStatus
-from turnwire.domain.errors import MessageNotFound, MessageNotWaiting, NotFound, ShuttingDown, StorageError
+from turnwire.domain.errors import (
+    MessageNotFound,
+    MessageNotWaiting,
+    NotFound,
+    SessionMoving,
+    ShuttingDown,
+    StorageError,
+)
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.event_loop.owner import own_if_nobody
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveSession, Work
@@ -117,6 +124,7 @@ class SessionTurns:
         self._on_ended = on_ended
         self._task: asyncio.Task[None] | None = None
         self._is_forgotten = False
+        self._is_left = False
         self._held = 0
         self._stopping = asyncio.Event()
         self._beginning: dict[str, Turn] = {}
@@ -148,13 +156,17 @@ class SessionTurns:
     def accept(self, command: AcceptMessage, *, alone: bool = False) -> "Future[Done[Schedule]]":
         """Stores a message; its turn starts at once or waits. Shield the reply when awaiting it."""
         turn_id = command.turn.turn_id
+        if self._is_left:
+            return self._moving()
         self._beginning[turn_id] = command.turn
         accepting = self._actor.ask(command, alone=alone)
         accepting.add_done_callback(lambda _: self._note_accepted(turn_id))
         return accepting
 
     def ask(self, command: Command[Schedule], *, alone: bool = False) -> "Future[Done[Schedule]]":
-        """Carries a command out; see `Actor.ask`."""
+        """Carries a command out; see `Actor.ask`. What comes after `forget` fails with SessionMoving."""
+        if self._is_left:
+            return self._moving()
         asked = self._actor.ask(command, alone=alone)
         asked.add_done_callback(lambda _: self._forget_if_idle())
         return asked
@@ -295,8 +307,14 @@ class SessionTurns:
     def forget(self) -> None:
         """Drops the session from memory, though a turn of it may be stored as running. Call when it is `idle`."""
         count_requests(self._environment, self._tenant, self.schedule.calls, None)
-        self._is_forgotten = True
+        self._is_forgotten = self._is_left = True
         self._forget(self._session_id)
+
+    @staticmethod
+    def _moving() -> "Future[Done[Schedule]]":
+        refused: Future[Done[Schedule]] = asyncio.get_running_loop().create_future()
+        refused.set_exception(SessionMoving())
+        return refused
 
     async def idle(self) -> None:
         """Returns when nothing runs any more. Safe to cancel."""

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON
 from turnwire.domain.accounts import QuotaName, check_count
-from turnwire.domain.errors import SequenceInFuture, ShuttingDown
+from turnwire.domain.errors import InvalidRequest, SequenceInFuture, ShuttingDown
 from turnwire.feed.memory import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import TenantStore
@@ -78,7 +78,10 @@ def subscribe(environment: Environment, tenant: str, session_id: str | None) -> 
     Raises:
         TooManyWatchers, ShuttingDown: as the feed does.
         QuotaExceeded: as many streams are open as the tenant may have.
+        InvalidRequest: the events of some sessions are published by other servers alone.
     """
+    if session_id is None and not environment.has_all_sessions():
+        raise InvalidRequest.of("session_id", "is required while several nodes have the sessions: watch each session")
     limit, used = environment.settings.quotas_of(tenant).max_watchers, environment.feed.watchers(tenant)
     check_count(tenant, QuotaName.WATCHERS, limit, used, retry_after=SOON)
     return environment.feed.subscribe(tenant, session_id)

@@ -15,6 +15,7 @@ from turnwire.core.use_cases.moving.progress import ImportProgress, ImportStatus
 from turnwire.core.use_cases.moving.runs import ImportRequest, ImportRun
 from turnwire.domain.errors import (
     ImportRunning,
+    InvalidRequest,
     RequestIdReused,
     ShuttingDown,
     TooManyTransfers,
@@ -115,6 +116,9 @@ class Imports:
     def _check_room(self, tenant: str, upload_id: str) -> None:
         if self._closing:
             raise ShuttingDown
+        if not self._environment.has_all_sessions():
+            text = "cannot be imported while several nodes have the sessions: let one node run alone meanwhile"
+            raise InvalidRequest.of("upload_id", text)
         running = [one for one in self._imports.values() if not one.progress.has_ended]
         if any(one.tenant == tenant for one in running):
             raise ImportRunning("another import of the tenant runs: wait for its end", upload_id)

@@ -1,0 +1,140 @@
+"""This server as a node: what it owns, how calls reach the owners of their sessions, and how others reach it."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+from msgspec import Struct
+
+from turnwire.api.registry import Service
+from turnwire.cluster.ownership import Ownership, own_id
+from turnwire.cluster.peers import GrpcPeers, PeerServer
+from turnwire.cluster.routing import Routed
+from turnwire.cluster.sessions import NodeSessions
+from turnwire.domain.errors import StorageError
+from turnwire.domain.ids import new_id
+from turnwire.domain.shards import shard_of
+from turnwire.ports.ownership import Locks
+
+PLACED = ("ses", "upl")
+"""Prefixes of ids by which a shard is found."""
+
+HANDOVER_SECONDS = 10.0
+"""How long a node that stops gives its shards away; those that are left go with its connection."""
+
+FIRST_SHARDS_SECONDS = 2.0
+"""How long a node that starts waits for shards: others may have to give some away first."""
+
+GONE_SECONDS = 0.5
+"""After a node has no shard any more, calls to it end: it may hang. One that stops has answered by then."""
+
+
+class Certificates(Struct, frozen=True):
+    """Files of this node (PEM), with which all nodes know each other."""
+
+    cert: Path
+    key: Path
+    ca: Path
+
+
+class Node:
+    """One of several servers on one database. Belongs to the event loop."""
+
+    def __init__(self, certificates: Certificates | None) -> None:
+        """Takes what identifies this node to the others; None on a Unix socket or the loopback interface.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        server, client = (None, None) if certificates is None else _credentials(certificates)
+        self._peers = GrpcPeers(client)
+        self._server = PeerServer(server)
+        self._ownership: Ownership | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.address = ""
+        """Where the others reach it."""
+
+    def bind(self, listen: str, advertise: str) -> None:
+        """Takes the address to listen on, and the one that others know. Raises OSError: it is taken."""
+        bound = self._server.bind(listen)
+        self.address = advertise or bound
+
+    def new_id(self, prefix: str) -> str:
+        """Returns a new id; what callers make here lives here."""
+        return own_id(new_id, prefix, self._owns) if prefix in PLACED else new_id(prefix)
+
+    def has_all_sessions(self) -> bool:
+        """Returns whether calls of all sessions are carried out here."""
+        return self._ownership is not None and self._ownership.owns_all()
+
+    async def start(
+        self,
+        locks: Locks,
+        sessions: NodeSessions,
+        services: Sequence[Service],
+        on_failure: Callable[[StorageError], None],
+    ) -> tuple[Service, ...]:
+        """Takes shards, and carries out calls of other nodes.
+
+        Args:
+            locks: Of the connection on which this node writes.
+            sessions: What is done with the sessions of shards.
+            services: What carries out calls here.
+            on_failure: Called when the node can neither own shards nor give them away any more.
+
+        Returns:
+            The services for callers: calls go to the owners of their sessions.
+        """
+        ownership = self._ownership = Ownership(self.address, locks, sessions, on_gone=self._note_gone)
+        await self._server.start(services, ownership.is_mine)
+
+        async def run() -> None:
+            try:
+                await ownership.run()
+            except Exception as error:
+                on_failure(StorageError(f"the node does not know what it owns: {error!r}"))
+                raise
+
+        self._task = asyncio.create_task(run(), name="ownership")
+        ends_at = asyncio.get_running_loop().time() + FIRST_SHARDS_SECONDS
+        while not ownership.has_shards() and asyncio.get_running_loop().time() < ends_at:
+            await ownership.changed(FIRST_SHARDS_SECONDS)
+        return tuple(
+            Service(service.descriptor, Routed(service.descriptor, service.servicer, ownership, self._peers))
+            for service in services
+        )
+
+    async def give_all(self) -> None:
+        """Gives all shards away: their turns go on with other nodes. Calls are still sent there. Idempotent."""
+        if self._ownership is None or self._task is None:
+            return
+        stopping = asyncio.create_task(self._ownership.stop(), name="handover")
+        await asyncio.wait({stopping, self._task}, timeout=HANDOVER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, self._task):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+        self._task = None
+
+    async def aclose(self) -> None:
+        """Ends all calls to and from other nodes."""
+        await self._server.stop(0)
+        await self._peers.aclose()
+
+    def _owns(self, name: str) -> bool:
+        return self._ownership is not None and self._ownership.is_mine(shard_of(name))
+
+    def _note_gone(self, address: str) -> None:
+        asyncio.get_running_loop().call_later(GONE_SECONDS, self._drop, address)
+
+    def _drop(self, address: str) -> None:
+        if self._ownership is not None and not self._ownership.is_owner(address):
+            self._peers.drop(address)
+
+
+def _credentials(files: Certificates) -> tuple[grpc.ServerCredentials, grpc.ChannelCredentials]:
+    cert, key, ca = (file.read_bytes() for file in (files.cert, files.key, files.ca))
+    server = grpc.ssl_server_credentials([(key, cert)], root_certificates=ca, require_client_auth=True)
+    return server, grpc.ssl_channel_credentials(ca, key, cert)

@@ -1,0 +1,262 @@
+"""Several nodes on one PostgreSQL: processes that are killed, stopped and told to end."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+
+from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.message.message_pb2 import SendMessageResponse
+from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
+from tests.support.clients.conversation import (
+    FOREVER,
+    Watch,
+    answer_to,
+    ask,
+    displayed,
+    messages_of,
+    new_session,
+    refused,
+    session_of,
+    talk,
+    watching,
+    words_of,
+)
+from tests.support.servers.process import ServerProcess
+from tests.support.servers.running import Client, connect
+
+pytestmark = pytest.mark.slow
+
+T = TypeVar("T")
+
+TAKEOVER_SECONDS = 10.0
+"""Three are promised on a machine that has nothing else to do."""
+
+
+class Nodes:
+    """Processes of `turnwire serve` on one database, with a client for each."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder, self._url = folder, url
+        self._open = contextlib.AsyncExitStack()
+        self.processes: dict[str, ServerProcess] = {}
+
+    async def start(self, name: str) -> Client:
+        """Starts a node and returns a client of it."""
+        toml = f'[storage]\nurl = "{self._url}"\n[cluster]\nlisten = "127.0.0.1:0"\n'
+        process = self.processes[name] = await ServerProcess.start(self._folder, toml, name=name)
+        self._open.push_async_callback(process.kill)
+        return await self._open.enter_async_context(connect(process.address))
+
+    async def shared(self, *clients: Client) -> None:
+        """Returns when each node makes sessions, so that each has shards."""
+        for client in clients:
+            await new_session(client)
+
+    async def aclose(self) -> None:
+        """Kills all. Shows what they wrote, should the test have failed."""
+        await self._open.aclose()
+        for name, process in self.processes.items():
+            print(*(f"{name}: {line}" for line in process.stderr), sep="\n")
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path, postgres_url: str) -> AsyncIterator[Nodes]:
+    """No node yet."""
+    made = Nodes(tmp_path, postgres_url)
+    yield made
+    await made.aclose()
+
+
+async def again(call: Callable[[], Awaitable[T]]) -> T:
+    """Makes a call until it succeeds, as a client does that is told to try again."""
+    ends_at = time.monotonic() + TAKEOVER_SECONDS
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.UNAVAILABLE, error
+            assert time.monotonic() < ends_at, error
+            await asyncio.sleep(0.02)
+
+
+async def ended(client: Client, accepted: SendMessageResponse) -> None:
+    """Returns when a turn has ended, whoever ends it."""
+
+    async def look() -> None:
+        async with watching(client, accepted.session_id, after_sequence=accepted.sequence) as watch:
+            await watch.until_turn_ended(accepted.turn_id)
+
+    await again(look)
+
+
+def sequences(watch: Watch) -> list[int]:
+    """Returns the sequences of the stored events of a watch."""
+    return [event.sequence for event in watch.events if event.sequence]
+
+
+async def test_any_node_answers_any_call(nodes: Nodes) -> None:
+    """A session that was made at one is written, read, watched and listed through the other, and the other way."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    for maker, other in ((a, b), (b, a)):
+        session_id = await new_session(maker)
+        async with watching(other, session_id, after_sequence=0) as watch:
+            accepted = await maker.messages.SendMessage(ask("/words 3", session_id))
+            await watch.until_turn_ended(accepted.turn_id)
+            await watch.until_text()
+        await talk(other, "/words 2", session_id)
+        assert [m.SerializeToString() for m in await messages_of(other, session_id)] == [
+            m.SerializeToString() for m in await messages_of(maker, session_id)
+        ]
+        assert len(await displayed(other, session_id)) == 4
+        for client in (a, b):
+            listed = await client.sessions.ListSessions(ListSessionsRequest())
+            assert session_id in {one.id for one in listed.sessions}
+
+
+async def test_a_name_is_carried_out_once_wherever_it_arrives(nodes: Nodes) -> None:
+    """At both nodes at the same time, too."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    for number in range(5):
+        request = CreateSessionRequest(request_id=f"once-{number}")
+        made = await asyncio.gather(*(again(partial(c.sessions.CreateSession, request)) for c in (a, b)))
+        assert len({answer.id for answer in made}) == 1
+        sent = ask("/words 1", made[0].id, request_id=f"message-{number}")
+        answers = await asyncio.gather(*(again(partial(c.messages.SendMessage, sent)) for c in (a, b)))
+        assert len({answer.message_id for answer in answers}) == 1
+
+
+async def test_the_sessions_of_a_killed_node_go_on_with_the_other(nodes: Nodes) -> None:
+    """Its turn ends as after a restart, nothing that was answered is lost, and a watch has everything once."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    session_id = await new_session(a)
+    first = await talk(a, "/words 3", session_id)
+    before = await messages_of(b, session_id)
+    async with watching(b, session_id, after_sequence=0) as watch:
+        running = await b.messages.SendMessage(ask(f"/words 2\n{FOREVER}", session_id))
+        await watch.until_text()
+        queued = await b.messages.SendMessage(ask("/words 1", session_id))
+        await nodes.processes["a"].kill()
+        killed_at = time.monotonic()
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            while await watch.batch():
+                pass
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    await again(lambda: session_of(b, session_id))
+    took = time.monotonic() - killed_at
+    await ended(b, running)
+    await ended(b, queued)
+    after = await messages_of(b, session_id)
+    assert [m.SerializeToString() for m in after[: len(before)]] == [m.SerializeToString() for m in before]
+    assert words_of(await answer_to(b, queued))
+    rest = Watch(b.events.WatchEvents(WatchEventsRequest(session_id=session_id, resume_token=watch.token)))
+    await rest.until_kind("caught_up")
+    rest.call.cancel()
+    seen = [*sequences(watch), *sequences(rest)]
+    assert seen == list(range(1, seen[-1] + 1)), "each event once, in order, without gaps"
+    assert first.sequence in seen
+    assert took < TAKEOVER_SECONDS
+    await talk(b, "/words 1")  # and new ones begin
+
+
+async def test_a_stopped_node_writes_nothing_late(nodes: Nodes) -> None:
+    """It is stopped in the middle of an answer, and goes on two seconds later: others have its sessions by then."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    session_id = await new_session(a)
+    running = await b.messages.SendMessage(ask("/words 100000", session_id))
+    nodes.processes["a"].send_signal(signal.SIGSTOP)
+    await again(lambda: session_of(b, session_id))
+    await ended(b, running)
+    await talk(b, "/words 2", session_id)
+    before = [m.SerializeToString() for m in await messages_of(b, session_id)]
+    nodes.processes["a"].send_signal(signal.SIGCONT)
+    through_a = await again(lambda: messages_of(a, session_id))
+    assert [m.SerializeToString() for m in through_a] == before
+    await again(lambda: talk(a, "/words 1", session_id))
+    assert [m.SerializeToString() for m in await messages_of(b, session_id)][: len(before)] == before
+    await again(lambda: new_session(a))
+    assert nodes.processes["a"].stderr
+
+
+async def test_a_node_that_ends_gives_its_sessions_away(nodes: Nodes) -> None:
+    """Calls through the other one go on without waiting for its end."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    session_id = await new_session(a)
+    await talk(a, "/words 2", session_id)
+    running = await b.messages.SendMessage(ask(f"/words 2\n{FOREVER}", session_id))
+    ending = asyncio.create_task(nodes.processes["a"].terminate())
+    await ended(b, running)
+    await talk(b, "/words 1", session_id)
+    assert await ending == 0
+    await talk(b, "/words 1", session_id)
+
+
+async def test_a_third_node_gets_its_share_and_all_survive_its_end(nodes: Nodes) -> None:
+    """Sessions move while they are used, and nothing is lost."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    session_ids = [await new_session(client) for client in (a, b) for _ in range(10)]
+    for session_id in session_ids:
+        await talk(a, "/words 1", session_id)
+    c = await nodes.start("c")
+    await again(lambda: new_session(c))
+    for session_id in session_ids:
+        await again(partial(talk, c, "/words 1", session_id))
+    await nodes.processes["b"].kill()
+    for client in (a, c):
+        for session_id in session_ids:
+            await again(partial(talk, client, "/words 1", session_id))
+    for session_id in session_ids:
+        assert len(await messages_of(a, session_id)) >= 8
+
+
+async def test_watches_of_all_sessions_are_refused_while_there_are_several(nodes: Nodes) -> None:
+    """They would miss what happens at other nodes. One that runs ends when the second node gets sessions."""
+    a = await nodes.start("a")
+
+    def global_events(client: Client) -> Any:
+        return client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
+
+    async with watching(a) as watch:
+        await talk(a, "/words 1")
+        await watch.until_kind("turn_ended")
+        b = await nodes.start("b")
+        await nodes.shared(a, b)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            while await watch.batch():
+                pass
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    for client in (a, b):
+        for call in (client.events.WatchEvents(WatchEventsRequest()), global_events(client)):
+            refusal = await refused(call.read())
+            assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["session_id"])
+            assert "several nodes" in refusal.message
+    await nodes.processes["b"].terminate()
+    while True:
+        call = a.events.WatchEvents(WatchEventsRequest())
+        try:
+            await call.read()
+            break
+        except grpc.aio.AioRpcError as refused_still:
+            assert refused_still.code() is grpc.StatusCode.INVALID_ARGUMENT
+            await asyncio.sleep(0.05)
+        finally:
+            call.cancel()

@@ -19,6 +19,10 @@ SETTINGS = {
 }
 
 
+KEPT_DATABASES = 8
+"""How many of the newest databases stay: each has a thousand files, which take minutes to remove when all are left."""
+
+
 def binaries() -> Path | None:
     """Returns the folder of the newest programs of PostgreSQL; None when there are none."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
@@ -67,10 +71,11 @@ class PostgresServer:
         return f"postgresql://turnwire@/{database}?host={self.folder}"
 
     def new_database(self) -> str:
-        """Makes an empty database and returns its address."""
+        """Makes an empty database and returns its address. It stays until some more have been made."""
         self._databases += 1
-        name = f"test_{os.getpid()}_{self._databases}"
+        name, old = (f"test_{os.getpid()}_{number}" for number in (self._databases, self._databases - KEPT_DATABASES))
         self.execute("postgres", f"CREATE DATABASE {name}")
+        self.execute("postgres", f"DROP DATABASE IF EXISTS {old} WITH (FORCE)")
         return self.url(name)
 
     def execute(self, database: str, statement: str) -> None:

@@ -10,12 +10,12 @@ from tests.support.fakes.core import FakeStore, ManualClock, make_environment
 from tests.support.fakes.domain_values import make_answer, make_turn
 from tests.support.fakes.loop import elapse, settled
 from tests.support.fakes.turns import make_calls
-from turnwire.core.tools.client_calls import ClaimCall, ReleaseLease
+from turnwire.core.tools.client_calls import ClaimCall
 from turnwire.core.tools.results import CallResult
 from turnwire.domain.conversation.events import ToolCallUpdated
 from turnwire.domain.conversation.limits import MAX_LOG_LINES
 from turnwire.domain.conversation.messages import Lease, Message, ToolStatus, ToolUse
-from turnwire.domain.errors import LeaseHeld, LeaseLost, StorageFull, ToolCallAlreadySettled, ToolCallNotReady
+from turnwire.domain.errors import LeaseHeld, LeaseLost, ToolCallAlreadySettled
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Work
 
@@ -76,45 +76,6 @@ class Claimed:
         await asyncio.wait((self.settling,))
 
 
-async def test_one_holds_a_call() -> None:
-    """A second claim is told who holds it and for how long; the holder's result ends the lease."""
-    one = Claimed(READ, READ)
-    await one.claim("ann")
-    await elapse(timedelta(seconds=20))
-    with pytest.raises(LeaseHeld) as held:
-        await one.claim("bob")
-    assert held.value.metadata["holder"] == "ann"
-    assert timedelta(seconds=39) < held.value.retry_after <= timedelta(seconds=40)  # type: ignore[operator]
-    with pytest.raises(LeaseHeld):
-        await one.calls.submit(0, CallResult(output="bob's"))
-    await one.claim("bob", 1)
-    with pytest.raises(LeaseLost) as lost:
-        await one.calls.submit(0, CallResult(output="bob's"), "lse_bob")
-    assert lost.value.metadata == {"subject": "prt_0", "leaseId": "lse_bob", "holder": "ann"}
-    await one.calls.submit(0, CallResult(output="ann's"), "lse_ann")
-    await one.calls.submit(1, CallResult(output="bob's"), "lse_bob")
-    await one.settling
-    assert [(call.output, call.lease) for _, call in one.message.tool_calls()] == [("ann's", None), ("bob's", None)]
-
-
-async def test_each_change_is_one_commit_with_one_event() -> None:
-    """It writes the call and tells it."""
-    one = Claimed(READ)
-    lease = one.lease("ann")
-    await one.claim("ann")
-    await one.renew("ann", "half way", duration=MINUTE * 2)
-    await one.calls.ask(ReleaseLease(0, "lse_ann", Work()))
-    longer = msgspec.structs.replace(lease, expires_at=one.clock() + MINUTE * 2)
-    logged = msgspec.structs.replace(READ, logs=("half way",))
-    assert one.told() == [
-        msgspec.structs.replace(READ, lease=lease),
-        msgspec.structs.replace(logged, lease=longer),
-        logged,
-    ]
-    assert [len(commit.changes) for commit in one.store.commits] == [1, 1, 1]
-    await one.end()
-
-
 async def test_a_lease_that_nobody_renews_ends() -> None:
     """One commit says so for all that end then; the former holder has lost it, and anybody may claim or answer."""
     one = Claimed(READ, READ, READ)
@@ -129,20 +90,6 @@ async def test_a_lease_that_nobody_renews_ends() -> None:
     await one.claim("bob")
     await one.calls.submit(1, CallResult(output="anybody's"))
     assert one.call(1).status is ToolStatus.SUCCESS
-    await one.end()
-
-
-async def test_a_renewed_lease_goes_on() -> None:
-    """From the renewal on, as long as that says, longer or shorter."""
-    one = Claimed(READ)
-    await one.claim("ann")
-    for _ in range(5):
-        await elapse(timedelta(seconds=50))
-        await one.renew("ann")
-    assert one.call().lease is not None
-    await one.renew("ann", duration=timedelta(seconds=1))
-    await elapse(timedelta(seconds=1))
-    assert one.call().lease is None
     await one.end()
 
 
@@ -182,48 +129,6 @@ async def test_a_lease_survives_the_process(left: timedelta, seconds: int) -> No
     await one.end()
 
 
-async def test_a_claim_that_could_not_be_stored_is_none() -> None:
-    """Who claims meanwhile waits, and has the call then."""
-    one = Claimed(READ, store=FakeStore(automatic=False))
-    first, second = (one.calls.ask(ClaimCall(0, f"lse_{name}", name, MINUTE, Work())) for name in ("ann", "bob"))
-    one.store.automatic = True
-    one.store.futures[0].set_exception(StorageFull("full"))
-    with pytest.raises(StorageFull):
-        await first
-    assert (await second).state.call(0).lease == one.lease("bob") == one.call().lease
-    await one.end()
-
-
-async def test_a_result_behind_a_renewal_stays_when_that_could_not_be_stored() -> None:
-    """The lease lasts as before; the line of the renewal is lost with it."""
-    one = Claimed(READ)
-    await one.claim("ann")
-    one.store.automatic = False
-    renewing = one.calls.renew(0, "lse_ann", MINUTE, ("a line",), Work())
-    submitting = asyncio.create_task(one.calls.submit(0, CallResult(output="done"), "lse_ann"))
-    await settled()
-    one.store.automatic = True
-    one.store.futures[-1].set_exception(StorageFull("full"))
-    assert await submitting
-    with pytest.raises(StorageFull):
-        await renewing
-    await one.settling
-    assert (one.call().output, one.call().logs, one.call().lease) == ("done", (), None)
-
-
-async def test_the_end_of_a_lease_that_cannot_be_stored_frees_the_call() -> None:
-    """On a full disk as well; that it ended is stored as soon as there is room."""
-    one = Claimed(READ)
-    await one.claim("ann")
-    one.store.automatic = False
-    await elapse(MINUTE)
-    one.store.automatic = True
-    one.store.futures[-1].set_exception(StorageFull("full"))
-    await one.claim("bob")
-    assert one.call().lease == one.lease("bob")
-    await one.end()
-
-
 async def test_the_time_limit_waits_for_a_lease() -> None:
     """It counts the time in which nobody holds the call, and begins again when a lease ends."""
     one = Claimed(READ, limit=timedelta(minutes=10))
@@ -260,32 +165,6 @@ async def test_a_lease_that_lasts_longer_ends_with_the_time_of_the_call() -> Non
     await elapse(timedelta(minutes=5))
     assert one.settling.done()
     assert (one.call().error, one.call().lease) == ("the client did not answer within 300 seconds", None)
-
-
-async def test_only_open_calls_of_the_client_are_claimed() -> None:
-    """None of a server tool, none that has a result, none that waits for a permission."""
-    done = CallResult(output="x").apply_to(READ)
-    waiting = msgspec.structs.replace(READ, permission_id="per_1")
-    one = Claimed(msgspec.structs.replace(READ, name="fs.read"), done, waiting)
-    for index in (0, 1):
-        with pytest.raises(ToolCallAlreadySettled):
-            await one.claim("ann", index)
-    with pytest.raises(ToolCallNotReady):
-        await one.claim("ann", 2)
-    await one.end()
-
-
-async def test_a_call_that_is_settled_is_no_lost_lease() -> None:
-    """Who asks for its lease again learns that the call has its result, and need not claim it anew."""
-    one = Claimed(READ)
-    await one.claim("ann")
-    one.calls.check_lease(0, "lse_ann")
-    with pytest.raises(LeaseLost):
-        one.calls.check_lease(0, "lse_bob")
-    await one.calls.submit(0, CallResult(output="x"), "lse_ann")
-    with pytest.raises(ToolCallAlreadySettled):
-        one.calls.check_lease(0, "lse_ann")
-    await one.settling
 
 
 async def test_a_log_is_bounded() -> None:

@@ -7,14 +7,11 @@ import pytest
 
 from tests.support.fakes.core import FakeServerTools, FakeStore, make_environment, server_tool
 from tests.support.fakes.domain_values import NOW, make_answer, make_turn
-from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import make_calls
 from turnwire.core.settings import PermissionRule
 from turnwire.core.tools.calls import ToolCalls
 from turnwire.core.tools.permission_requests import AnswerPermission, ask_permissions
-from turnwire.core.tools.results import CallResult
-from turnwire.domain.conversation.events import PermissionReplied
-from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
+from turnwire.domain.conversation.messages import ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import (
     PermissionAction,
     PermissionAnswer,
@@ -22,17 +19,12 @@ from turnwire.domain.conversation.permissions import (
     PermissionRequest,
     matches_glob,
 )
-from turnwire.domain.errors import PermissionAlreadyAnswered, StorageBusy, ToolCallNotReady
+from turnwire.domain.errors import PermissionAlreadyAnswered
 from turnwire.domain.limits import Limits
-from turnwire.ports.commit import Committed, PutPermission
-from turnwire.ports.tools import ToolOutcome
+from turnwire.ports.commit import PutPermission
 
 CLIENT_TOOLS = frozenset({"read"})
 NEVER = timedelta(hours=1)
-
-
-def _results(message: Message) -> list[tuple[ToolStatus, str | None, str | None]]:
-    return [(call.status, call.output, call.error) for _, call in message.tool_calls()]
 
 
 def _asking(
@@ -82,68 +74,6 @@ async def test_an_answered_request_keeps_no_arguments() -> None:
     assert [one.metadata_json for one in calls.state.open_permissions] == ['{"arguments":{}}']
 
 
-async def test_a_call_runs_only_when_it_was_allowed_durably() -> None:
-    """Not while the question is open, nor while the answer is on its way to the disk."""
-    store = FakeStore(automatic=False)
-    calls, tools = _asking("fs.read", store=store)
-    settling = asyncio.create_task(calls.settle())
-    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
-    await settled()
-    assert (len(store.futures), tools.calls) == (1, [])
-    store.automatic = True
-    store.futures[0].set_result(Committed(0, 1))
-    await replying
-    await tools.until_called(1)
-    tools.calls[0][3].set_result(ToolOutcome(output="done"))
-    await settling
-    assert _results(calls.message) == [(ToolStatus.SUCCESS, "done", None)]
-    assert calls.state.open_permissions == ()
-
-
-async def test_readers_see_the_permission_until_its_answer_is_durable() -> None:
-    """A client that joins meanwhile would otherwise run its tool, which the server does not take, or forgets."""
-    store = FakeStore(automatic=False)
-    calls, _ = _asking("read", "read", store=store)
-    settling = asyncio.create_task(calls.settle())
-
-    def shown() -> list[tuple[str, bool]]:
-        assert calls.message.parts == tuple(map(calls.part, range(2)))
-        return [(call.permission_id, call.started_at is not None) for _, call in calls.message.tool_calls()]
-
-    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
-    await settled()
-    assert shown() == [("per_0", False), ("per_1", False)]
-    store.futures[0].set_exception(StorageBusy("busy"))
-    await asyncio.gather(replying, return_exceptions=True)
-    assert shown() == [("per_0", False), ("per_1", False)]
-    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
-    await settled()
-    assert shown() == [("per_0", False), ("per_1", False)]
-    store.futures[1].set_result(Committed(0, 1))  # its event is published in the same step of the loop
-    assert shown() == [("", True), ("per_1", False)]
-    await replying
-    settling.cancel()
-    await asyncio.wait((settling,))
-
-
-async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> None:
-    """The call does not run; the next answer counts."""
-    store = FakeStore(automatic=False)
-    calls, tools = _asking("fs.read", store=store)
-    settling = asyncio.create_task(calls.settle())
-    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
-    await settled()
-    store.futures[0].set_exception(StorageBusy("busy"))
-    with pytest.raises(StorageBusy):
-        await replying
-    assert [permission.permission_id for permission in calls.state.open_permissions] == ["per_0"]
-    store.automatic = True
-    await reply(calls, "per_0", REJECT)
-    await settling
-    assert tools.calls == []
-    assert _results(calls.message) == [(ToolStatus.ERROR, None, "The user did not allow this call.")]
-
-
 async def test_the_first_answer_wins() -> None:
     """The same one again is confirmed, another one is refused."""
     calls, _ = _asking("fs.read")
@@ -151,57 +81,6 @@ async def test_the_first_answer_wins() -> None:
     await reply(calls, "per_0", REJECT)
     with pytest.raises(PermissionAlreadyAnswered, match="reject"):
         await reply(calls, "per_0", ONCE)
-
-
-async def test_always_answers_what_else_its_patterns_match() -> None:
-    """Other tools are still asked for; one commit tells of all that was answered."""
-    store = FakeStore()
-    calls, tools = _asking("fs.read", "fs.read", "fs.write", store=store)
-    settling = asyncio.create_task(calls.settle())
-    await reply(calls, "per_0", ALWAYS)
-    assert [p.permission_id for p in calls.state.open_permissions] == ["per_2"]
-    replies = [event.kind for event in store.commits[0].events if isinstance(event.kind, PermissionReplied)]
-    assert replies == [PermissionReplied(f"per_{n}", calls.message.parts[n].part_id, ALWAYS) for n in (0, 1)]
-    await tools.until_called(2)
-    settling.cancel()
-    await asyncio.wait((settling,))
-
-
-async def test_a_client_tool_waits_for_its_permission_too() -> None:
-    """Its result is not taken before, its time limit begins after, and a reason reaches the model."""
-    calls, _ = _asking("read", "read")
-    settling = asyncio.create_task(calls.settle())
-    with pytest.raises(ToolCallNotReady, match="per_0"):
-        await calls.submit(0, CallResult(output="early"))
-    await reply(calls, "per_0", ONCE)
-    await calls.submit(0, CallResult(output="in time"))
-    await reply(calls, "per_1", PermissionAnswer(PermissionChoice.REJECT, "use the other one"))
-    await settling
-    assert _results(calls.message) == [
-        (ToolStatus.SUCCESS, "in time", None),
-        (ToolStatus.ERROR, None, "The user did not allow this call. The user said: use the other one"),
-    ]
-
-
-async def test_a_client_cannot_answer_before_its_permission_is_stored() -> None:
-    """A result waits for the answer on its way, and is refused when that fails; no time limit runs out before."""
-    store = FakeStore(automatic=False)
-    calls, _ = _asking("read", store=store, timeout=timedelta())
-    settling = asyncio.create_task(calls.settle())
-    replying = asyncio.create_task(reply(calls, "per_0", ONCE))
-    early = asyncio.create_task(calls.submit(0, CallResult(output="early")))
-    await settled()
-    store.futures[0].set_exception(StorageBusy("busy"))
-    with pytest.raises(StorageBusy):
-        await replying
-    with pytest.raises(ToolCallNotReady):
-        await early
-    assert (len(store.commits), len(calls.state.open_permissions), settling.done()) == (1, 1, False)
-    store.automatic = True
-    await reply(calls, "per_0", ONCE)
-    await settling
-    assert calls.state.open_permissions == ()
-    assert _results(calls.message) == [(ToolStatus.ERROR, None, "the client did not answer within 0 seconds")]
 
 
 @pytest.mark.parametrize("name", ["fs.read", "fs.*", "fs.[a-z]", "fs.??ad", "fs.[*]"])

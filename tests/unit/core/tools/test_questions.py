@@ -15,7 +15,7 @@ from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import EndCall
 from turnwire.domain.conversation.events import QuestionAnswered, QuestionAsked, ToolCallUpdated
 from turnwire.domain.conversation.messages import ToolUse
-from turnwire.domain.conversation.questions import LinkForm, QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
+from turnwire.domain.conversation.questions import QuestionAction, QuestionAnswer, QuestionReply, SchemaForm
 from turnwire.domain.errors import QuestionAlreadyAnswered, StorageBusy
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import PutQuestion
@@ -90,20 +90,6 @@ async def test_a_question_is_stored_with_its_event_before_it_is_answered() -> No
     assert asker.calls.state.open_questions == ()
 
 
-async def test_the_first_answer_wins() -> None:
-    """The same decline is confirmed. A second accept is refused, for nobody can compare it."""
-    asker = Asker()
-    first, second = await asker.ask(), await asker.ask()
-    assert await answer(asker.calls, "que_1", DECLINE)
-    assert not await answer(asker.calls, "que_1", DECLINE)
-    with pytest.raises(QuestionAlreadyAnswered, match="decline"):
-        await answer(asker.calls, "que_1", ACCEPT, RED)
-    assert await answer(asker.calls, "que_2", ACCEPT, RED)
-    with pytest.raises(QuestionAlreadyAnswered):
-        await answer(asker.calls, "que_2", ACCEPT, RED)
-    assert [(await one).action for one in (first, second)] == [QuestionAction.DECLINE, QuestionAction.ACCEPT]
-
-
 @pytest.mark.parametrize("jump", [timedelta(days=365), timedelta(days=-365)])
 async def test_a_clock_that_is_set_neither_ends_nor_extends_a_question(jump: timedelta) -> None:
     """Its time is that of a clock which never jumps; after a restart it has no more than its whole time."""
@@ -144,22 +130,6 @@ async def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
     assert (await asked).action is QuestionAction.EXPIRED
 
 
-async def test_an_answer_that_could_not_be_stored_leaves_the_question_open() -> None:
-    """The next answer counts."""
-    asker = Asker()
-    asked = await asker.ask()
-    asker.store.automatic = False
-    answering = asyncio.create_task(answer(asker.calls, "que_1", ACCEPT, RED))
-    await settled()
-    asker.store.futures[-1].set_exception(StorageBusy("busy"))
-    with pytest.raises(StorageBusy):
-        await answering
-    assert not asked.done()
-    asker.store.automatic = True
-    await answer(asker.calls, "que_1", DECLINE)
-    assert (await asked).action is QuestionAction.DECLINE
-
-
 async def test_a_question_that_could_not_be_stored_was_never_asked() -> None:
     """Its place is free again."""
     asker = Asker(automatic=False)
@@ -187,16 +157,6 @@ async def test_a_call_that_is_cancelled_withdraws_its_question() -> None:
     assert asker.environment.open_questions == {"default": 1}
     count_requests(asker.environment, "default", asker.calls.state, None)
     assert asker.environment.open_questions == {}
-
-
-async def test_a_link_that_the_tool_saw_completed_counts_as_accepted() -> None:
-    """Nobody has to answer it then."""
-    asker = Asker()
-    completed = asyncio.Event()
-    link = NewQuestion(prompt="Go", form=LinkForm(url="https://example.com/"), completed=completed)
-    asked = await asker.ask(0, link)
-    completed.set()
-    assert (await asked).action is QuestionAction.ACCEPT
 
 
 async def test_a_call_asks_a_bounded_number_of_questions() -> None:

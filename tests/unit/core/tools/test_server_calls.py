@@ -22,13 +22,12 @@ from turnwire.core.actor import RETRY_SECONDS
 from turnwire.core.memory import WaitingCalls
 from turnwire.core.settings import Agent, PermissionRule
 from turnwire.core.tools.calls import ToolCalls
-from turnwire.core.tools.results import CallResult
 from turnwire.core.tools.server_calls import INTERRUPTED_RUN, cut_to_bytes, server_result
 from turnwire.domain.conversation.events import ToolLog
 from turnwire.domain.conversation.messages import Message, ToolStatus, ToolUse
 from turnwire.domain.conversation.permissions import PermissionAction
 from turnwire.domain.conversation.questions import LinkForm
-from turnwire.domain.errors import StorageError, StorageFull, ToolCallAlreadySettled
+from turnwire.domain.errors import StorageError, StorageFull
 from turnwire.domain.limits import Limits
 from turnwire.ports.commit import Committed, PutMessage
 from turnwire.ports.tools import NewQuestion, ToolFile, ToolOutcome, ToolPause
@@ -108,18 +107,6 @@ async def test_a_pause_with_a_question_that_cannot_be_asked_is_an_error_of_the_t
     [(status, output, error)] = _results(calls.message)
     assert (status, output, len(tools.calls)) == (ToolStatus.ERROR, None, 1)
     assert error is not None and error.startswith("the tool asked a question that cannot be asked: ")
-
-
-async def test_a_client_cannot_answer_for_the_server() -> None:
-    """Its result is refused, and the tool's counts."""
-    calls, tools, _ = _server_calls(1)
-    settling = asyncio.create_task(calls.settle())
-    await tools.until_called(1)
-    with pytest.raises(ToolCallAlreadySettled):
-        await calls.submit(0, CallResult(output="mine"))
-    tools.calls[0][3].set_result(ToolOutcome(output="true"))
-    await settling
-    assert _results(calls.message) == [(ToolStatus.SUCCESS, "true", None)]
 
 
 async def test_the_result_of_a_tool_that_ran_is_not_lost_on_a_full_disk() -> None:

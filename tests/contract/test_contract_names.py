@@ -8,15 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-import pytest
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
-    EnumDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
-    MethodDescriptorProto,
     OneofDescriptorProto,
-    ServiceDescriptorProto,
 )
 
 from tests.support.clients.fixed_client import ROOT, compile_sources
@@ -96,38 +92,6 @@ def file(name: str, *fields: FieldDescriptorProto, **more: object) -> FileDescri
 def field(name: str, kind: int = Field.TYPE_STRING, **more: object) -> FieldDescriptorProto:
     """Returns a field."""
     return FieldDescriptorProto(name=name, type=kind, **more)
-
-
-MANY = field("item", label=Field.LABEL_REPEATED)
-ENUM = EnumDescriptorProto(name="Holder")
-UPLOAD = ServiceDescriptorProto(name="S", method=[MethodDescriptorProto(name="Upload", client_streaming=True)])
-CHOICE = DescriptorProto(
-    name="Holder",
-    field=[field("a", oneof_index=0), field("kind_case")],
-    oneof_decl=[OneofDescriptorProto(name="kind")],
-)
-NESTED = DescriptorProto(name="Outer", nested_type=[DescriptorProto(name="Holder", field=[field("string")])])
-
-
-@pytest.mark.parametrize(
-    ("files", "line"),
-    [
-        ([file("a/same.proto"), file("b/same.proto")], "same.proto occurs more than once"),
-        ([file("a/a.proto", field("x")), file("b/b.proto", enum_type=[ENUM])], "Holder occurs more than once"),
-        ([file("a/a.proto", field("reset"))], "Holder.reset: a method in Go"),
-        ([file("a/a.proto", message_type=[NESTED])], "Holder.string: a method in Go"),
-        ([file("a/a.proto", MANY, field("item_count"))], "Holder.item_count: a member of item in Java"),
-        ([file("a/a.proto", field("item_list"), MANY)], "Holder.item_list: a member of item in Java"),
-        ([file("a/a.proto", field("x"), field("x_bytes"))], "Holder.x_bytes: a member of x in Java"),
-        ([file("a/a.proto", field("x", Field.TYPE_ENUM), field("x_value"))], "Holder.x_value: a member of x in Java"),
-        ([FileDescriptorProto(message_type=[CHOICE])], "Holder.kind_case: a member of kind in Java and C#"),
-        ([file("a/a.proto", field("holder"))], "Holder.holder: the message itself in C#"),
-        ([file("a/a.proto", service=[UPLOAD])], "S.Upload streams requests"),
-    ],
-)
-def test_a_name_that_would_not_work_is_found(files: list[FileDescriptorProto], line: str) -> None:
-    """One broken rule gives one line."""
-    assert broken_rules(files) == [line]
 
 
 def test_the_field_of_an_absent_value_is_no_choice() -> None:

@@ -162,15 +162,6 @@ async def test_a_turn_counts_as_it_is_stored_last(opened: OpenedStore) -> None:
     assert _stored(opened) == before
 
 
-@pytest.mark.sqlite
-async def test_events_and_turns_are_written_without_triggers(opened: OpenedStore) -> None:
-    """SQLite copies each page that a statement with a trigger changes; a message brings ten events and a turn."""
-    with opened.database() as db:
-        found = db.rows("SELECT tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
-    written = {table for table, sql in found if " DELETE ON " not in sql}
-    assert not written & {"events", "turns"}
-
-
 async def test_events_count_until_they_are_dropped(tmp_path: Path) -> None:
     """What the session was before is still in the log. A message that was removed is not."""
     async with opened_store(tmp_path, retained_events=1) as opened:

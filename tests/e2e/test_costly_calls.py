@@ -401,10 +401,6 @@ async def test_answers_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatc
         await until(lambda: server.overload.sending.bytes == 0)
 
 
-_NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)
-"""Settings: the server may send nothing on a stream."""
-
-
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)

@@ -82,11 +82,6 @@ def fixed_pool() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def fixed_message(name: str) -> type[Message]:
-    """Returns the class of a message of the fixed contract by its full name."""
-    return message_factory.GetMessageClass(fixed_pool().FindMessageTypeByName(name))
-
-
 class FixedClient:
     """Calls a server with the fixed contract's messages and nothing else.
 

@@ -23,10 +23,6 @@ class Terminal:
         """Returns what is on the screen, without styles."""
         return self._run("capture-pane", "-p")
 
-    def styled(self) -> str:
-        """Returns what is on the screen with its styles."""
-        return self._run("capture-pane", "-p", "-e")
-
     def title(self) -> str:
         """Returns the title that a program gave the window."""
         return self._run("display-message", "-p", "#{pane_title}").strip()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.support.oracles.archives import STORED, golden_records, real_id
+from tests.support.oracles.archives import STORED, golden_records
 from tests.support.oracles.golden_history import HISTORY
 from tests.support.oracles.histories import Conversation, histories
 from turnwire.domain.archive.records import ArchivedSession, Record
@@ -160,7 +160,6 @@ def test_a_newer_version_is_named() -> None:
     assert caught.value.metadata["version"] == "7"
 
 
-OTHER_ID = real_id("msg", "other")
 _BAD = base64.b64encode(b"other bytes").decode()
 
 

@@ -28,28 +28,6 @@ def _ring(*frames: bytes, max_bytes: int = 100) -> Ring:
     return ring
 
 
-def test_entries_within_the_bound_are_kept() -> None:
-    """Up to the bound, inclusive."""
-    ring = _ring(b"aaaa", b"bbbb", max_bytes=8)
-    assert (ring.start, ring.end, ring.head) == (0, 2, 2)
-    assert ring.read(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
-
-
-def test_old_entries_go_when_bytes_run_out() -> None:
-    """As many as needed, oldest first."""
-    ring = _ring(b"aaaa", b"bb", b"cc", b"dddd", max_bytes=8)
-    assert (ring.start, ring.end) == (1, 4)
-    assert ring.read(1, 1000) == (Taken(b"bbccdddd", 4), 4)
-
-
-def test_the_newest_entry_is_always_kept() -> None:
-    """However large it is."""
-    ring = _ring(b"a", b"b" * 1000, max_bytes=8)
-    assert (ring.start, ring.end) == (1, 2)
-    ring.append(_entry(b"c"))
-    assert (ring.start, ring.end) == (2, 3)
-
-
 def test_the_head_is_the_newest_durable_order() -> None:
     """Entries without an order do not move it, and a read of only those has none."""
     ring = _ring(b"a")
@@ -59,49 +37,10 @@ def test_the_head_is_the_newest_durable_order() -> None:
     assert ring.read(1, 1000) == (Taken(b"b", 0), 2)
 
 
-def test_a_read_ends_after_its_size_is_reached() -> None:
-    """At least one entry, about max_bytes."""
-    ring = _ring(b"aaaa", b"bbbb", b"cccc")
-    assert ring.read(0, 1) == (Taken(b"aaaa", 1), 1)
-
-
 def test_watchers_at_one_place_share_a_read() -> None:
     """The same object, so that frames are joined once for all who keep up."""
     ring = _ring(b"aaaa", b"bbbb")
     assert ring.read(0, 1000)[0] is ring.read(0, 1000)[0]
-
-
-def test_a_shared_read_is_not_given_to_others() -> None:
-    """Another place, or the same place after more has come, gets its own."""
-    ring = _ring(b"aaaa", b"bbbb")
-    assert ring.read(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
-    assert ring.read(1, 1000) == (Taken(b"bbbb", 2), 2)
-    assert ring.read(0, 1000) == (Taken(b"aaaabbbb", 2), 2)
-    ring.append(_entry(b"cccc", 3))
-    assert ring.read(0, 1000) == (Taken(b"aaaabbbbcccc", 3), 3)
-
-
-async def test_waking_ends_every_wait() -> None:
-    """All who wait go on together, at an entry, a tick or the end."""
-    ring = Ring(100, Waking(), entry_bytes=0)
-    for wake in (lambda: ring.append(_entry(b"a")), ring.wake, ring.close):
-        tasks = [asyncio.create_task(ring.wait()) for _ in range(3)]
-        await settled()
-        assert not any(task.done() for task in tasks)
-        wake()
-        await asyncio.gather(*tasks)
-
-
-async def test_a_cancelled_wait_disturbs_nobody() -> None:
-    """The others wake as before."""
-    ring = Ring(100, Waking(), entry_bytes=0)
-    gone, staying = asyncio.create_task(ring.wait()), asyncio.create_task(ring.wait())
-    await settled()
-    gone.cancel()
-    await asyncio.wait((gone,))
-    ring.wake()
-    await staying
-    assert gone.cancelled()
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 100), st.integers(1, 60))
@@ -187,13 +126,6 @@ def _futures(count: int) -> list[asyncio.Future[None]]:
 
 def _woken(futures: list[asyncio.Future[None]]) -> int:
     return sum(future.done() for future in futures)
-
-
-async def test_few_are_woken_at_once() -> None:
-    """In the same moment."""
-    watchers = _futures(AT_ONCE)
-    Waking().wake(1, watchers)
-    assert _woken(watchers) == AT_ONCE
 
 
 async def test_many_are_woken_at_a_pace() -> None:

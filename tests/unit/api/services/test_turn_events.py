@@ -9,7 +9,6 @@ from tests.support.fakes.domain_values import (
     make_message,
     make_permission,
     make_turn,
-    open_part,
 )
 from tests.support.fakes.opened_store import kinds_in
 from turnwire.api.services.turn_events import answered_by, events_of_turn
@@ -17,13 +16,12 @@ from turnwire.api.wire.codec import ProtoCodec
 from turnwire.core.intake.requests import Receipt
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation import events as e
-from turnwire.domain.conversation.messages import MessageStatus, Text
+from turnwire.domain.conversation.messages import MessageStatus
 from turnwire.domain.principal import BUILT_IN, Principal
 
 RECEIPT = Receipt(session_id="ses_1", message_id="msg_user", turn_id="trn_1", sequence=4)
 USER = make_message("msg_user", "hi", turn_id="trn_1")
 ANSWER = make_answer("msg_1", status=MessageStatus.STREAMING)
-OTHER = make_answer("msg_x", open_part(0, Text("x")), status=MessageStatus.STREAMING, turn_id="trn_x")
 
 
 class FakeWatches:
@@ -54,33 +52,6 @@ async def _kinds(watches: FakeWatches) -> list[list[str]]:
 
 def _end(turn_id: str = "trn_1") -> tuple[e.TurnEnded, str]:
     return make_end(turn_id), turn_id
-
-
-async def test_a_turn_is_told_from_its_message_to_its_end() -> None:
-    """The watch begins at the receipt; it is closed after the end, whatever else the session does."""
-    watches = FakeWatches(
-        [(e.MessageAdded(USER), "trn_1"), (e.TurnStarted(make_turn()), "trn_1"), (e.CaughtUp(6), "")],
-        [(e.MessageAdded(ANSWER), "trn_1"), (e.PartDelta("msg_1", 0, 0, "a"), "")],
-        [_end(), (e.QueueChanged(()), "")],
-        [(e.QueueChanged(()), "trn_1")],
-    )
-    assert await _kinds(watches) == [
-        ["message_added", "turn_started"],
-        ["message_added", "part_delta"],
-        ["turn_ended"],
-    ]
-    assert watches.requests == [WatchRequest(session_id="ses_1", after=4, fail_if_compacted=True)]
-    assert watches.closed
-
-
-async def test_other_turns_are_left_out() -> None:
-    """Durable events by turn, deltas and snapshots by message; batches of nothing else are not sent."""
-    watches = FakeWatches(
-        [(e.MessageAdded(OTHER), "trn_x"), (e.MessageSnapshot(OTHER), "")],
-        [(e.PartDelta("msg_x", 0, 0, "x"), ""), (e.PartStarted("msg_x", OTHER.parts[0]), ""), _end("trn_x")],
-        [(e.MessageAdded(ANSWER), "trn_1"), (e.PartDelta("msg_x", 0, 0, "x"), ""), _end()],
-    )
-    assert await _kinds(watches) == [["message_added", "turn_ended"]]
 
 
 async def test_heartbeats_pass() -> None:

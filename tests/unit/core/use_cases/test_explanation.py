@@ -2,20 +2,15 @@
 
 import base64
 import hashlib
-import json
-
-import pytest
 
 from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
 from tests.support.fakes.core import FakeProviders, FakeServerTools, make_environment, server_tool
-from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
-from turnwire.core.context.next_request import StepRequests
+from tests.support.fakes.domain_values import make_answer, make_message, make_session
 from turnwire.core.intake.requests import NewFile, NewText, NewTurn
 from turnwire.core.settings import Agent
 from turnwire.core.use_cases.explanation import ContextExplainer, ContextExplanation, ExplainRequest
 from turnwire.domain.conversation.messages import Message, MessageType, ModelRef
 from turnwire.domain.conversation.turns import ToolDefinition
-from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.domain.principal import BUILT_IN
 from turnwire.domain.repairs import Repair, RepairAction
 from turnwire.ports.provider import PreparedRequest, ProviderRequest
@@ -64,27 +59,6 @@ class PreparingProvider(ScriptedProvider):
         return super().prepare(request)
 
 
-async def test_the_request_is_shown_and_nothing_is_sent_or_stored() -> None:
-    """Body, target, size, and what was left out by the core and by the API's rules."""
-    world = World(window=100_000)
-    told = await world.explain()
-    assert (told.model, told.api) == (ModelRef("offline", "echo"), "fake")
-    assert json.loads(told.request_json) == {"model": "echo", "messages": ["u1", "a1"]}
-    assert [(repair.reason, repair.message_id) for repair in told.repairs] == [("HOST_MESSAGE", "h1"), ("GO_ON", "")]
-    assert (told.context_window_tokens, told.would_compact) == (100_000, False)
-    assert told.estimated_tokens == told.sent_context.estimated_tokens > 0
-    assert (world.provider.requests, world.store.commits) == ([], [])
-
-
-async def test_it_is_what_a_step_would_send() -> None:
-    """The same request and the same digests, from the same conversation."""
-    world = World()
-    told = await world.explain()
-    [prepared] = world.provider.prepared
-    step = await StepRequests(world.environment, make_turn(tools=(LOOK, FIND))).next()
-    assert (prepared, told.sent_context) == (step.request, step.sent)
-
-
 async def test_agent_and_tools_are_those_of_a_turn() -> None:
     """The session's tools and the request's, of two with one name the latter; the agent's prompt, model and tools."""
     world = World()
@@ -118,16 +92,3 @@ async def test_it_tells_that_the_conversation_would_be_compacted() -> None:
     assert told.would_compact
     assert told.sent_context.message_count == 3
     assert world.provider.requests == []
-
-
-async def test_what_is_wrong_is_refused_as_in_a_message() -> None:
-    """Unknown sessions and agents, bad files and schemas."""
-    world = World()
-    with pytest.raises(SessionNotFound):
-        await world.explain(session_id="other")
-    with pytest.raises(InvalidRequest):
-        await world.explain(agent="nobody")
-    with pytest.raises(InvalidRequest):
-        await world.explain(NewFile(url="data:;base64,?"))
-    with pytest.raises(InvalidRequest):
-        await world.explain(tools=(ToolDefinition("look", "", '{"type": 1}'),))

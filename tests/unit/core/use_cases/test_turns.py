@@ -10,7 +10,6 @@ from turnwire.core.use_cases.turns import TurnRecords, TurnWatch
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.core.watches.watch import WatchRequest
 from turnwire.domain.conversation.turns import Turn, TurnStatus
-from turnwire.domain.errors import TurnNotFound
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.ports.store import Standing
 
@@ -66,13 +65,3 @@ async def test_a_token_is_a_place_as_well() -> None:
     store.other_timelines = Standing.REPLACED
     lost = WatchRequest(session_id="ses_1", resume_token=token, fail_if_compacted=True)
     assert await records.watch(BUILT_IN, "ses_1", "trn_1", 1, token) == TurnWatch("trn_1", False, lost)
-
-
-async def test_a_turn_that_is_not_there_is_not_found() -> None:
-    """Neither to read nor to watch."""
-    records, _ = _records(ENDED)
-    assert await records.get(BUILT_IN, "ses_1", "trn_1") == ENDED
-    with pytest.raises(TurnNotFound):
-        await records.get(BUILT_IN, "ses_1", "trn_2")
-    with pytest.raises(TurnNotFound):
-        await records.watch(BUILT_IN, "ses_1", "trn_2", None, "")

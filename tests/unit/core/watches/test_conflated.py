@@ -104,31 +104,6 @@ class Reader:
         return found
 
 
-async def test_open_requests_come_first() -> None:
-    """Oldest first, before whatever happens from then on; the answered ones do not come."""
-    world = World()
-    for permission_id in ("per_b", "per_a", "per_x"):
-        world.ask(permission_id)
-    world.answer("per_x")
-    async with world.subscribed() as reader:
-        world.ask("per_c", "ses_2")
-        world.mark()
-        assert await reader.asked_until() == ["per_b", "per_a", "per_c"]
-
-
-async def test_a_request_is_told_as_it_is_asked() -> None:
-    """Once, also when another one had the same fate before."""
-    world = World()
-    async with world.subscribed() as reader:
-        world.mark()
-        assert await reader.asked_until() == []
-        world.ask("per_a")
-        world.answer("per_a")
-        world.ask("per_b")
-        world.mark("end")
-        assert await reader.asked_until("end") == ["per_a", "per_b"]
-
-
 @pytest.mark.parametrize("moment", ["before_permissions", "after_permissions"])
 async def test_a_request_that_is_asked_while_the_stream_joins_is_told_once(moment: str) -> None:
     """Between the reading of the position and of the requests it is in both; after that, in the feed alone."""

@@ -8,9 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fakes.core import TICK, FakeStore, ManualClock, PlainCodec, RecordingFeed, make_environment
+from tests.support.fakes.core import FakeStore, ManualClock, PlainCodec, RecordingFeed, make_environment
 from tests.support.fakes.domain_values import NOW, make_answer, make_permission, make_session
-from tests.support.fakes.loop import elapse, settled
 from turnwire.core.watches.join import ENTRIES_AT_ONCE
 from turnwire.core.watches.unmade import Unmade
 from turnwire.core.watches.watch import Batch, Watches, WatchRequest
@@ -21,14 +20,13 @@ from turnwire.domain.conversation.events import (
     PartDelta,
     QueueChanged,
     SessionDeleted,
-    SessionStatusChanged,
     SessionView,
 )
 from turnwire.domain.conversation.messages import Message, MessageStatus, Text
 from turnwire.domain.conversation.permissions import PermissionRequest
 from turnwire.domain.conversation.questions import Question
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import EventsCompacted, SequenceInFuture, SessionNotFound, ShuttingDown, TooManyWatchers
+from turnwire.domain.errors import EventsCompacted
 from turnwire.domain.principal import BUILT_IN, DEFAULT_TENANT
 from turnwire.feed import memory
 from turnwire.ports.pages import PrunedSession
@@ -116,29 +114,6 @@ def _request(**fields: object) -> WatchRequest:
     return WatchRequest(**{"session_id": "ses_1", **fields})
 
 
-async def test_a_watch_from_the_start_replays_then_snapshots_then_goes_live() -> None:
-    """In pages; the marker says that all that was stored is delivered."""
-    world = World(stored=5)
-    world.turns.message = STREAMING
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
-        assert await _until(batches, "0:CaughtUp") == [
-            *[f"{i}:QueueChanged" for i in range(1, 6)],
-            "0:SessionSnapshot",
-            "0:MessageSnapshot",
-            "0:CaughtUp",
-        ]
-        world.stream("a")
-        world.happen()
-        assert _words(await anext(batches)) == ["0:PartDelta", "6:QueueChanged"]
-
-
-async def test_a_watch_without_a_position_begins_with_a_snapshot() -> None:
-    """Nothing old is told."""
-    world = World(stored=5)
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request())) as batches:
-        assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:CaughtUp"]
-
-
 async def test_snapshots_are_encoded_as_they_are_taken_and_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open messages of a tenant may have hundreds of megabytes, and what happens meanwhile comes behind the marker."""
     monkeypatch.setattr("turnwire.core.watches.watch.BATCH_BYTES", 1)
@@ -159,18 +134,6 @@ async def test_snapshots_are_encoded_as_they_are_taken_and_of_one_moment(monkeyp
         world.happen()
         words = await _until(batches, "0:CaughtUp")
         assert words == [*["0:PermissionSnapshot"] * 50, "0:CaughtUp"]
-        assert _words(await anext(batches)) == ["2:QueueChanged"]
-
-
-async def test_a_watch_of_all_has_message_snapshots_only() -> None:
-    """Of every message that streams and every question that is open, in any session."""
-    world = World(stored=1)
-    world.turns.message = STREAMING
-    world.turns.permissions = (make_permission(),)
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(session_id=None, after=0))) as batches:
-        words = ["1:QueueChanged", "0:MessageSnapshot", "0:PermissionSnapshot", "0:CaughtUp"]
-        assert await _until(batches, "0:CaughtUp") == words
-        world.happen()
         assert _words(await anext(batches)) == ["2:QueueChanged"]
 
 
@@ -201,31 +164,6 @@ async def test_events_between_reading_and_joining_come_once(session_id: str | No
         world.happen()
         words += _words(await anext(batches))
     assert words == [*[f"{i}:QueueChanged" for i in range(1, 10)], "0:CaughtUp", "10:QueueChanged"]
-
-
-async def test_a_filtered_watch_delivers_only_its_kinds() -> None:
-    """Of durable events, stored and live; deltas and markers come all the same."""
-    world = World(stored=2)
-    world.happen(SessionStatusChanged(True))
-    request = _request(after=0, kinds=frozenset({"SessionStatusChanged"}))
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:
-        words = await _until(batches, "0:CaughtUp")
-        assert words == ["3:SessionStatusChanged", "0:SessionSnapshot", "0:CaughtUp"]
-        world.happen()
-        world.stream("a")
-        world.happen(SessionStatusChanged(False))
-        assert _words(await anext(batches)) == ["0:PartDelta", "5:SessionStatusChanged"]
-
-
-async def test_a_watch_may_leave_out_deltas() -> None:
-    """Durable events and snapshots come all the same."""
-    world = World()
-    world.turns.message = STREAMING
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(include_deltas=False))) as batches:
-        assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:MessageSnapshot", "0:CaughtUp"]
-        world.stream("a")
-        world.happen()
-        assert _words(await anext(batches)) == ["1:QueueChanged"]
 
 
 async def test_a_filtered_watch_leaves_the_loop_to_others() -> None:
@@ -304,46 +242,6 @@ async def test_a_position_that_is_gone_may_fail_instead() -> None:
     assert caught.value.metadata == {**places, "resyncReason": "PRUNED"}
 
 
-async def test_a_position_from_the_future_is_refused() -> None:
-    """The head itself is not the future."""
-    world = World(stored=3)
-    with pytest.raises(SequenceInFuture) as caught:
-        await anext(world.watches.watch(BUILT_IN, _request(after=4)))
-    assert caught.value.metadata == {"askedSequence": "4", "earliestSequence": "0", "latestSequence": "3"}
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=3))) as batches:
-        assert await _until(batches, "0:CaughtUp") == ["0:SessionSnapshot", "0:CaughtUp"]
-
-
-async def test_a_silent_watch_beats() -> None:
-    """Once the silence has lasted the interval, not before; any event starts it anew."""
-    world = World(stored=1)
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=0))) as batches:
-        await _until(batches, "0:CaughtUp")
-        world.clock.advance(15)
-        assert _words(await anext(batches)) == ["0:Heartbeat"]
-        world.clock.advance(14)
-        waiting = asyncio.create_task(anext(batches))  # type: ignore[arg-type]
-        ticking = asyncio.create_task(world.feed.run())
-        await settled()
-        await elapse(TICK)
-        assert not waiting.done()
-        world.clock.advance(1)
-        await elapse(TICK)
-        assert _words(await waiting) == ["0:Heartbeat"]
-        ticking.cancel()
-
-
-async def test_a_watch_ends_with_its_session() -> None:
-    """After the last event; no error."""
-    world = World(stored=1)
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request(after=1))) as batches:
-        await _until(batches, "0:CaughtUp")
-        world.happen(SessionDeleted())
-        assert _words(await anext(batches)) == ["2:SessionDeleted"]
-        with pytest.raises(StopAsyncIteration):
-            await anext(batches)
-
-
 async def test_a_session_deleted_while_it_is_replayed_ends_the_watch() -> None:
     """The end is told, once, and nothing follows it."""
     world = World(stored=3)
@@ -356,36 +254,6 @@ async def test_a_session_deleted_while_it_is_replayed_ends_the_watch() -> None:
     world.store.on_read = delete
     words = [word async for batch in world.watches.watch(BUILT_IN, _request(after=0)) for word in _words(batch)]
     assert words == [*[f"{i}:QueueChanged" for i in range(1, 4)], "4:SessionDeleted"]
-
-
-async def test_a_watch_ends_when_the_server_stops() -> None:
-    """What waits is delivered before."""
-    world = World()
-    async with contextlib.aclosing(world.watches.watch(BUILT_IN, _request())) as batches:
-        await _until(batches, "0:CaughtUp")
-        world.happen()
-        world.feed.close()
-        assert _words(await anext(batches)) == ["1:QueueChanged"]
-        with pytest.raises(ShuttingDown):
-            await anext(batches)
-
-
-async def test_every_end_gives_the_place_back() -> None:
-    """A refused, a failed and a closed watch leave no subscription behind."""
-    world = World()
-    for _ in range(150):
-        with pytest.raises(SessionNotFound):
-            await anext(world.watches.watch(BUILT_IN, _request(session_id="ses_x")))
-        batches = world.watches.watch(BUILT_IN, _request())
-        await anext(batches)
-        await batches.aclose()
-    held = [world.watches.watch(BUILT_IN, _request()) for _ in range(100)]
-    for batches in held:
-        await anext(batches)
-    with pytest.raises(TooManyWatchers):
-        await anext(world.watches.watch(BUILT_IN, _request()))
-    for batches in held:
-        await batches.aclose()
 
 
 async def test_a_log_that_is_pruned_during_the_replay_starts_the_watch_anew() -> None:
@@ -421,15 +289,6 @@ async def test_batches_that_move_the_place_end_with_its_token() -> None:
         assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", 4)]
         world.clock.advance(15)
         assert _tokens(await anext(batches)) == [tokens.give(DEFAULT_TENANT, "ses_1", 4)]
-
-
-async def test_a_token_goes_on_behind_its_place() -> None:
-    """Of one session and of all."""
-    world = World(stored=3)
-    for session_id in ("ses_1", None):
-        request = _request(session_id=session_id, resume_token=world.watches.tokens.give(DEFAULT_TENANT, session_id, 2))
-        async with contextlib.aclosing(world.watches.watch(BUILT_IN, request)) as batches:
-            assert _words(await anext(batches)) == ["3:QueueChanged"]
 
 
 @pytest.mark.parametrize(

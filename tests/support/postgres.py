@@ -73,7 +73,9 @@ class PostgresServer:
     def new_database(self) -> str:
         """Makes an empty database and returns its address. It stays until some more have been made."""
         self._databases += 1
-        name, old = (f"test_{os.getpid()}_{number}" for number in (self._databases, self._databases - KEPT_DATABASES))
+        name, old = (
+            f"test_{os.getpid()}_{number}" for number in (self._databases, max(0, self._databases - KEPT_DATABASES))
+        )
         self.execute("postgres", f"CREATE DATABASE {name}")
         self.execute("postgres", f"DROP DATABASE IF EXISTS {old} WITH (FORCE)")
         return self.url(name)

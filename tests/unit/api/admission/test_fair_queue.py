@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.oracles.queue import QueueOracle
 from turnwire.api.admission.fair_queue import BEGUN_AT_ONCE, FairQueue, PendingCalls
 from turnwire.domain.networks import network_of_peer
 
@@ -43,52 +44,12 @@ def test_connections_of_a_network_have_no_more_turns_than_one_of_another() -> No
     assert len([one for one in taken(queue, 200) if one.startswith("neighbour")]) == 100
 
 
-class _Model:
-    """The same by looking at everything each time."""
-
-    def __init__(self) -> None:
-        self.items: list[tuple[str, int]] = []
-        """In order of arrival."""
-        self.networks: list[str] = []
-        self.connections: list[str] = []
-        """Both in the order of their turns."""
-
-    def add(self, connection: str, item: int) -> None:
-        self.items.append((connection, item))
-        if network_of_peer(connection) not in self.networks:
-            self.networks.append(network_of_peer(connection))
-        if connection not in self.connections:
-            self.connections.append(connection)
-
-    def of(self, connection: str) -> list[int]:
-        return [item for one, item in self.items if one == connection]
-
-    def size(self, network: str) -> int:
-        return len([one for one, _ in self.items if network_of_peer(one) == network])
-
-    def remove(self, connection: str, item: int) -> None:
-        self.items.remove((connection, item))
-        self.connections = [one for one in self.connections if self.of(one)]
-        self.networks = [one for one in self.networks if self.size(one)]
-
-    def take(self, skipped: set[str]) -> tuple[str, int]:
-        network = next(one for one in self.networks if one not in skipped)
-        connection = next(one for one in self.connections if network_of_peer(one) == network)
-        item = self.of(connection)[0]
-        self.networks.remove(network)
-        self.networks.append(network)
-        self.connections.remove(connection)
-        self.connections.append(connection)
-        self.remove(connection, item)
-        return connection, item
-
-
 @given(st.lists(st.tuples(st.sampled_from(("add", "take", "skip", "newest")), st.sampled_from(NAMES)), max_size=60))
 def test_a_queue_does_what_its_model_does(steps: list[tuple[str, str]]) -> None:
     """Whatever is done, each item comes out once and in its turn; the newest of the largest goes when there are too
     many.
     """
-    queue, model = FairQueue[int](), _Model()
+    queue, model = FairQueue[int](), QueueOracle()
     for number, (step, name) in enumerate(steps):
         if step == "add":
             queue.add(name, number)

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from tests.support.fakes.identity import some_load
@@ -10,6 +12,7 @@ from tests.support.fakes.loop import settled
 from turnwire.api.admission import overload
 from turnwire.api.rights import BEGINS_WORK, LEAST_ROLE
 from turnwire.domain.errors import MemoryShort, TooManyCalls
+from turnwire.domain.networks import network_of_peer
 
 
 def test_further_calls_are_refused_until_one_ends() -> None:
@@ -121,3 +124,56 @@ def test_a_cache_that_fails_keeps_no_other_from_being_dropped() -> None:
 def test_what_begins_work_are_methods() -> None:
     """A name that no method has would refuse nothing."""
     assert set(LEAST_ROLE) >= BEGINS_WORK
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("work", "read", "leave", "critical", "exhausted", "enough")),
+        st.sampled_from(("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2", "ipv4:192.0.2.2:1")),
+        st.sampled_from((100, 2000)),
+    ),
+    min_size=25,
+    max_size=40,
+)
+
+
+@given(_STEPS)
+def test_calls_are_counted_as_in_a_model(steps: list[tuple[str, str, int]]) -> None:
+    """Whatever comes and ends, in any order: each refusal names the first limit that is reached."""
+    asyncio.run(_compare(steps))
+
+
+async def _compare(steps: list[tuple[str, str, int]]) -> None:
+    load = some_load(max_calls=5, max_calls_per_address=3, max_memory_bytes=16 * 6000)
+    calls, memory = list[tuple[str, int, overload.InFlight]](), "enough"
+
+    def expected(connection: str, metadata: int, *, begins_work: bool) -> str | None:
+        networks = [network for network, _, _ in calls]
+        long = [size for _, size, _ in calls if size > overload.SMALL_METADATA_BYTES]
+        if begins_work and memory == "exhausted":
+            return "limits.max_memory_bytes"
+        if len(calls) == 5:
+            return "limits.max_calls"
+        if networks.count(network_of_peer(connection)) == 3:
+            return "limits.max_calls_per_address"
+        is_long = metadata > overload.SMALL_METADATA_BYTES
+        return "limits.max_metadata_bytes" if is_long and sum(long) + metadata > 6000 else None
+
+    for number, (step, connection, metadata) in enumerate(steps):
+        if step in ("work", "read"):
+            limit = expected(connection, metadata, begins_work=step == "work")
+            try:
+                call = load.enter(metadata, begins_work=step == "work", connection=connection)
+                calls.append((network_of_peer(connection), metadata, call))
+                assert limit is None
+            except (MemoryShort, TooManyCalls) as error:
+                assert error.metadata["limit"] == limit
+        elif step == "leave" and calls:
+            load.leave(calls.pop(number % len(calls))[2])
+        elif step in ("critical", "exhausted", "enough"):
+            memory = step
+            load.memory_critical(None if step == "enough" else 1, is_exhausted=step == "exhausted")
+        assert load.calls == len(calls)
+    for _, _, call in calls:
+        load.leave(call)
+    assert (load.calls, load._metadata_bytes, load._calls_of) == (0, 0, {})

@@ -5,11 +5,15 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.fakes.loop import elapse, settled
+from tests.support.oracles.queue import QueueOracle
 from turnwire.api.admission import read_slots as module
 from turnwire.api.admission.read_slots import ReadSlots
 from turnwire.domain.errors import MemoryShort
+from turnwire.domain.networks import network_of_peer
 
 SHORT = partial(MemoryShort.of, "limits.max_memory_bytes", 1, "short")
 
@@ -124,3 +128,91 @@ async def test_one_that_leaves_holds_up_nobody() -> None:
     reading.tasks["3"].cancel()
     await settled()
     assert reading.read == [*"14"]
+
+
+class _Oracle:
+    """Does what `ReadSlots` does, by looking at everything each time."""
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.in_use: list[str] = []
+        """Connections, one for each slot."""
+        self.waiting = QueueOracle()
+        self.left = set[int]()
+        self.seen = set[str]()
+        self.read: list[int] = []
+
+    def want(self, connection: str, number: int) -> None:
+        self.seen.add(network_of_peer(connection))
+        if self.limit is None:
+            self._read(connection, number)
+        else:
+            self.waiting.add(connection, number)
+            self.grant()
+
+    def release(self, connection: str) -> None:
+        self.in_use.remove(connection)
+        self.grant()
+
+    def _read(self, connection: str, number: int) -> None:
+        self.in_use.append(connection)
+        self.read.append(number)
+
+    def _has_its_share(self, network: str) -> bool:
+        assert self.limit is not None
+        used = [one for one in self.in_use if network_of_peer(one) == network]
+        return len(self.seen) > 1 and len(used) >= max(1, self.limit // 2)
+
+    def grant(self) -> None:
+        while self.limit is not None and len(self.in_use) < self.limit:
+            skipped = set(filter(self._has_its_share, self.waiting.networks))
+            if set(self.waiting.networks) <= skipped:
+                return
+            connection, number = self.waiting.take(skipped)
+            if number not in self.left:
+                self._read(connection, number)
+
+
+_CONNECTIONS = ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2", "ipv4:192.0.2.2:1")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("want", "want", "release", "leave", "bound")),
+            st.sampled_from(_CONNECTIONS),
+            st.integers(0, 5),
+        ),
+        min_size=25,
+        max_size=40,
+    )
+)
+def test_slots_are_given_as_in_a_model(steps: list[tuple[str, str, int]]) -> None:
+    """Whatever comes, ends and leaves, before there is a bound and then, in any order."""
+    asyncio.run(_compare(steps))
+
+
+async def _compare(steps: list[tuple[str, str, int]]) -> None:
+    slots, oracle = ReadSlots(), _Oracle()
+    reading = Reading(slots)
+    for number, (step, connection, value) in enumerate(steps):
+        waiting = [int(name) for name, task in reading.tasks.items() if not task.done()]
+        if step == "want":
+            oracle.want(connection, number)
+            await reading.begin(str(number), connection=connection)
+        elif step == "release" and oracle.in_use:
+            ended = oracle.in_use[value % len(oracle.in_use)]
+            oracle.release(ended)
+            await reading.end(ended)
+        elif step == "leave" and waiting:
+            left = waiting[value % len(waiting)]
+            oracle.left.add(left)
+            reading.tasks[str(left)].cancel()
+            await settled()
+        elif step == "bound":
+            oracle.limit = value
+            slots.bound(value, SHORT)
+        assert set(reading.read) == set(map(str, oracle.read))
+    for task in reading.tasks.values():
+        task.cancel()
+    await asyncio.gather(*reading.tasks.values(), return_exceptions=True)

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.fakes.loop import settled
+from tests.support.oracles.budget import BudgetOracle, Part
 from turnwire.api.admission import requests as module
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.requests import (
@@ -189,3 +192,46 @@ async def test_what_fails_keeps_nothing_of_its_request() -> None:
         await run_to_completion(partial(fail, held))
     del held
     assert kept() is None
+
+
+_STEPS = st.lists(
+    st.tuples(st.sampled_from(("ask", "ask", "finish", "leave")), st.sampled_from("123"), st.integers(0, 14)),
+    min_size=20,
+    max_size=30,
+)
+
+
+@given(_STEPS)
+def test_requests_have_memory_as_in_a_model(steps: list[tuple[str, str, int]]) -> None:
+    """Whatever comes, ends and leaves, in any order; small ones are not counted. What has begun ends by itself."""
+    asyncio.run(_compare(steps))
+
+
+async def _compare(steps: list[tuple[str, str, int]]) -> None:
+    asked, oracle = Asked(), BudgetOracle(MAX_BYTES)
+    calls, parts = dict[int, asyncio.Task[None]](), dict[int, Part]()
+    for number, (step, network, value) in enumerate(steps):
+        if step == "ask":
+            size, connection = value * COUNTED_BYTES, f"ipv4:192.0.2.{network}:1"
+            calls[number] = asked.ask(str(number), size, connection)
+            parts[number] = Part(network, "", min(size * MEMORY_OF_BYTE, MAX_BYTES), number)
+            if size:
+                oracle.want(parts[number])
+        elif step == "finish" and oracle.held:
+            part = oracle.held[value % len(oracle.held)]
+            asked.finish(str(part.number))
+            oracle.release(part)
+        elif step == "leave" and oracle.waiting:
+            part = oracle.waiting[value % len(oracle.waiting)]
+            calls[part.number].cancel()
+            oracle.leave(part)
+        await settled()
+        small = {str(part.number) for part in parts.values() if not part.size}
+        assert [name for name in asked.begun if name not in small] == list(map(str, oracle.granted))
+        assert small <= set(asked.begun)
+        assert asked.requests._memory.in_use == oracle.used() <= MAX_BYTES
+    for task in calls.values():
+        task.cancel()
+    asked.finish(*map(str, calls))
+    await asyncio.gather(*calls.values(), return_exceptions=True)
+    assert (asked.requests._memory.in_use, asked.requests._waiting.in_use) == (0, 0)

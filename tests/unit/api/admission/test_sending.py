@@ -4,7 +4,11 @@ import asyncio
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.support.fakes.loop import settled
+from tests.support.oracles.budget import BudgetOracle, Part
 from turnwire.api.admission import sending
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.sending import Reservation, Sending
@@ -274,3 +278,60 @@ async def test_a_tenant_without_room_is_not_overtaken_for_ever() -> None:
     assert order[0] == "large"
     assert sorted(order) == ["a", "c", "large"]
     assert places.bytes == 30
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("hold", "stream", "release", "leave")),
+        st.sampled_from("ab"),
+        st.sampled_from("xyz"),
+        st.integers(1, 15),
+    ),
+    min_size=20,
+    max_size=30,
+)
+
+
+@given(_STEPS)
+def test_answers_have_places_as_in_a_model(steps: list[tuple[str, str, str, int]]) -> None:
+    """Whatever is sent, read and left, in any order. One that is larger than all has all of it."""
+    asyncio.run(_compare(steps))
+
+
+async def _compare(steps: list[tuple[str, str, str, int]]) -> None:
+    places, oracle = Sending(12), BudgetOracle(12)
+    held, streams = dict[int, Held](), dict[int, asyncio.Task[None]]()
+
+    async def stream(part: Part) -> None:
+        async with places.place(part.size, Client(part.tenant, part.connection), never):
+            await asyncio.Event().wait()
+
+    for number, (step, tenant, connection, value) in enumerate(steps):
+        part = Part(tenant, connection, min(value, 12), number)
+        if step == "hold":
+            if oracle.try_take(part):
+                held[number] = places.hold(value, Client(tenant, connection), never)
+            else:
+                with pytest.raises(TooManyCalls):
+                    places.hold(value, Client(tenant, connection), never)
+        elif step == "stream":
+            oracle.want(part)
+            streams[number] = asyncio.create_task(stream(part))
+        elif step == "release" and held:
+            read = list(held)[value % len(held)]
+            places.release(held.pop(read))
+            oracle.release(next(one for one in oracle.held if one.number == read))
+        elif step == "leave" and streams:
+            gone = list(streams)[value % len(streams)]
+            streams.pop(gone).cancel()
+            left = next(one for one in (*oracle.held, *oracle.waiting) if one.number == gone)
+            (oracle.release if left in oracle.held else oracle.leave)(left)
+        await settled()
+        assert places.bytes == oracle.used() <= 12
+        assert places.waiting_bytes == sum(one.size for one in oracle.waiting)
+    for task in streams.values():
+        task.cancel()
+    await asyncio.gather(*streams.values(), return_exceptions=True)
+    for one in held.values():
+        places.release(one)
+    assert (places.bytes, places.waiting_bytes, len(places._unread), len(places._sharers)) == (0, 0, 0, 0)

@@ -19,7 +19,8 @@ from turnwire.ports.commit import Change, Commit, MarkArchived, NewEvent, NoteFi
 from turnwire.ports.pages import Page
 from turnwire.storage.sql import sessions as lists
 
-TITLES = ("", "Plans", "plans of ÉTÉ", "straße", "Zoo", "plan%_")
+LONG = "plan " * 30
+TITLES = ("", "Plans", "plans of ÉTÉ", "straße", "Zoo", "plan%_", f"{LONG}b", f"{LONG}a")
 DIRECTORIES = ("", "/a", "/b")
 
 

@@ -51,6 +51,11 @@ class Dialect(NamedTuple):
     """Returns an expression for a JSON body without one of its fields."""
     contains: Callable[[str], str]
     """Returns a condition that a text has a parameter in it."""
+    beginning: Callable[[str], str] | None
+    """Returns an expression for the beginning of a text. None when indexes take texts of any length; else the index of
+    a text that may be long has its beginning, and rows come in its order when they are sorted by that first."""
+    merges_branches: bool
+    """Whether ordered branches of a UNION ALL are merged; else all their rows are sorted, unless each has a limit."""
     greatest: str
     """Function that returns the greatest of its arguments, none of them NULL."""
     least: str

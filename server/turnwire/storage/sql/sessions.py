@@ -250,9 +250,15 @@ def _sorted(keys: list[_Key], wanted: SessionFilter, place: Place | None) -> lis
 
 def _next_keys(db: Database, tenant: str, wanted: SessionFilter, place: Place | None, count: int) -> list[_Key]:
     """Returns the next sessions in the order of an index, whether or not they pass the rest of the filter."""
-    order = ORDERS[wanted.order]
+    order, word = ORDERS[wanted.order], "DESC" if ORDERS[wanted.order].descends else "ASC"
     where = f"{db.dialect.hint(order.index_name)} WHERE state = 'live' AND tenant = ? AND archived = ?"
     parameters = list[object]()
+    columns, first = f"{order.column} AS sort_key, session_id AS name, id", ""
+    if order.kind is str and db.dialect.beginning is not None:
+        columns, first = f"{columns}, {db.dialect.beginning(order.column)} AS beginning", f"beginning {word}, "
+        if place is not None:
+            where += f" AND {db.dialect.beginning(order.column)} >= {db.dialect.beginning('CAST(? AS text)')}"
+            parameters.append(place[0])
     if place is not None:
         where += f" AND ({order.column}, session_id) {'<' if order.descends else '>'} (?, ?)"
         parameters += place
@@ -260,13 +266,14 @@ def _next_keys(db: Database, tenant: str, wanted: SessionFilter, place: Place | 
         where += " AND updated_at_us >= ?"
         parameters.append(microseconds(wanted.updated_since))
     states = (0, 1) if wanted.archived is None else (int(wanted.archived),)
-    branches = " UNION ALL ".join(
-        f"SELECT {order.column} AS sort_key, session_id AS name, id FROM sessions {where}" for _ in states
-    )
-    word = "DESC" if order.descends else "ASC"
+    branch, looked_at = f"SELECT {columns} FROM sessions {where}", _looked_at(wanted, count)
+    ordered = f"ORDER BY {first}sort_key {word}, name {word} LIMIT ?"
+    if not db.dialect.merges_branches:
+        branch = f"SELECT * FROM ({branch} {ordered}) AS branch"
+        parameters.append(looked_at)
     values = [value for state in states for value in (tenant, state, *parameters)]
-    query = f"{branches} ORDER BY sort_key {word}, name {word} LIMIT ?"
-    return cast(list[_Key], db.rows(query, (*values, _looked_at(wanted, count))))
+    query = f"{' UNION ALL '.join([branch] * len(states))} {ordered}"
+    return cast(list[_Key], [row[:3] for row in db.rows(query, (*values, looked_at))])
 
 
 def _passing(db: Database, tenant: str, wanted: SessionFilter, keys: list[_Key]) -> list[_Key]:

@@ -300,7 +300,7 @@ def test_answers_have_places_as_in_a_model(steps: list[tuple[str, str, str, int]
 
 async def _compare(steps: list[tuple[str, str, str, int]]) -> None:
     places, oracle = Sending(12), BudgetOracle(12)
-    held, streams = dict[int, Held](), dict[int, asyncio.Task[None]]()
+    held, streams = dict[int, Reservation](), dict[int, asyncio.Task[None]]()
 
     async def stream(part: Part) -> None:
         async with places.place(part.size, Client(part.tenant, part.connection), never):

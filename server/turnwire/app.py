@@ -118,7 +118,7 @@ class Server:
         self._feed: Feed | None = None
         self._store: SqlStore | None = None
         self._node: Node | None = None
-        """Of the cluster; None for a server that has its database for itself."""
+        """The node of a cluster; None for a server that has its database for itself."""
         self.address = ""
         """The address that it listens on, with the actual port; "" before the start."""
         self.web_address = ""
@@ -270,10 +270,10 @@ class Server:
         config = self._config.cluster
         if not config.listen:
             return None
-        from turnwire.cluster.node import Certificates, Node  # noqa: PLC0415 - for nodes alone
+        from turnwire.cluster.node import Node, NodeCertificates  # noqa: PLC0415 - for nodes alone
 
         files = (config.cert, config.key, config.ca)
-        node = Node(Certificates(*filter(None, files)) if all(files) else None)
+        node = Node(NodeCertificates(*filter(None, files)) if all(files) else None)
         stack.push_async_callback(node.aclose)
         node.bind(config.listen, config.advertise)
         return node

@@ -31,7 +31,7 @@ GONE_SECONDS = 0.5
 """After a node has no shard any more, calls to it end: it may hang. One that stops has answered by then."""
 
 
-class Certificates(Struct, frozen=True):
+class NodeCertificates(Struct, frozen=True):
     """Files of this node (PEM), with which all nodes know each other."""
 
     cert: Path
@@ -42,7 +42,7 @@ class Certificates(Struct, frozen=True):
 class Node:
     """One of several servers on one database. Belongs to the event loop."""
 
-    def __init__(self, certificates: Certificates | None) -> None:
+    def __init__(self, certificates: NodeCertificates | None) -> None:
         """Takes what identifies this node to the others; None on a Unix socket or the loopback interface.
 
         Raises:
@@ -134,7 +134,7 @@ class Node:
             self._peers.drop(address)
 
 
-def _credentials(files: Certificates) -> tuple[grpc.ServerCredentials, grpc.ChannelCredentials]:
+def _credentials(files: NodeCertificates) -> tuple[grpc.ServerCredentials, grpc.ChannelCredentials]:
     cert, key, ca = (file.read_bytes() for file in (files.cert, files.key, files.ca))
     server = grpc.ssl_server_credentials([(key, cert)], root_certificates=ca, require_client_auth=True)
     return server, grpc.ssl_channel_credentials(ca, key, cert)

@@ -47,7 +47,7 @@ class Phase(Enum):
     """The lock is still held, and turns are being suspended: no call is carried out any more."""
 
 
-class Sessions(Protocol):
+class ShardSessions(Protocol):
     """A node's operations on the sessions of shards."""
 
     async def recover(self, shards: frozenset[int]) -> None:
@@ -74,7 +74,7 @@ class Ownership:
         self,
         address: str,
         locks: Locks,
-        sessions: Sessions,
+        sessions: ShardSessions,
         rng: random.Random | None = None,
         on_gone: Callable[[str], None] = lambda _: None,
     ) -> None:

@@ -9,7 +9,7 @@ from turnwire.feed.memory import Feed
 
 
 class NodeSessions:
-    """Implements `cluster.ownership.Sessions`; see there. Belongs to the event loop."""
+    """Implements `cluster.ownership.ShardSessions`; see there. Belongs to the event loop."""
 
     def __init__(
         self,

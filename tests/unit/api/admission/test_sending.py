@@ -310,10 +310,10 @@ async def _compare(steps: list[tuple[str, str, str, int]]) -> None:
         part = Part(tenant, connection, min(value, 12), number)
         if step == "hold":
             if oracle.try_take(part):
-                held[number] = places.hold(value, Client(tenant, connection), never)
+                held[number] = places.reserve(value, Client(tenant, connection), never)
             else:
                 with pytest.raises(TooManyCalls):
-                    places.hold(value, Client(tenant, connection), never)
+                    places.reserve(value, Client(tenant, connection), never)
         elif step == "stream":
             oracle.want(part)
             streams[number] = asyncio.create_task(stream(part))

@@ -38,7 +38,7 @@ _SIZES = {1: 8, 5: 4, 3: 0, 4: 0}
 """Bytes of the other forms; those of groups have none of their own."""
 
 _OF_VALUES = (b",", b"[", b"{")
-"""Each value stands behind one of them."""
+"""The bytes before a value in JSON."""
 
 
 def counted(kind: type[Message]) -> Callable[[bytes], Message]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # imported when a command connects, so that `--help` does not
     from turnwire_client import BlockingClient
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", -1),)
-"""Without it a client refuses answers over 4 MiB, and conversations can be larger."""
+"""Options of a channel. Without them a client refuses answers over 4 MiB, and conversations can be larger."""
 
 CONNECT_SECONDS = 1.0
 """How long a client waits for a server that does not answer at once."""

@@ -24,10 +24,11 @@ from turnwire.telemetry.logs.setup import configure_logging
 from turnwire.telemetry.readings import Readings
 
 MAX_SHARED_THREADS = 32
-"""For what blocks and has no threads of its own: name look-ups, spools, conversions of large requests."""
+"""Maximum threads for blocking work without threads of its own: name look-ups, spools, conversions of large
+requests."""
 
 SHORT_GRACE_SECONDS = 10.0
-"""For so long, the garbage of calls that go on during a stop takes little memory."""
+"""Grace of a stop up to which the garbage of calls takes little memory."""
 
 SWITCH_SECONDS = 0.0005
 """How soon a thread that wants the interpreter gets it: sooner than a turn of the event loop ends, after which it would

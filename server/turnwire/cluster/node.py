@@ -28,7 +28,8 @@ FIRST_SHARDS_SECONDS = 2.0
 """How long a node that starts waits for shards: others may have to give some away first."""
 
 GONE_SECONDS = 0.5
-"""After a node has no shard any more, calls to it end: it may hang. One that stops has answered by then."""
+"""Delay between the loss of the last shard and the end of all calls to the node: it may hang. A node that stops has
+answered by then."""
 
 
 class NodeCertificates(Struct, frozen=True):
@@ -54,7 +55,7 @@ class Node:
         self._ownership: Ownership | None = None
         self._task: asyncio.Task[None] | None = None
         self.address = ""
-        """Where the others reach it."""
+        """The address where the other nodes reach it."""
 
     def bind(self, listen: str, advertise: str) -> None:
         """Takes the address to listen on, and the one that others know. Raises OSError: it is taken."""

@@ -24,8 +24,8 @@ LOOK_SECONDS = 0.3
 """Between two looks for shards that are free."""
 
 SILENT_AFTER = timedelta(seconds=1.2)
-"""After which a node no longer answers for its shards: less than what the database waits before it ends a silent
-connection, so that no node answers from memory for a shard that another one has taken."""
+"""Silence after which a node no longer answers for its shards: less than the time after which the database ends a
+silent connection, so that no node answers from memory for a shard that another one has taken."""
 
 FEW_FREE = 8
 """Number of free shards up to which one node takes them all; of more it takes half, so that nodes share them."""

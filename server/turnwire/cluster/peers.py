@@ -39,7 +39,7 @@ OPEN = "turnwire-open"
 """Initial metadata of a stream that has begun and has nothing to say yet."""
 
 CONNECT_SECONDS = 1.0
-"""Until a node that does not take a connection is not reached."""
+"""Timeout of a connection to a node; after it, the node counts as not reached."""
 
 OPTIONS: Sequence[tuple[str, Any]] = (
     ("grpc.max_receive_message_length", -1),  # bounded where the caller is

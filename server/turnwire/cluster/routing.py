@@ -93,7 +93,7 @@ PATIENCE_SECONDS = 4.0
 """How long a call waits for an owner of its session: longer than a dead node's shards are without one."""
 
 LOOK_AGAIN_SECONDS = 0.1
-"""Before a call that an owner did not take is tried again."""
+"""Delay before a call that an owner did not take is tried again."""
 
 
 class NotOwner(Exception):

@@ -136,7 +136,7 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: LogFormat = "text"
     """`text` for people, or `json` for one JSON object per line."""
     stuck_loop_seconds: Annotated[float, Meta(ge=0, le=60)] = 0.1
-    """How long one piece of work may hold all others up before a line says where it is; 0 writes no such line."""
+    """Log a stack trace when the event loop is blocked for longer than this; 0 turns the warning off."""
 
 
 class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

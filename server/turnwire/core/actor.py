@@ -22,7 +22,7 @@ RETRY_SECONDS = 0.5
 """Pause before what must not be lost is stored again: a full disk stays full until somebody frees space."""
 
 COMMANDS_AT_ONCE = 128
-"""Most commands in one commit: each of them takes the loop for some microseconds."""
+"""Maximum commands in one commit: each of them blocks the event loop for some microseconds."""
 
 LARGE_BYTES = 2**20
 """A command that stores more is to have a commit of its own: the store divides none, so others would wait for all."""

@@ -50,9 +50,9 @@ class Environment:
     """Permission requests of the steps whose calls wait, by tenant; answered ones until their step has ended."""
     conversations: LiveConversations = field(init=False)
     prompts: FairSemaphore = field(init=False)
-    """For prompts on their way to models."""
+    """Memory for prompts on their way to models."""
     reads: ReadBudget = field(init=False)
-    """For messages that wait or are to be answered, while the beginning of their turns or a change is stored."""
+    """Memory for messages that wait or are to be answered, while the start of their turns or a change is stored."""
     waiting_calls: WaitingCalls = field(init=False)
     """Counts the answers whose tool calls wait."""
 

@@ -32,23 +32,23 @@ from turnwire.ports.provider import ProviderRequest
 
 REQUEST_TOKENS = 8
 MESSAGE_TOKENS = 4
-"""For the markup around a message."""
+"""Tokens of the markup around a message."""
 CALL_TOKENS = 16
-"""For the markup around a call and its result."""
+"""Tokens of the markup around a call and its result."""
 TOOL_TOKENS = 12
-"""For the markup around a tool's definition."""
+"""Tokens of the markup around a tool's definition."""
 TOOLS_TOKENS = 100
-"""For the instructions that a provider adds when there are tools; between 10 and 500 were seen."""
+"""Tokens of the instructions that a provider adds when a request has tools; between 10 and 500 were seen."""
 IMAGE_TOKENS = 1600
-"""For one image: the most that the common APIs count, whatever its size in bytes."""
+"""Tokens of one image: the most that the common APIs count, whatever its size in bytes."""
 PDF_BYTES_PER_TOKEN = 16
 """A page has about 3,000 tokens, as text and image, and about 50 KB."""
 PDF_MIN_TOKENS = 3000
 TEXT_FILE_BYTES_PER_TOKEN = 3
 OTHER_FILE_TOKENS = 40
-"""For the line that names a file that a model cannot be shown."""
+"""Tokens of the line that names a file that a model cannot be shown."""
 STATE_CHARS_PER_TOKEN = 5
-"""For sealed reasoning, which is base64 of encrypted text."""
+"""Characters per token of sealed reasoning, which is base64 of encrypted text."""
 
 MIN_CORRECTION = 0.5
 MAX_CORRECTION = 2.0

@@ -113,7 +113,7 @@ class UsageDimension(StrEnum):
 
 
 class UsageQuery(Struct, frozen=True, kw_only=True):
-    """Which usage to sum."""
+    """A query for sums of usage."""
 
     periods: tuple[tuple[datetime, datetime], ...]
     """In order and without overlap; beginning and end of each, the end exclusive, at quarters of an hour. Each has rows

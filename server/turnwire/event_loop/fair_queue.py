@@ -170,7 +170,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.heap: Any = None
-        """In which it waits, or has waited last."""
+        """The heap in which it waits, or has waited last."""
         self.is_waiting = False
         """Whether it is in a heap, or runs."""
         self.used = 0.0

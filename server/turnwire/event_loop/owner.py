@@ -19,7 +19,7 @@ def own(owner: str) -> None:
 
 
 def own_if_nobody(owner: str) -> None:
-    """As `own`, unless the task is the work of somebody already."""
+    """Like `own`, unless the task has an owner already."""
     if not OWNER.get():
         OWNER.set(owner)
 

@@ -36,7 +36,7 @@ class OwnTokens:
         self._used: dict[str, datetime] = {}
         """Last uses that are not stored yet, by token id."""
         self._stored: dict[str, datetime] = {}
-        """When the last use was stored, by token id."""
+        """The time at which the last use was stored, by token id."""
         self._trouble = ""
         self._stopping = asyncio.Event()
         self._following: asyncio.Task[None] | None = None

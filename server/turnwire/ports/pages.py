@@ -11,7 +11,7 @@ from turnwire.domain.conversation.turns import QueueEntry, Turn
 
 
 class Bounds(Struct, frozen=True):
-    """Which part of a log is kept."""
+    """The part of a log that is kept."""
 
     earliest: int
     """Events after this one are kept; 0 when all events are."""
@@ -45,7 +45,7 @@ class EventPage(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """Which messages or sessions to read."""
+    """A request for a page of messages or sessions."""
 
     size: int | None = None
     """None reads all."""

@@ -13,7 +13,7 @@ from turnwire.ports.provider import PreparedRequest
 from turnwire.providers.answer.stream import OpenAnswer
 
 _CHUNK_BYTES = 64 * 1024
-"""About what a socket takes at once; the loop is given back after each."""
+"""Bytes given to a socket at once; the event loop runs other tasks after each."""
 
 
 class Body:

@@ -22,10 +22,10 @@ TICKS_OF_LIMIT = 4
 measurements seems shorter than it is, by at most the time between them."""
 
 LOG_INTERVAL_SECONDS = 1.0
-"""Least time between two lines, and how long a stall lasts before a line reports it though it has not ended."""
+"""Minimum interval between two lines, and the length of a stall that is reported before it has ended."""
 
 MAX_FRAMES = 12
-"""Most frames in a line, the innermost ones."""
+"""Maximum frames in a line, the innermost ones."""
 
 log = structlog.get_logger()
 

@@ -32,7 +32,7 @@ HIGH_SHARE = 0.6
 refused."""
 
 TRIM_SECONDS = 0.3
-"""Least time between two times that what is kept is given up, and that the allocator is asked to give back its own."""
+"""Minimum interval between cache evictions, each followed by a request to the allocator to return free memory."""
 
 CGROUP_SHARE = 0.9
 """Share of the limit of a control group that is used: files in the page cache count for it too."""

@@ -28,7 +28,7 @@ WAITING_SHARE = 1 / 3
 Further ones are refused."""
 
 RETRY_AFTER = timedelta(seconds=1)
-"""When whoever is refused because of too many calls, or too little memory, may try again."""
+"""Retry delay of a caller that is refused because of too many calls, or too little memory."""
 
 T = TypeVar("T")
 

@@ -65,9 +65,9 @@ class FairServer(_SERVER):  # type: ignore[misc]
         self._full, self._stopping = (rpc_status.to_status(status_of(error)) for error in (full, ShuttingDown()))
         self._refusals = refusals
         self._takers = set[asyncio.Task[None]]()
-        """Each asks gRPC for a call, again and again. They end when gRPC stops."""
+        """Tasks that each request calls from gRPC, one after the other. They end when gRPC stops."""
         self._refusing = set[asyncio.Task[None]]()
-        """Each sends one status. They end with their calls."""
+        """Tasks that each send one status. They end with their calls."""
 
     def _make_request_call_future(self, method: bytes | None) -> Any:
         """Returns a future of the call that begins next. It raises what gRPC raises when it stops."""

@@ -11,7 +11,7 @@ from turnwire.core.use_cases.uploads import Files, Uploads
 from turnwire.domain.principal import Principal
 
 CHUNK_BYTES = 64 * 1024
-"""As the contract promises; also about what one write carries well."""
+"""Size of a chunk, as the contract promises; also about as much as one write carries well."""
 
 
 class FileService:

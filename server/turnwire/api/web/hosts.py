@@ -4,7 +4,8 @@ import ipaddress
 from urllib.parse import urlsplit
 
 _NO_HOST = frozenset("@\\/?#")
-"""In an address, they end the name or what stands before it; readers differ in which of two names is meant then."""
+"""Characters that end the name in an address, or the part before it; readers differ in which of two names is meant
+then."""
 
 
 def name_of(host: str) -> str:

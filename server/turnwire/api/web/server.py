@@ -29,7 +29,7 @@ IDLE_SECONDS = 75
 """How long a connection may wait for its next request. Browsers and proxies close theirs after about a minute."""
 
 USER_TIMEOUT_MS = 30_000
-"""When the system ends a connection whose peer is gone without a word, or reads nothing of what waits for it."""
+"""Time until the system ends a connection whose peer is gone without notice, or reads nothing of what is sent."""
 
 _PEER_OPTIONS = {
     (socket.SOL_SOCKET, "SO_KEEPALIVE"): 1,

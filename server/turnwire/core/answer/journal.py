@@ -22,7 +22,8 @@ ENDED_SECONDS = 0.005
 """How long an ended part waits for the end of its answer, which mostly comes in the same packet or the next one."""
 
 SAVES_IN_STEP = 4
-"""At how many moments of an interval the drafts of all streams are saved, so that a transaction has those of many."""
+"""Number of moments in an interval at which the drafts of all streams are saved, so that a transaction has those of
+many."""
 
 CallCheck = Callable[[ToolUse], Awaitable[str]]
 """Returns why a complete call cannot run; "" when it can."""

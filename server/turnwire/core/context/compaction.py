@@ -66,7 +66,7 @@ class Allowance(Struct, frozen=True, kw_only=True):
 
     window: int
     answer: int
-    """For the answer."""
+    """Tokens for the answer."""
     prompt: int
     """A longer request is compacted."""
     keep: int

@@ -42,8 +42,8 @@ from turnwire.ports.provider import Provider, RequestWriter
 from turnwire.ports.store import Store
 
 MAX_BYTES = 256 * 2**20
-"""For all sessions together: about 100,000 messages of 400 characters, with the JSON of them. A session that needs more
-alone is not kept, and costs all of its messages each time."""
+"""Maximum memory of all sessions together: about 100,000 messages of 400 characters, with the JSON of them. A session
+that needs more alone is not kept, and costs all of its messages each time."""
 
 IDLE_SECONDS = 600.0
 """How long a session is kept after its last use, until another one is used. Few people think longer between two

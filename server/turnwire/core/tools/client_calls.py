@@ -102,7 +102,7 @@ class RenewLease(Struct, frozen=True):
     index: int
     lease_id: str
     duration: timedelta
-    """From now."""
+    """Duration of the lease, from now."""
     log_lines: tuple[str, ...]
     further: Work
     """More work for the same commit."""
@@ -140,7 +140,7 @@ class CallLimits(Struct, frozen=True):
     free: float
     """Seconds while the call has no lease."""
     whole: float
-    """In all."""
+    """Seconds in all, leased or not."""
 
     @classmethod
     def of(cls, limits: Limits) -> "CallLimits":

@@ -32,7 +32,8 @@ MAX_PERMISSIONS_OF_TENANT = 1000
 arguments. Steps that end in one moment do not count each other's, so they may pass it."""
 
 MAX_ARGUMENTS_CHARS = 16 * 1024
-"""At most 64 KiB of UTF-8. Longer arguments are not repeated in the request; the call has them."""
+"""Length up to which a request repeats the arguments: at most 64 KiB of UTF-8. Longer arguments stand in the call
+alone."""
 
 
 async def ask_permissions(

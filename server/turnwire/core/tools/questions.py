@@ -48,7 +48,7 @@ MAX_OPEN_OF_TENANT = 256
 """Open questions of one tenant: as many as people can be expected to answer before they expire."""
 
 MAX_QUESTIONS_OF_CALL = 20
-"""That one call asks in all, because a wild tool would ask for ever."""
+"""Maximum questions of one call in all, because a tool out of control would ask for ever."""
 
 MAX_STATE_CHARS = 64 * 1024
 """Maximum length of the state with which a tool resumes; it is stored with each question."""

@@ -66,7 +66,7 @@ RETRY_SECONDS = (0.1, 0.5, 2.0, 5.0)
 """Pauses between attempts to store the end of a turn; the last one repeats."""
 
 READ_PAUSES_SECONDS = (0.1, 0.5, 2.0)
-"""Before each further attempt to read a message."""
+"""Pauses before each further attempt to read a message."""
 
 MAX_JOINING_BYTES = 8 * 2**20
 """Maximum size of the messages that join a turn in one commit; one alone may be larger."""

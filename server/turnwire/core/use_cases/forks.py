@@ -151,7 +151,7 @@ def _copy_of_turn(turn: Turn, session_id: str, ids: Mapping[str, str], now: date
 
 
 MAX_NAMED_MESSAGES = 1_000
-"""Most messages whose ids are answered: more would make the answer too large."""
+"""Maximum message ids in a response: more would make it too large."""
 
 
 class Fork(Struct, frozen=True):

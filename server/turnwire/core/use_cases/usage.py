@@ -23,7 +23,7 @@ MAX_ZONE_CHARACTERS = 64
 
 
 class UsageAsked(Struct, frozen=True, kw_only=True):
-    """Which usage a caller asks for."""
+    """A request for usage."""
 
     start: datetime | None = None
     """None: the beginning of the month of `end`."""

@@ -7,8 +7,9 @@ from turnwire.domain.errors import ConversationTooLarge
 from turnwire.domain.text import memory_bytes
 
 MAX_CONVERSATION_BYTES = 256 * 2**20
-"""In memory, of one conversation that is read for a request to a model or for a copy: more than twice what the largest
-context windows hold, also as many small messages. Lists are read in pages, and archives written message by message."""
+"""Maximum memory of one conversation that is read for a request to a model or for a copy: more than twice the size of
+the largest context windows, also as many small messages. Lists are read in pages, and archives written message by
+message."""
 
 BARE_BYTES = 800
 """Memory charged for a message with one part, without its texts."""

@@ -7,7 +7,7 @@ from turnwire.domain.conversation.messages import File, Message, MessageType, Te
 from turnwire.domain.text import UNSEEN, shortened
 
 MAX_FIRST_WORDS_CHARACTERS = 60
-"""As a title that a model writes: a line in a list."""
+"""Maximum length of a title, as for one that a model writes: a line in a list."""
 
 _READ_CHARACTERS = 16 * MAX_FIRST_WORDS_CHARACTERS
 """Characters of each text that are read: a message may have megabytes."""

@@ -27,7 +27,7 @@ class ToolDefinition(Struct, frozen=True):
 
 
 MAX_TOOLS = 128
-"""Most tools in one request: OpenAI refuses more, and no model chooses well among many."""
+"""Maximum tools in one request: OpenAI refuses more, and no model chooses well among many."""
 
 
 class ToolChoiceMode(StrEnum):

@@ -1,4 +1,4 @@
-"""Where the public keys of an identity provider are read from: a file or a URL."""
+"""The source of an identity provider's public keys: a file or a URL."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ MAX_BYTES = 1 << 20
 """Maximum size of the file, or of the identity provider's response."""
 
 FETCH_SECONDS = 10.0
-"""For one reading of the keys, from the look-up of the host's name to the last byte of the answer."""
+"""Timeout of one reading of the keys, from the look-up of the host's name to the last byte of the answer."""
 
 
 class KeysUnavailable(Exception):

@@ -36,7 +36,7 @@ from turnwire.interop.archive.bounds import ArchiveLimits
 from turnwire.interop.forms import Json, an_object
 
 MAX_TITLE_CHARACTERS = 1024
-"""As callers may give them."""
+"""Maximum length of a title, the same as for callers."""
 NO_RESULT = "The archive has no result of this call."
 
 

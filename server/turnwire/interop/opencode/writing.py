@@ -37,7 +37,7 @@ VERSION = "1.0.0"
 """The first version of OpenCode with this form."""
 
 _DEPTH = 80
-"""Most levels of arguments and metadata: a document may have 100."""
+"""Maximum levels of arguments and metadata: a document may have 100."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KNOWN_WORDS = {*FINISH, "other", "unknown"}
 _WORDS = {reason: word for word, reason in FINISH.items()}

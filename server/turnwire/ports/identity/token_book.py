@@ -1,4 +1,4 @@
-"""Where Turnwire's own tokens are kept. One task at a time may use it."""
+"""The store of Turnwire's own tokens. One task at a time may use it."""
 
 from collections.abc import Mapping
 from datetime import datetime

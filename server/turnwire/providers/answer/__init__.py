@@ -1,1 +1,1 @@
-"""From a provider's bytes to the core's items: what all adapters share."""
+"""The common part of all adapters: it turns a provider's bytes into the core's items."""

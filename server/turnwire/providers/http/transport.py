@@ -30,7 +30,7 @@ KEEP_ALIVE_SECONDS = 60.0
 """How long a connection is kept for the next call."""
 
 CHUNK_BYTES = 16 * 1024
-"""Most that is read at once: what a hundred deltas take."""
+"""Bytes read at once: about a hundred deltas."""
 
 MAX_WHOLE_BYTES = 64 * 1024
 """Maximum size of a body that is no stream: an error or a page. The rest is not read."""
@@ -65,7 +65,7 @@ class ProviderTransport(httpx2.AsyncBaseTransport):
         self._ssl: ssl.SSLContext = httpx2.create_ssl_context()
         self._session: aiohttp.ClientSession | None = None
         self._moved: dict[str, httpx2.URL] = {}
-        """Where a large request was redirected to last, for those after it, until the provider has it there no more."""
+        """The last redirection of large requests, for later ones, until the provider no longer answers there."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends a request and returns the response once its headers have arrived.

@@ -1,1 +1,1 @@
-"""From neutral requests to each API's form: what all adapters share."""
+"""The common part of all adapters: it turns neutral requests into each API's form."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from turnwire.domain.text import TEXT_CHARACTERS, pieces_of
 
 _FORM: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
-"""As both SDKs write JSON."""
+"""Options with which both SDKs write JSON."""
 
 _encode = json.JSONEncoder(**_FORM).encode
 

@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.005
 ROUND_SECONDS = 60.0
 """Between two looks for something to do, unless somebody wakes the task."""
 RETRY_SECONDS = 60.0
-"""After a step that failed, as on a full disk. No caller waits for it."""
+"""Delay after a failed step, as on a full disk. No caller waits for it."""
 LOOK_SECONDS = 1.0
 """Between two looks at the files: a server that only reads hears of a lost file after this time."""
 

@@ -21,7 +21,7 @@ from turnwire.storage.sql.pages import HeavyRead
 from turnwire.storage.sql.sessions import removed_sessions
 
 PAGE_BYTES = 64 * 1024
-"""About what one write to a watcher carries; more would only wait in memory."""
+"""Size of a page: about as much as one write to a watcher carries; more would only wait in memory."""
 
 PAGE_EVENTS = 256
 """Made for one page at most, so that other reads do not wait for it for more than some milliseconds."""

@@ -34,7 +34,7 @@ MAX_WAITING = 64
 _TOO_MANY = "too many searches run or wait; try again"
 
 SHOWING_SECONDS = 0.5
-"""After which a page ends: snippets of large texts take their time."""
+"""Time after which a page ends: snippets of large texts take long."""
 
 COUNTED_CHARACTERS = 2_048
 """Characters of a text in which words are counted for the rank: a long text shows its subject at the start."""

@@ -170,7 +170,7 @@ _CAME_EARLY = (
 )
 
 _TABLES = ("turns", "requests", "permissions", "questions", "undos")
-"""Where a session has rows besides its messages and events."""
+"""Tables with rows of a session besides its messages and events."""
 
 _REMOVE_EVENTS = (
     "DELETE FROM events WHERE position IN"

@@ -42,7 +42,7 @@ LONG_MESSAGES = 128
 the same moment."""
 
 LONG_BYTES = 2**19
-"""So is one with more bytes, all that is stored of it together."""
+"""Stored size from which a conversation counts as long, too."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class ReadDependencies:
 
     connection: Connection[Database]
     long: Connection[Database]
-    """For what may take long; all else would wait behind it."""
+    """The connection for reads that may take long; others would wait behind them."""
     writer: Log
     cache: SessionCache
     accounts: Accounts

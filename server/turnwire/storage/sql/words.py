@@ -38,7 +38,7 @@ STEP_BYTES = 100_000
 """Size of one step that rebuilds the index, which blocks commits for some milliseconds."""
 
 _LAST_SECOND = 2**38
-"""After the year 9999; imported messages may have any time."""
+"""The last second of an entry's id, after the year 9999; imported messages may have any time."""
 
 _FINAL = frozenset(MessageStatus) - {MessageStatus.QUEUED, MessageStatus.STREAMING}
 

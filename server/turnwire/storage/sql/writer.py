@@ -31,7 +31,7 @@ from turnwire.storage.units import CommitWriter, Spoiled, Transaction
 log = structlog.get_logger()
 
 MAX_BATCH = 512
-"""Most commits in one transaction: bounds how long the first of them waits for the last."""
+"""Maximum commits in one transaction: bounds how long the first of them waits for the last."""
 
 MAX_BATCH_BYTES = 16 * 2**20
 """Maximum size of a transaction: frames of events and words for the index, which it holds until its end, `PART_BYTES`

@@ -39,7 +39,7 @@ _CHECK_SECONDS = 5.0
 """How long a server may take to list its tools when that is a check that it still works."""
 
 _RELIST_SECONDS = 1.0
-"""Least time from one list to the next: a server may say for ever that its list has changed."""
+"""Minimum interval between two listings: a server may report changes of its list without end."""
 
 _STABLE_SECONDS = 30.0
 """How long a connection has to last for the next failure to be a first one: a server may end as soon as it is ready."""

@@ -15,8 +15,8 @@ MAX_METADATA_BYTES = 16 * 1024
 """Larger structured content is not kept besides the text: every page and event with its message includes it."""
 
 MAX_FILES_BYTES = 8 * 2**20
-"""Most bytes of all files of one result: larger than the pictures that models take, and in base64 less than the longest
-message that is read from a server."""
+"""Maximum size of all files of one result: more than the pictures that models accept, and in base64 less than the
+longest message that is read from a server."""
 
 MAX_FILENAME_CHARS = 255
 """Maximum length of the name of a file: the limit of common file systems."""

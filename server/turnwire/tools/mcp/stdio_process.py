@@ -30,7 +30,7 @@ _LAST_WORDS_BYTES = 4096
 """Size of the tail of a child's standard error in which the last line is searched."""
 
 _ID_BYTES = 512
-"""At the begin of a message that cannot be read, in which its id is looked for."""
+"""Bytes at the start of an unreadable message in which its id is searched."""
 
 _ID = re.compile(rb'"id"\s{0,8}:\s{0,8}(\d{1,15})\b')
 

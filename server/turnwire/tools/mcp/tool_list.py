@@ -1,4 +1,4 @@
-"""Which of the tools that an MCP server lists are taken."""
+"""The listed tools of an MCP server, as far as they are accepted."""
 
 from collections.abc import Iterable
 from typing import Any

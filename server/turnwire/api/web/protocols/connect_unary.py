@@ -38,7 +38,7 @@ TYPE_OF: Mapping[CodecName, str] = {codec: name for name, codec in CONTENT_TYPES
 VERSION = "1"
 
 _NOT_KEPT = ("cache-control", "no-store")
-"""For answers to GET, which browsers and proxies would keep: they are of one caller and one moment."""
+"""Header of answers to GET, which browsers and proxies would keep: they are for one caller and one moment."""
 
 
 class _Request(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which page of a list is asked for, checked for form."""
+"""Requests for a page of a list, checked for form."""
 
 from turnwire.api.wire.requests.checks import Checks
 from turnwire.ports.pages import Page

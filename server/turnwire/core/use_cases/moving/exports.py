@@ -20,7 +20,7 @@ from turnwire.ports.moving.archives import ArchiveWriter
 from turnwire.ports.moving.sessions import SessionArchive
 
 PIECE_BYTES = 64 * 1024
-"""As the contract promises; also about what one write carries well."""
+"""Size of a piece, as the contract promises; also about as much as one write carries well."""
 
 MEMORY_BYTES = 2**20
 """A session that is longer waits on the disk for its reader."""
@@ -30,7 +30,7 @@ READ_BYTES = 16 * PIECE_BYTES
 
 
 class ExportRequest(Struct, frozen=True, kw_only=True):
-    """Which sessions to export, and how."""
+    """The sessions to export, and the format."""
 
     session_ids: tuple[str, ...] = ()
     """In this order; all sessions of the tenant when it is empty."""

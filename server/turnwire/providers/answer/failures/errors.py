@@ -31,7 +31,7 @@ MAX_MESSAGE_CHARS = 300
 """Some provider messages quote the request; this is enough for the reason and for little of the quote."""
 
 _MAX_WORDS_CHARS = 4000
-"""As much of a provider's text is looked at, to recognise what is wrong and to find keys."""
+"""Characters of a provider's text that are searched for the kind of failure and for keys."""
 
 _MAX_TAG_CHARS = 100
 """Maximum length of a provider's code, type or header."""

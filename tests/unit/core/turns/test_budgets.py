@@ -2,16 +2,13 @@
 
 import pytest
 
-from tests.support.fakes.context import KeepingStore, ScriptedProvider, says
-from tests.support.fakes.core import FakeProviders, make_environment
+from tests.support.fakes.context import KeepingStore
+from tests.support.fakes.core import make_environment
 from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
-from tests.support.fakes.turns import LoneRun
 from turnwire.core.turns.budgets import budget_ending, check_budgets, consumption_of, minimum_budget
-from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason
 from turnwire.domain.conversation.sessions import Budget
 from turnwire.domain.conversation.turns import GenerationOptions
-from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import PICO_USD, Consumption, Usage
 from turnwire.ports.store import Spent
@@ -86,18 +83,3 @@ async def test_turn_and_session_are_checked(
     assert (ending is not None) == bool(whose)
     assert ending is None or (ending.failure and whose in ending.failure.message)
     assert store.asked == (budget != Budget() or "max_session_tokens" in limits)
-
-
-async def test_a_session_without_means_asks_no_model() -> None:
-    """Its turn ends at once, without a step."""
-    store = KeepingStore(
-        conversation=(make_message("msg_user", "hi"),),
-        sessions_by_id={"ses_1": make_session(budget=Budget(max_tokens=10))},
-        spent_so_far=Spent(Usage(input_tokens=10), None),
-    )
-    provider = ScriptedProvider(says("never"))
-    work = await LoneRun(make_environment(store, FakeProviders(provider)), make_turn()).run(FairSemaphore(1))
-    assert work is not None
-    ended = work.events[-1].kind
-    assert isinstance(ended, TurnEnded)
-    assert (ended.turn.finish_reason, ended.turn.steps, provider.requests) == (FinishReason.BUDGET, 0, [])

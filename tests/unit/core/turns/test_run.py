@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.fakes.core import FakeProvider, FakeProviders, FakeStore, make_environment
-from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn, outcome
+from tests.support.fakes.domain_values import make_answer, make_message, make_session, make_turn
 from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import LoneRun
 from turnwire.core.ending import UNANSWERED_CALL, Ending
@@ -22,7 +22,7 @@ from turnwire.domain.errors import ProviderContextFull, ProviderStreamCut, Provi
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.money import Usage
 from turnwire.ports.commit import Committed, PutMessage, Work
-from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta, UsageReported
+from turnwire.ports.provider import PartEnded, StepFinished, StreamItem, TextDelta, ToolCallDelta
 
 USAGE = Usage(input_tokens=3, output_tokens=4)
 STOP = StepFinished(FinishReason.STOP, "end_turn")
@@ -38,20 +38,6 @@ def _ended(work: Work) -> TurnEnded:
     kind = work.events[-1].kind
     assert isinstance(kind, TurnEnded)
     return kind
-
-
-async def test_an_answer_in_order_ends_the_turn() -> None:
-    """Its usage and cost are the turn's."""
-    run, provider = _run(TextDelta(0, "hello"), PartEnded(0), UsageReported(USAGE), STOP)
-    work = await run.run(FairSemaphore(1))
-    assert outcome(_ended(work)) == {
-        "finish_reason": FinishReason.STOP,
-        "usage": USAGE,
-        "cost_pico_usd": 7,
-        "steps": 1,
-    }
-    [request] = provider.requests
-    assert [message.message_id for message in request.messages] == ["msg_user"]
 
 
 async def test_an_answer_that_comes_whole_is_two_commits() -> None:
@@ -87,25 +73,6 @@ async def test_whatever_is_raised_ends_the_turn_once(error: Exception, reason: F
     )
 
 
-async def test_a_stopped_turn_keeps_text_usage_and_cost() -> None:
-    """What an aborted step used is paid all the same, so it counts."""
-    run, provider = _run(UsageReported(USAGE), TextDelta(0, "so far"), None)
-    running = asyncio.create_task(run.run(FairSemaphore(1)))
-    await provider.waiting.wait()
-    run.stop(Ending(FinishReason.ABORTED))
-    work = await running
-    assert run.open_message() is None
-    [message] = [change.message for change in work.changes if isinstance(change, PutMessage)]
-    assert (message.status, message.parts[0].content) == (MessageStatus.INTERRUPTED, Text("so far"))
-    assert (message.usage, message.cost_pico_usd) == (USAGE, 7)
-    assert outcome(_ended(work)) == {
-        "finish_reason": FinishReason.ABORTED,
-        "usage": USAGE,
-        "cost_pico_usd": 7,
-        "steps": 1,
-    }
-
-
 async def test_a_stop_that_comes_behind_the_answer_changes_nothing() -> None:
     """The answer is complete, and so is the turn."""
     run, _ = _run(TextDelta(0, "hello"), PartEnded(0), STOP)
@@ -114,14 +81,6 @@ async def test_a_stop_that_comes_behind_the_answer_changes_nothing() -> None:
     assert run._task is not None
     run._task.add_done_callback(lambda _: run.stop(Ending(FinishReason.ABORTED)))
     assert _ended(await running).turn.finish_reason is FinishReason.STOP
-
-
-async def test_a_turn_that_is_stopped_before_it_runs_asks_nobody() -> None:
-    """It ends without a step."""
-    run, provider = _run(STOP)
-    run.stop(Ending(FinishReason.ABORTED))
-    assert outcome(_ended(await run.run(FairSemaphore(1)))) == {"finish_reason": FinishReason.ABORTED}
-    assert provider.requests == []
 
 
 async def test_a_resumed_turn_that_is_stopped_before_it_runs_ends_all_that_is_open() -> None:
@@ -143,13 +102,6 @@ async def test_a_step_that_is_over_stays_without_its_content() -> None:
     await run.run(FairSemaphore(1))
     assert [step.parts for step in run._settled] == [()] * 10
     assert {step.finish_reason for step in run._settled} == {FinishReason.PAUSED}
-
-
-async def test_a_paused_turn_goes_on_by_itself() -> None:
-    """Up to the limit of pauses."""
-    run, provider = _run(TextDelta(0, "x"), StepFinished(FinishReason.PAUSED, "pause_turn"))
-    assert _ended(await run.run(FairSemaphore(1))).turn.finish_reason is FinishReason.PAUSED
-    assert len(provider.requests) == 11
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -369,11 +321,6 @@ async def _joins(*items: StreamItem | Exception | None, resume: ResumePoint | No
     run = LoneRun(make_environment(store, FakeProviders(provider)), make_turn(), resume, take_in)
     await run.run(FairSemaphore(1))
     return times
-
-
-async def test_messages_join_before_a_request() -> None:
-    """Not behind the last answer, which nobody would read."""
-    assert await _joins(TextDelta(0, "hello"), PartEnded(0), STOP) == [0]
 
 
 async def test_no_message_joins_a_paused_answer() -> None:

@@ -22,11 +22,10 @@ from turnwire.core.ending import Ending
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.registry import TurnCounts, Turns
 from turnwire.core.turns.session import RETRY_SECONDS
-from turnwire.domain.conversation.events import TurnEnded
 from turnwire.domain.conversation.messages import FinishReason, MessageStatus
 from turnwire.domain.conversation.questions import SchemaForm
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.conversation.turns import QueueEntry, ToolDefinition
+from turnwire.domain.conversation.turns import ToolDefinition
 from turnwire.domain.errors import (
     SessionNotFound,
     ShuttingDown,
@@ -35,7 +34,7 @@ from turnwire.domain.errors import (
     ToolCallAlreadySettled,
     TurnInProgress,
 )
-from turnwire.ports.commit import Commit, Committed, PutMessage, PutTurn, RemoveMessage, RemoveSession, Work
+from turnwire.ports.commit import Commit, Committed, PutMessage, RemoveMessage, Work
 from turnwire.ports.provider import PartEnded, PreparedRequest, StepFinished, StreamItem, TextDelta, ToolCallDelta
 from turnwire.ports.tools import NewQuestion
 
@@ -47,17 +46,6 @@ def _turns(store: FakeStore | None = None, observer: RecordingObserver | None = 
     """Returns the turns of sessions whose model never answers."""
     store = store or FakeStore(sessions_by_id=SESSIONS)
     return Turns(make_environment(store, FakeProviders(FakeProvider([None])), observer=observer))
-
-
-async def test_commits_have_the_order_of_the_calls() -> None:
-    """However many callers come at once."""
-    store = FakeStore(sessions_by_id=SESSIONS)
-    turns = _turns(store)
-    replies = await asyncio.gather(*(send(turns, str(i)) for i in range(20)))
-    stored = [change.turn for commit in store.commits for change in commit.changes if isinstance(change, PutTurn)]
-    assert [done.reply.queue_position for done in replies] == list(range(20))
-    assert [turn.turn_id for turn in stored][:20] == [f"trn_{i}" for i in range(20)]
-    await turns.aclose()
 
 
 async def test_a_session_that_is_being_deleted_takes_no_message() -> None:
@@ -82,72 +70,6 @@ async def test_a_session_that_is_being_deleted_takes_no_message() -> None:
             gate.set()
             await one
         assert (await send(turns, "a")).reply.queue_position == 0
-    await turns.aclose()
-
-
-async def test_a_deletion_ends_the_turn_and_what_waits() -> None:
-    """Then the session goes, and nothing comes in between."""
-    store = FakeStore(sessions_by_id=SESSIONS)
-    turns, meanwhile = _turns(store), list[str]()
-    await send(turns, "a")
-    await send(turns, "b")
-
-    async def note(session_id: str) -> None:
-        meanwhile.append(session_id)
-        with pytest.raises(SessionNotFound):
-            await send(turns, "c")
-
-    with turns.held("default", "ses_1") as owner:
-        await owner.delete(note)
-    assert meanwhile == ["ses_1"]
-    assert store.commits[-1].changes == (RemoveSession(),)
-    ended = [
-        event.kind.turn.turn_id
-        for commit in store.commits
-        for event in commit.events
-        if isinstance(event.kind, TurnEnded)
-    ]
-    assert sorted(ended) == ["trn_a", "trn_b"]
-    assert turns._owners == {}
-
-
-async def test_a_message_that_could_not_be_stored_is_not_there() -> None:
-    """Nothing runs, nobody keeps anything of it, and the next one starts at once."""
-    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
-    turns = _turns(store)
-    lost = send(turns, "a")
-    waiting = send(turns, "b")
-    store.futures[0].set_exception(StorageBusy("busy"))
-    with pytest.raises(StorageBusy):
-        await lost
-    store.automatic = True
-    store.futures[1].set_result(Committed(0, 1))
-    assert (await waiting).reply.queue_position == 0
-    await turns.aclose()
-    refused = _turns(FakeStore(automatic=False, sessions_by_id=SESSIONS))
-    asked = send(refused, "a")
-    refused._environment.store.futures[0].set_exception(StorageBusy("busy"))  # type: ignore[attr-defined]
-    await asyncio.wait((asked,))
-    await settled()
-    assert (refused._owners, refused._tenants) == ({}, {})
-
-
-async def test_what_runs_and_waits_is_seen_once_it_is_stored() -> None:
-    """One that is on its way may fail; when it is stored, its event tells it."""
-    store = FakeStore(automatic=False, sessions_by_id=SESSIONS)
-    turns = _turns(store)
-    send(turns, "a")
-    send(turns, "b")
-    assert (turns.view(SESSIONS["ses_1"]).active_turn_id, turns.live("ses_1")) == ("", None)
-    store.futures[0].set_result(Committed(0, 1))
-    assert turns.view(SESSIONS["ses_1"]).active_turn_id == "trn_a"
-    assert turns.live("ses_1") is not None
-    assert turns.view(SESSIONS["ses_1"]).queue == ()
-    store.automatic = True
-    next(one for one in store.futures if not one.done()).set_result(Committed(1, 2))
-    assert turns.view(SESSIONS["ses_1"]).queue == (QueueEntry("msg_b", "trn_b"),)
-    for one in store.futures:
-        one.done() or one.set_result(Committed(2, 3))
     await turns.aclose()
 
 
@@ -208,24 +130,6 @@ async def test_an_abort_while_one_turn_follows_the_other_leaves_none() -> None:
         await settled()
         assert (aborting.done(), turns.live("ses_1")) == (True, None), steps
         assert turns._owners == {}, steps
-
-
-async def test_an_abort_that_cannot_be_stored_changes_nothing() -> None:
-    """The turn runs on, its queue waits, and the caller hears why."""
-    store = FakeStore(sessions_by_id=SESSIONS)
-    turns = _turns(store)
-    await send(turns, "a")
-    await send(turns, "b")
-    store.automatic = False
-    aborting = asyncio.create_task(turns.abort("ses_1", "", keep_queue=False))
-    await settled()
-    store.futures[-1].set_exception(StorageFull("full"))
-    with pytest.raises(StorageFull):
-        await aborting
-    assert turns.counts() == TurnCounts(running=1, waiting=0, queued=1)
-    assert turns._owners["ses_1"].schedule.running("trn_a").stop is None  # type: ignore[union-attr]
-    store.automatic = True
-    await turns.aclose()
 
 
 async def test_turns_are_reported_when_they_run_and_when_their_end_is_stored() -> None:

@@ -9,13 +9,8 @@ import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
 from tests.support.fakes.domain_values import (
-    NOW,
-    added,
     make_answer,
-    make_message,
-    make_part,
     make_session,
-    put,
 )
 from tests.support.fakes.loop import settled
 from turnwire.core.actor import LARGE_BYTES
@@ -25,12 +20,11 @@ from turnwire.core.turns.registry import Turns
 from turnwire.core.use_cases.messages import Conversations
 from turnwire.core.use_cases.tool_results import ToolResults
 from turnwire.domain.conversation.events import MessageAdded
-from turnwire.domain.conversation.messages import Message, MessageStatus, MessageType, Text, ToolResult, ToolUse
+from turnwire.domain.conversation.messages import Message, MessageType, ToolResult, ToolUse
 from turnwire.domain.conversation.sessions import Session
-from turnwire.domain.errors import InvalidRequest, MessageTooLarge, SessionNotFound
 from turnwire.domain.limits import Limits
 from turnwire.domain.principal import BUILT_IN
-from turnwire.ports.commit import Commit, Committed, MarkArchived, PutMessage, RecordRequest
+from turnwire.ports.commit import Commit, Committed, PutMessage, RecordRequest
 from turnwire.ports.store import StoredRequest
 
 CALL = ToolUse(name="read", call_id="c1", input_json="{}")
@@ -67,27 +61,6 @@ def _over(environment: Environment, *awaited: str) -> Conversations:
 
 def _new(*parts: NewPart, **fields: object) -> NewMessage:
     return NewMessage(**{"session_id": "ses_1", "parts": parts, **fields})
-
-
-async def test_a_message_is_stored_and_told_in_one_commit() -> None:
-    """With its request, when it is named; no turn begins."""
-    conversations, store = _conversations()
-    new = _new(NewText("note"), type=MessageType.HOST, request_id="req", fingerprint="f", sender="u")
-    receipt = await conversations.append(BUILT_IN, new)
-    part = make_part(0, Text("note"), part_id="prt_1")
-    message = make_message("msg_1", part, type=MessageType.HOST, sender="u", request_id="req")
-    assert receipt == Receipt(session_id="ses_1", message_id="msg_1")
-    [commit] = store.commits
-    assert commit == Commit(
-        session_id="ses_1",
-        at=NOW,
-        changes=(
-            put(message),
-            RecordRequest(BUILT_IN, "req", "f", '{"session_id":"ses_1","message_id":"msg_1"}'),
-            MarkArchived(False),
-        ),
-        events=(added(message),),
-    )
 
 
 async def test_large_messages_are_stored_one_by_one() -> None:
@@ -150,19 +123,6 @@ async def test_a_request_without_a_name_ends_with_its_caller() -> None:
     await asyncio.wait((appending,))
     await asyncio.wait_for(environment.detached.aclose(), 1)
     assert store.commits == []
-
-
-async def test_a_result_for_a_finished_turn_is_folded() -> None:
-    """Message and call change in one commit."""
-    answer = make_answer("msg_a", CALL)
-    conversations, store = _conversations(answer)
-    await conversations.append(BUILT_IN, _new(RESULT, type=MessageType.TOOL_RESULT))
-    [commit] = store.commits
-    written = [
-        (c.message.message_id, c.message.answers_message_id) for c in commit.changes if isinstance(c, PutMessage)
-    ]
-    assert written == [("msg_1", "msg_a"), ("msg_a", "msg_user")]
-    assert [type(event.kind).__name__ for event in commit.events] == ["MessageAdded", "ToolCallUpdated"]
 
 
 class Gated(FakeStore):
@@ -231,37 +191,3 @@ async def test_a_result_whose_caller_is_gone_is_stored() -> None:
     appending.cancel()
     await asyncio.wait((appending,))
     assert not store.futures[0].cancelled()
-
-
-async def test_a_result_that_the_running_turn_needs_is_refused() -> None:
-    """Folded behind the turn's back, the result would be lost."""
-    history = make_answer("msg_a", CALL, status=MessageStatus.STREAMING)
-    conversations, store = _conversations(history, awaited=("c0", "c1"))
-    with pytest.raises(InvalidRequest) as caught:
-        await conversations.append(BUILT_IN, _new(RESULT, type=MessageType.TOOL_RESULT))
-    assert [v.field for v in caught.value.violations] == ["parts[0].tool_result.call_id"]
-    assert store.commits == []
-
-
-async def test_an_unknown_session_is_not_made() -> None:
-    """Only sending a message creates one."""
-    conversations, store = _conversations()
-    with pytest.raises(SessionNotFound):
-        await conversations.append(BUILT_IN, _new(NewText("a"), session_id="ses_x"))
-    assert store.commits == []
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        (NewText("é" * 51),),
-        (NewText("x" * 60), NewText("x" * 41)),
-        (ToolResult(call_id="c", output="x" * 101),),
-    ],
-)
-async def test_a_message_over_the_limit_is_refused(parts: tuple[NewPart, ...]) -> None:
-    """All of its parts count, in bytes."""
-    conversations, store = _conversations(limits=Limits(max_message_bytes=100))
-    with pytest.raises(MessageTooLarge):
-        await conversations.append(BUILT_IN, _new(*parts))
-    assert store.commits == []

@@ -16,7 +16,6 @@ from turnwire.core.settings import FileSettings
 from turnwire.core.use_cases.uploads import INTERVAL_SECONDS, MAX_DIGESTS, UploadExpiry, Uploads
 from turnwire.domain.errors import (
     InvalidRequest,
-    MessageTooLarge,
     ShuttingDown,
     StorageError,
     StorageFull,
@@ -68,36 +67,6 @@ async def test_a_cancelled_write_is_stored() -> None:
     await settled()
     assert not world.fake.waiting[0][0].cancelled()
     world.fake.release()
-
-
-async def test_sizes_are_checked_before_anything_is_stored() -> None:
-    """Those of the server and the announced one."""
-    world = World(max_upload_bytes=8)
-    with pytest.raises(MessageTooLarge):
-        await world.begun(9)
-    unknown, known = await world.begun(), await world.begun(3)
-    with pytest.raises(MessageTooLarge):
-        await world.writing(unknown, 4, b"12345")
-    for data in (b"1234", b"12"):
-        with pytest.raises(InvalidRequest):
-            await world.writing(known, 0, data, is_last=True)
-    assert world.fake.contents == {unknown: b"", known: b""}
-
-
-async def test_callers_share_one_digest() -> None:
-    """Which is made to its end when they are gone."""
-    world = World()
-    upload_id = await world.begun()
-    world.fake.may_read.clear()
-    first = world.writing(upload_id, 0, b"data", is_last=True)
-    await settled()
-    second = world.writing(upload_id, 4, b"", is_last=True)
-    await settled()
-    first.cancel()
-    await settled()
-    world.fake.may_read.set()
-    assert (await second).sha256 == hashlib.sha256(b"data").hexdigest()
-    assert world.fake.readings == 1
 
 
 async def test_a_digest_that_failed_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:

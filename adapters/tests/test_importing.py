@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -251,20 +252,30 @@ def without_ids(archive: bytes) -> list[bytes]:
     return sorted(map(numbered, sessions))
 
 
-async def undisturbed(folder: Path, *command: str | Path) -> list[bytes]:
-    """Returns the sessions of a server that nobody has killed, where a command has run."""
-    folder.mkdir()
-    async with server_process(folder) as server, connect(server.address) as client:
+@dataclass(frozen=True)
+class Move:
+    """A command that moves a large file in."""
+
+    command: tuple[str | Path, ...]
+    folder: Path
+    """Where the file is, and nothing else."""
+    moved: list[bytes]
+    """The sessions of a server that nobody has killed, where the command has run."""
+
+
+@pytest.fixture(scope="module", params=["pynchy", "ikigai"])
+async def move(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Move:
+    """A command of each system, undisturbed once."""
+    folder = tmp_path_factory.mktemp(request.param)
+    command = moves(request.param, folder)
+    async with server_process(tmp_path_factory.mktemp("undisturbed")) as server, connect(server.address) as client:
         await finished(*command, target=server.address)
-        return without_ids(await export(client))
+        return Move(command, folder, without_ids(await export(client)))
 
 
-@pytest.mark.parametrize("name", ["pynchy", "ikigai"])
-async def test_an_import_whose_command_is_killed_is_finished_by_the_same_command(tmp_path: Path, name: str) -> None:
+async def test_an_import_whose_command_is_killed_is_finished_by_the_same_command(tmp_path: Path, move: Move) -> None:
     """All is as if nobody had been killed, and nothing is there twice. A killed command leaves no file."""
-    command = moves(name, tmp_path)
-    expected = await undisturbed(tmp_path / "other", *command)
-    files = set(tmp_path.iterdir())
+    command, files = move.command, set(move.folder.iterdir())
     async with server_process(tmp_path) as server, connect(server.address) as client:
         process = await started(*command, target=server.address)
         await until_sessions(client, 1)
@@ -278,16 +289,14 @@ async def test_an_import_whose_command_is_killed_is_finished_by_the_same_command
                 break
             assert b"IMPORT_RUNNING" in error or b"FAILED_PRECONDITION" in error
         assert json.loads(output)["import"]["sessions"][0]["existed"]
-        assert without_ids(await export(client)) == expected
+        assert without_ids(await export(client)) == move.moved
         assert len(await sessions_of(client)) == 3
-    assert {file for file in tmp_path.iterdir() if not file.name.startswith("turnwire")} == files
+    assert set(move.folder.iterdir()) == files
 
 
-@pytest.mark.parametrize("name", ["pynchy", "ikigai"])
-async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path, name: str) -> None:
+async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path, move: Move) -> None:
     """By itself when a server is there again soon; the same command finds everything there."""
-    command = moves(name, tmp_path)
-    expected = await undisturbed(tmp_path / "other", *command)
+    command = move.command
     async with server_process(tmp_path) as server, connect(server.address) as client:
         process = await started(*command, "--json", target=server.address)
         await until_sessions(client, 1)
@@ -301,7 +310,7 @@ async def test_an_import_whose_server_is_killed_goes_on(tmp_path: Path, name: st
         done = await told(*command, target=restarted.address)
         assert [session["existed"] for session in done["import"]["sessions"]] == [True] * 3
         async with connect(restarted.address) as client:
-            assert without_ids(await export(client)) == expected
+            assert without_ids(await export(client)) == move.moved
     finally:
         await restarted.kill()
 

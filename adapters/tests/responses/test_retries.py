@@ -115,6 +115,18 @@ async def test_with_approvals_alone(base: str, client: openai.AsyncOpenAI, with_
                 assert refused.status_code == 400
 
 
+async def test_an_approval_of_what_asked_nothing(base: str, client: openai.AsyncOpenAI) -> None:
+    """It is refused by its name, with a key as without one."""
+    asked = await client.responses.create(model=MODEL, input='/tool test.count {"last": 1}\n/step\nDone.')
+    question = asked.output[0].id.replace("mcp_", "mcpr_")  # type: ignore[union-attr]
+    decided = {"type": "mcp_approval_response", "approval_request_id": question, "approve": True}
+    body = {"model": MODEL, "input": [decided], "previous_response_id": asked.id}
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+        for headers in ({"idempotency-key": str(uuid4())}, {}):
+            refused = await http.post("/responses", json=body, headers=headers)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0]")
+
+
 async def decide_first(address: str, response: str) -> None:
     """Answers the oldest open request for permission."""
     async with Client.connect(address) as turnwire:

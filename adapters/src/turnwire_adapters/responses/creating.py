@@ -201,19 +201,20 @@ class _Beginning:
 
         Nothing is kept with a decision that could name its request, so the same decisions count as the same request.
         """
-        decided = await self._decisions(place, message)
+        begun, decided = await self._decided(place, message)
         given = {one.request_id: one.approve for one in self._request.input if isinstance(one, Approval)}
-        if any(waits_for_client(part.tool_use) for part in message.parts) or not given.items() <= decided.items():
-            return None
-        asked = await self._waiting(place.session_id, message, place.part)
-        return ResponseId(place.session_id, message.turn_id, asked.segment + 1)
+        waits = any(waits_for_client(part.tool_use) for part in message.parts)
+        return begun if given.items() <= decided.items() and not waits else None
 
-    async def _decisions(self, place: ItemId, message: SessionMessage) -> dict[str, bool]:
-        """Returns what was decided about the questions of a message, by their ids."""
-        asked = await self._waiting(place.session_id, message, place.part)
-        behind = ResponseId(place.session_id, message.turn_id, asked.segment + 1)
-        _, stream = await following.current(self._client, behind)
-        return stream.decisions
+    async def _decided(self, place: ItemId, message: SessionMessage) -> tuple[ResponseId | None, dict[str, bool]]:
+        """Returns the response behind the questions of a message, and what was decided about each, by its id."""
+        try:
+            asked = await self._waiting(place.session_id, message, place.part)
+            behind = ResponseId(place.session_id, message.turn_id, asked.segment + 1)
+            _, stream = await following.current(self._client, behind)
+        except ApiError:
+            return None, {}  # it has no questions
+        return behind, stream.decisions
 
     def _began_by_results(self, place: ItemId, message: SessionMessage) -> ResponseId | None:
         calls = {
@@ -432,7 +433,7 @@ class _Beginning:
             ApiError: an answer is for no call that waits for it, or a call that waits has no answer.
         """
         calls = {part.index: part.tool_use for part in message.parts if part.WhichOneof("content") == "tool_use"}
-        decided = None
+        decided: dict[str, bool] | None = None
         open_calls = {}
         for one, place in found:
             call = calls.get(place.part)
@@ -442,7 +443,7 @@ class _Beginning:
                 open_calls[place.part] = call
                 continue
             if self._has_key and decided is None:
-                decided = await self._decisions(place, message)
+                _, decided = await self._decided(place, message)
             if not decided or decided.get(one.request_id) != one.approve:
                 raise _no_call(one)
         for index, call in calls.items():

@@ -65,6 +65,21 @@ def text_at(value: Mapping[str, object], key: str, place: str) -> str:
     return a_text(value[key], f"{place}.{key}")
 
 
+def only_whole_texts(value: Any) -> None:
+    """Raises WrongJson with the place of a text, or of an object with a key, that has half of a surrogate pair."""
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:  # without recursion: a body may be nested as deep as it can be read
+        place, one = left.pop()
+        if isinstance(one, dict):
+            for key in one:
+                a_text(key, place)
+            left += [(f"{place}.{key}" if place else key, within) for key, within in one.items()]
+        elif isinstance(one, list):
+            left += [(f"{place}[{index}]", within) for index, within in enumerate(one)]
+        elif isinstance(one, str):
+            a_text(one, place)
+
+
 def a_count(value: object, place: str) -> int:
     """Returns a whole number from 0 to 2^53 - 1, or raises WrongJson."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_WHOLE_NUMBER:

@@ -6,7 +6,7 @@
 import ipaddress
 import time
 import uuid
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,10 +14,12 @@ import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwire_adapters.forms import WrongJson, an_object, read_json
+from turnwire_adapters.upstream import Upstream
+from turnwire_client import Client
 
 PING_SECONDS = 15
 """Between comments in a stream in which nothing happens: proxies end silent connections after about a minute."""
@@ -169,6 +171,18 @@ async def json_object(request: Request) -> dict[str, Any]:
         return an_object(read_json(body, "the body"), "the body")
     except WrongJson as error:
         raise HTTPException(400, f"{error.place} {error.description}") from None
+
+
+def answering(
+    upstream: Upstream, handler: Callable[[Request, Client], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Returns an endpoint that has a handler answer with the caller's own client."""
+
+    async def answer(request: Request) -> Response:
+        async with upstream.client(bearer_token(request)) as client:
+            return await handler(request, client)
+
+    return answer
 
 
 def event_stream(

@@ -73,7 +73,7 @@ from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.turn.turn_pb2 import BUSY_POLICY_QUEUE, BUSY_POLICY_STEER
 from turnwire_adapters.doors import is_of_door
 from turnwire_adapters.forms import Json, WrongJson, a_text, read_json
-from turnwire_adapters.http import bearer_token, event_stream, json_object
+from turnwire_adapters.http import answering, bearer_token, event_stream, json_object
 from turnwire_adapters.maria.conversations import conversation_json
 from turnwire_adapters.maria.envelopes import QUEUE, Envelopes, queued_json
 from turnwire_adapters.maria.ids import session_id_of, uuid_of
@@ -134,36 +134,22 @@ class Routes:
         ]
         paths += [(method, f"/task/{{task}}{v1}{path}", to) for v1 in _UNDER_TASK for method, path, to in of_task]
         routes = [
-            Route(f"{v1}{path}", self._answering(handler), methods=[method])
+            Route(f"{v1}{path}", answering(self._upstream, handler), methods=[method])
             for v1 in _UNDER_TASK
             for method, path, handler in paths
         ]
         for v1 in _UNDER_TASK:
             routes.append(Route(f"{v1}/events", self._daemon_events))
             routes += [Route(f"{v1}/task/{{task}}{again}/events", self._events) for again in _UNDER_TASK]
-        return Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _unforeseen})
-
-    def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            try:
-                async with self._upstream.client(bearer_token(request)) as client:
-                    return await handler(request, client)
-            except TurnwireError as error:
-                return _failed(error)
-            except WrongJson as error:
-                return _error(400, str(error), {"place": error.place})
-
-        return answer
+        handlers = {HTTPException: _refused, TurnwireError: _failed, WrongJson: _wrong, Exception: _unforeseen}
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _events(self, request: Request) -> Response:
         session_id = session_id_of(request.path_params["task"])
         token, seen = bearer_token(request), request.headers.get("last-event-id", "")
-        try:
-            async with self._upstream.client(token) as client:  # an error is an answer, not a stream that ends
-                await _session(client, session_id)
-                after = await _place_of(client, session_id, seen)
-        except TurnwireError as error:
-            return _failed(error)
+        async with self._upstream.client(token) as client:  # an error is an answer, not a stream that ends
+            await _session(client, session_id)
+            after = await _place_of(client, session_id, seen)
 
         async def stream() -> AsyncIterator[ServerSentEvent]:
             async with self._upstream.client(token) as client:
@@ -174,11 +160,8 @@ class Routes:
 
     async def _daemon_events(self, request: Request) -> Response:
         token, port = bearer_token(request), request.url.port
-        try:
-            async with self._upstream.client(token) as client:
-                await _newest_sessions(client, 1)
-        except TurnwireError as error:
-            return _failed(error)
+        async with self._upstream.client(token) as client:  # an error is an answer, not a stream that ends
+            await _newest_sessions(client, 1)
 
         async def stream() -> AsyncIterator[ServerSentEvent]:
             begun = False
@@ -532,10 +515,16 @@ def _optional(given: Json, key: str) -> str:
     return "" if given.get(key) is None else a_text(given[key], key)
 
 
-def _failed(error: TurnwireError) -> Response:
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TurnwireError)
     facts: dict[str, object] = {"reason": error.reason, **error.metadata} if error.reason else dict(error.metadata)
     words = f"Task not found: {error.message}" if error.code is StatusCode.NOT_FOUND else error.message
     return _error(status_of(error), words, facts, headers=retry_after(error))
+
+
+async def _wrong(_: Request, error: Exception) -> Response:
+    assert isinstance(error, WrongJson)
+    return _error(400, str(error), {"place": error.place})
 
 
 async def _refused(_: Request, error: Exception) -> Response:

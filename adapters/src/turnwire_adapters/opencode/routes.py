@@ -25,6 +25,7 @@ from opencode.session.session_pb2 import SESSION_STATUS_RUNNING, ListSessionsReq
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
 from turnwire_adapters.doors import is_of_door
+from turnwire_adapters.forms import WrongJson, only_whole_texts
 from turnwire_adapters.http import event_stream, json_object
 from turnwire_adapters.opencode.objects import (
     PARENT_LABEL,
@@ -390,25 +391,11 @@ async def _ended(reader: Reader, session_id: str, turn_id: str, resume_token: st
 async def _body(request: Request) -> Json:
     """Returns the JSON object in a request's body. Raises BadRequestError for half of a surrogate pair."""
     body = await json_object(request)
-    rest: list[tuple[str, Any]] = [("", body)]
-    while rest:  # without recursion: a body may be nested as deep as it can be read
-        place, value = rest.pop()
-        if isinstance(value, dict):
-            _refuse_half_a_pair(place, *value)
-            rest += [(f"{place}.{key}" if place else key, one) for key, one in value.items()]
-        elif isinstance(value, list):
-            rest += [(f"{place}[{index}]", one) for index, one in enumerate(value)]
-        elif isinstance(value, str):
-            _refuse_half_a_pair(place, value)
-    return body
-
-
-def _refuse_half_a_pair(place: str, *texts: str) -> None:
     try:
-        for text in texts:
-            text.encode()
-    except UnicodeEncodeError:
-        raise BadRequestError(f"{place or 'the body'}: has half of a surrogate pair") from None
+        only_whole_texts(body)
+    except WrongJson as error:
+        raise BadRequestError(f"{error.place or 'the body'}: {error.description}") from None
+    return body
 
 
 async def _listed(reader: Reader, request: ListSessionsRequest) -> Any:

@@ -36,7 +36,7 @@ from opencode.session.session_pb2 import CreateSessionRequest, SessionSettings
 from opencode.session.session_pb2_grpc import SessionServiceStub
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
 from turnwire_adapters.forms import WrongJson, a_text, an_array, an_object, only_keys, refuse, text_at
-from turnwire_adapters.http import bearer_token, event_stream
+from turnwire_adapters.http import answering, bearer_token, event_stream
 from turnwire_adapters.plue.codes import PlueCode, PlueError, plue_code
 from turnwire_adapters.plue.messages import Prices, encoded, message_json, shown_files
 from turnwire_adapters.plue.updates import Updates
@@ -69,22 +69,17 @@ class Routes:
                 Route("/session/{session}/turn/{turn}/updates", self._answering(self._updates)),
                 Route("/session/{session}/abort", self._answering(_abort), methods=["POST"]),
             ],
-            exception_handlers={HTTPException: _refused, Exception: _unforeseen},
+            exception_handlers={
+                HTTPException: _refused,
+                TurnwireError: _failed,
+                WrongJson: _wrong,
+                PlueError: _wrong,
+                Exception: _unforeseen,
+            },
         )
 
     def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            try:
-                async with self._upstream.client(bearer_token(request)) as client:
-                    return await handler(request, client)
-            except TurnwireError as error:
-                return _failed(error)
-            except WrongJson as error:
-                return _error(PlueCode.INVALID_PARAM, str(error))
-            except PlueError as error:
-                return _error(error.code, error.message)
-
-        return answer
+        return answering(self._upstream, handler)
 
     async def _respond(self, request: Request, client: Client) -> Response:
         session_id, message_id = request.path_params["session"], request.path_params["message"]
@@ -226,9 +221,14 @@ def _name(request: Request) -> str:
     return request.headers.get("idempotency-key", "")
 
 
-def _failed(error: TurnwireError) -> Response:
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TurnwireError)
     code = PlueCode.INVALID_PARAM if is_too_large(error) else plue_code(error.reason)
     return _error(code, error.message, status_of(error), reason=error.reason, headers=retry_after(error))
+
+
+async def _wrong(_: Request, error: Exception) -> Response:
+    return _error(error.code if isinstance(error, PlueError) else PlueCode.INVALID_PARAM, str(error))
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -23,6 +23,7 @@ from opencode.turn.turn_pb2 import (
     GenerationOptions,
     TurnSettings,
 )
+from turnwire_adapters.forms import WrongJson, only_whole_texts
 from turnwire_adapters.http import json_object
 from turnwire_adapters.responses.errors import ApiError, unsupported
 
@@ -190,17 +191,10 @@ async def json_of(request: Request) -> dict[str, Any]:
         HTTPException: 400, it is not JSON or no object; 413, it is too large.
     """
     body = await json_object(request)
-    left: list[tuple[str, Any]] = [("", body)]
-    while left:
-        place, value = left.pop()
-        if isinstance(value, str) and not _is_text(value):
-            raise wrong(place, "has half of a surrogate pair")
-        if isinstance(value, dict):
-            if not all(map(_is_text, value)):
-                raise wrong(place or "body", "has a name with half of a surrogate pair")
-            left += [(f"{place}.{name}" if place else name, one) for name, one in value.items()]
-        elif isinstance(value, list):
-            left += [(f"{place}[{at}]", one) for at, one in enumerate(value)]
+    try:
+        only_whole_texts(body)
+    except WrongJson as error:
+        raise wrong(error.place or "body", error.description) from None
     return body
 
 
@@ -492,14 +486,6 @@ def _object(given: Mapping[str, Any], name: str, param: str = "") -> Mapping[str
     if not isinstance(value, Mapping):
         raise wrong(param or name, "must be an object")
     return value
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _strings(given: Mapping[str, Any], name: str) -> None:

@@ -87,7 +87,7 @@ class UnaryMethod(NamedTuple):
     """The service's method."""
     max_request_bytes: int | None = None
     """Longer requests are refused; None leaves it to the listener."""
-    beside_bytes: int | None = None
+    offload_bytes: int | None = None
     """Size from which requests are parsed on a worker thread; None if parsing is always quick."""
 
 
@@ -101,7 +101,7 @@ class StreamingMethod(NamedTuple):
     """The service's method; its generator is always closed."""
     max_request_bytes: int | None = None
     """Longer requests are refused; None leaves it to the listener. A listener may keep them as long as the stream."""
-    beside_bytes: int | None = None
+    offload_bytes: int | None = None
     """As of `UnaryMethod`."""
 
 
@@ -245,7 +245,7 @@ class Gate:
         if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
             raise too_long(method.max_request_bytes)
         try:
-            if method.beside_bytes is not None and len(data) >= method.beside_bytes:
+            if method.offload_bytes is not None and len(data) >= method.offload_bytes:
                 return await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)
             return method.parse(data)
         except DecodeError:

@@ -37,7 +37,7 @@ from turnwire.api.services.turns import TurnService
 from turnwire.core.use_cases import UseCases
 from turnwire.domain.principal import Role
 
-BESIDE_BYTES = 65_536
+OFFLOAD_BYTES = 65_536
 """Size from which requests are counted and parsed on a worker thread."""
 
 
@@ -59,8 +59,8 @@ class Service(NamedTuple):
         name, least_role = method.full_name, LEAST_ROLE[method.full_name]
         parse, run = counted(GetMessageClass(method.input_type)), getattr(self.servicer, method.name)
         kind = StreamingMethod if method.server_streaming else UnaryMethod
-        size = max_request_bytes(name, is_open=least_role is Role.NOBODY)
-        return kind(name, least_role, parse, run, size, BESIDE_BYTES)
+        size = max_request_bytes(name, is_open=least_role is Role.ANONYMOUS)
+        return kind(name, least_role, parse, run, size, OFFLOAD_BYTES)
 
 
 def all_services(use: UseCases, offered_auth: Sequence[str]) -> tuple[Service, ...]:

@@ -28,7 +28,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.question.QuestionService.AnswerQuestion": Role.WRITER,
     "opencode.question.QuestionService.ListQuestions": Role.READER,
     "opencode.search.SearchService.SearchMessages": Role.READER,
-    "opencode.server.ServerService.GetServerInfo": Role.NOBODY,
+    "opencode.server.ServerService.GetServerInfo": Role.ANONYMOUS,
     "opencode.session.SessionService.ArchiveSession": Role.WRITER,
     "opencode.session.SessionService.ClearSession": Role.WRITER,
     "opencode.session.SessionService.CreateSession": Role.WRITER,
@@ -65,7 +65,7 @@ LEAST_ROLE: Mapping[str, Role] = {
     "opencode.usage.UsageService.ListQuotas": Role.READER,
     "opencode.usage.UsageService.QueryUsage": Role.READER,
 }
-"""Full names of methods. `NOBODY` is open to callers without credentials."""
+"""Full names of methods. `ANONYMOUS` is open to callers without credentials."""
 
 BEGINS_WORK = frozenset(
     {

@@ -163,7 +163,7 @@ def _problem(tenant: str, subject: str, role: str) -> str:
         return f"--tenant {tenant!r} is not {TENANT_NAME_FORM}"
     if not is_subject(subject):
         return f"--subject must be 1 to {MAX_SUBJECT_CHARACTERS} characters that can be printed"
-    roles = [known.value for known in Role if known is not Role.NOBODY]
+    roles = [known.value for known in Role if known is not Role.ANONYMOUS]
     return "" if role in roles else f"--role {role!r} is not one of {', '.join(roles)}"
 
 

@@ -23,7 +23,7 @@ def is_subject(text: str) -> bool:
 class Role(StrEnum):
     """The rights of a caller. Each role includes the rights of the roles before it."""
 
-    NOBODY = ""
+    ANONYMOUS = ""
     """May call only methods that are open to all: a caller without credentials."""
     READER = "reader"
     """Reads and watches."""
@@ -56,5 +56,5 @@ DEFAULT_TENANT = "default"
 BUILT_IN = Principal(tenant=DEFAULT_TENANT, subject="", role=Role.ADMIN)
 """Every caller of a server that does not identify callers."""
 
-ANONYMOUS = Principal(tenant="", subject="", role=Role.NOBODY)
+ANONYMOUS = Principal(tenant="", subject="", role=Role.ANONYMOUS)
 """A caller without credentials where callers are identified. Reaches no use case that reads or changes data."""

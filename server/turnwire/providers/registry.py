@@ -19,7 +19,7 @@ from turnwire.domain.errors import (
 )
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import Usage
-from turnwire.event_loop.owner import for_all
+from turnwire.event_loop.owner import context_without_owner
 from turnwire.ports.provider import Provider, ProviderDescription
 from turnwire.providers.anthropic.abilities import refused_options
 from turnwire.providers.catalog.models import ModelCatalog
@@ -107,7 +107,7 @@ class ConfiguredProviders:
         if provider_id not in self._made:
             if provider_id not in self._making:
                 name = f"making provider {provider_id}"
-                making = asyncio.create_task(self._make(provider_id), name=name, context=for_all())
+                making = asyncio.create_task(self._make(provider_id), name=name, context=context_without_owner())
                 self._making[provider_id] = making
                 making.add_done_callback(lambda _: self._making.pop(provider_id))
             await asyncio.shield(self._making[provider_id])

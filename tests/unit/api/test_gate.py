@@ -228,7 +228,7 @@ async def test_calls_without_credentials_have_few_lines(monkeypatch: pytest.Monk
     now = [0.0]
     monkeypatch.setattr(LineLimit.__init__, "__defaults__", (lambda: now[0],))
     gate, service = somebodys_gate(), Service(SendMessageResponse())
-    is_open = one(service)._replace(least_role=Role.NOBODY)
+    is_open = one(service)._replace(least_role=Role.ANONYMOUS)
     with capture_logs() as lines:
         for _ in range(50):
             await gate.unary(is_open, sent(REQUEST), FakeCaller())

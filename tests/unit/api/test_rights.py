@@ -40,7 +40,7 @@ async def test_each_role_calls_what_it_may() -> None:
     """A role below the method's is refused before its request is parsed; the error names both roles."""
     for name in METHODS:
         for role in Role:
-            if role is not Role.NOBODY:
+            if role is not Role.ANONYMOUS:
                 await _calls_what_it_may(name, role)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from turnwire.event_loop.owner import NOBODY, OWNER, as_nobody, for_all, own, own_if_nobody
+from turnwire.event_loop.owner import NO_OWNER, OWNER, context_without_owner, own, own_if_unowned, without_owner
 
 
 async def _in_a_task(owner: str) -> str:
@@ -18,7 +18,7 @@ async def _owner() -> str:
 async def test_a_task_is_its_own_owners_alone() -> None:
     """The one that has begun it stays what it was."""
     assert await asyncio.gather(*(asyncio.create_task(_in_a_task(owner)) for owner in "ab")) == ["a", "b"]
-    assert OWNER.get() == NOBODY
+    assert OWNER.get() == NO_OWNER
 
 
 async def test_what_a_task_begins_is_its_owners() -> None:
@@ -36,10 +36,10 @@ async def test_work_of_somebody_stays_theirs() -> None:
 
     async def owned(first: str) -> str:
         own(first)
-        own_if_nobody("b")
+        own_if_unowned("b")
         return OWNER.get()
 
-    assert [await asyncio.create_task(owned(first)) for first in ("a", NOBODY)] == ["a", "b"]
+    assert [await asyncio.create_task(owned(first)) for first in ("a", NO_OWNER)] == ["a", "b"]
 
 
 async def test_what_others_wait_for_is_nobodys() -> None:
@@ -47,9 +47,9 @@ async def test_what_others_wait_for_is_nobodys() -> None:
 
     async def begins() -> str:
         own("a")
-        return await asyncio.create_task(_owner(), context=for_all())
+        return await asyncio.create_task(_owner(), context=context_without_owner())
 
-    assert await asyncio.create_task(begins()) == NOBODY
+    assert await asyncio.create_task(begins()) == NO_OWNER
 
 
 async def test_what_others_wait_for_is_nobodys_while_it_is_held() -> None:
@@ -60,7 +60,7 @@ async def test_what_others_wait_for_is_nobodys_while_it_is_held() -> None:
         owners = []
         for error in (None, ValueError()):
             try:
-                with as_nobody():
+                with without_owner():
                     owners.append(await asyncio.create_task(_owner()))
                     if error is not None:
                         raise error
@@ -69,4 +69,4 @@ async def test_what_others_wait_for_is_nobodys_while_it_is_held() -> None:
             owners.append(OWNER.get())
         return owners
 
-    assert await asyncio.create_task(holds()) == [NOBODY, "a", NOBODY, "a"]
+    assert await asyncio.create_task(holds()) == [NO_OWNER, "a", NO_OWNER, "a"]

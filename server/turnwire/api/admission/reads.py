@@ -9,7 +9,7 @@ from functools import partial
 from turnwire.api.admission.read_slots import MakeError, ReadSlots
 from turnwire.domain.errors import RequestTooSlow
 from turnwire.domain.networks import network_of_peer
-from turnwire.event_loop.owner import as_nobody, for_all
+from turnwire.event_loop.owner import context_without_owner, without_owner
 
 RECEIVE_SECONDS = 30.0
 """How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
@@ -71,7 +71,7 @@ class Reads:
             MemoryShort: memory became critical before it was there, or stayed so until it could be read.
         """
         if self._slots.are_bounded:
-            with as_nobody():  # it holds what others wait for
+            with without_owner():  # it holds what others wait for
                 return await self._read_in_time(connection, receive)
         return await self._read_in_time(connection, receive)
 
@@ -105,11 +105,11 @@ class Reads:
     async def _read(self, reading: _Reading, network: str, receive: Callable[[], Awaitable[bytes]]) -> bytes:
         self._reading.setdefault(network, {})[reading] = None
         try:
-            with as_nobody():  # a future is done at once, whatever else its connection has to do
+            with without_owner():  # a future is done at once, whatever else its connection has to do
                 received = receive()
             if not isinstance(received, asyncio.Future):
                 return await received
-            received.add_done_callback(partial(self._note, reading, network), context=for_all())
+            received.add_done_callback(partial(self._note, reading, network), context=context_without_owner())
             try:
                 return await asyncio.shield(received)
             finally:

@@ -14,7 +14,7 @@ from turnwire.api.admission.sending import SMALL_BYTES
 from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
 from turnwire.core.watches.unmade import Unmade
 
-BESIDE_BYTES = 256 * 1024
+OFFLOAD_BYTES = 256 * 1024
 """Size from which responses are encoded on a worker thread."""
 
 Answer = Message | bytes | Unmade
@@ -95,7 +95,7 @@ class Answers:
     async def _made(self, answer: Answer) -> Message | bytes:
         if not isinstance(answer, Unmade):
             return answer
-        if answer.answer_bytes <= BESIDE_BYTES:
+        if answer.answer_bytes <= OFFLOAD_BYTES:
             return answer.make()
         return await asyncio.get_running_loop().run_in_executor(self._beside, answer.make)
 

@@ -16,7 +16,7 @@ from turnwire.api.admission.requests import RETRY_AFTER
 from turnwire.domain.errors import TooManyCalls
 from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.networks import network_of_peer
-from turnwire.event_loop.owner import as_nobody
+from turnwire.event_loop.owner import without_owner
 
 SMALL_BYTES = 16 * 1024
 """Responses up to this size do not count: 10,000 watches may have one each."""
@@ -92,7 +92,7 @@ class Sending:
             of_objects: Whether it is many objects before it is encoded.
         """
         places = self._making if of_objects else self._reading
-        with as_nobody():
+        with without_owner():
             async with places.held(network_of_peer(client.connection), 1, client.connection):
                 yield
 

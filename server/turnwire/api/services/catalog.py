@@ -52,7 +52,7 @@ class ServerService:
             node_id=server.node_id,
             offered_auth=self._offered_auth,
         )
-        if principal.role is not Role.NOBODY:
+        if principal.role is not Role.ANONYMOUS:
             answer.history_id = server.history_id
             answer.limits.update(server.limits)
             answer.caller.CopyFrom(

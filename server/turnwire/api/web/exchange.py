@@ -20,7 +20,7 @@ PIECE_BYTES = 256 * 1024
 """Bytes of a response that are given to the connection at a time. The connection keeps as many of a response that is
 not read, besides the rest that waits here."""
 
-JOINED_BESIDE_BYTES = 2**20
+OFFLOADED_JOIN_BYTES = 2**20
 """Size from which a body is joined on a worker thread: 14 MiB take up to 60 milliseconds where memory is slow."""
 
 _NO_CONTENT = 204
@@ -87,7 +87,7 @@ class Exchange:
                     chunks.append(chunk)
                     if not event.get("more_body", False):
                         break
-                if lease.size >= JOINED_BESIDE_BYTES:  # another thread joins them while the event loop goes on
+                if lease.size >= OFFLOADED_JOIN_BYTES:  # another thread joins them while the event loop goes on
                     return await asyncio.to_thread(b"".join, chunks)
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:

@@ -56,7 +56,7 @@ from turnwire.domain.errors import (
     StorageError,
 )
 from turnwire.domain.fair_semaphore import FairSemaphore
-from turnwire.event_loop.owner import own_if_nobody
+from turnwire.event_loop.owner import own_if_unowned
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, RemoveSession, Work
 from turnwire.ports.conversations import AlternativesOf
 from turnwire.ports.pages import Page
@@ -350,7 +350,7 @@ class SessionTurns:
             run = self.run
             if run is None:
                 raise RuntimeError("a turn begins together with its run")
-            own_if_nobody(f"turns of {self._tenant}")  # those that go on after a restart
+            own_if_unowned(f"turns of {self._tenant}")  # those that go on after a restart
             with turn_span(self._environment.tracer, run.turn) as span:
                 try:
                     self._environment.observer.turn_started(run.turn)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from turnwire.event_loop.owner import for_all
+from turnwire.event_loop.owner import context_without_owner
 from turnwire.identity.web_tokens.key_source import KeySource, KeysUnavailable
 
 MAX_KEYS = 100
@@ -116,7 +116,7 @@ class KeySet:
     async def _read_shared(self) -> None:
         if self._reading is None:
             self._read_at = time.monotonic()
-            self._reading = asyncio.create_task(self._read(), name="reading keys", context=for_all())
+            self._reading = asyncio.create_task(self._read(), name="reading keys", context=context_without_owner())
         await asyncio.shield(self._reading)
 
     async def _read(self) -> None:

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from turnwire.domain.errors import StorageError
-from turnwire.event_loop.owner import NOBODY, OWNER
+from turnwire.event_loop.owner import NO_OWNER, OWNER
 from turnwire.storage.sql.database import Database
 
 P = ParamSpec("P")
@@ -85,7 +85,7 @@ class Connection(Generic[D_co]):
         if self._is_reader:
             self._calls.add(OWNER.get(), partial(_answer_unless_gone, result, function))
         else:
-            self._calls.add(NOBODY, partial(_answer, result, function))
+            self._calls.add(NO_OWNER, partial(_answer, result, function))
         return await result
 
 
@@ -125,7 +125,7 @@ class _Calls:
     def when_idle(self, seconds: float, function: Callable[[], None]) -> None:
         """Has the thread call a function whenever it has waited for some time, from its next call on."""
         self._idle = (seconds, function)
-        self.add(NOBODY, function)
+        self.add(NO_OWNER, function)
 
     def take(self) -> Callable[[], None] | None:
         """Returns the next one once there is one; None at the end."""

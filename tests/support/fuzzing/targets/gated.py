@@ -89,7 +89,7 @@ class Gated:
         def parse(data: bytes) -> Any:
             return _with_ids(method.parse(data), given)
 
-        filled = method._replace(parse=parse, beside_bytes=None)
+        filled = method._replace(parse=parse, offload_bytes=None)
         with capture_logs() as logs:
             try:
                 if isinstance(filled, StreamingMethod):

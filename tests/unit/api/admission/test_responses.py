@@ -14,7 +14,7 @@ from tests.support.fakes.loop import elapse, settled
 from turnwire.api.admission import sending
 from turnwire.api.admission.flow import Client
 from turnwire.api.admission.overload import Overload
-from turnwire.api.admission.responses import BESIDE_BYTES, Answers
+from turnwire.api.admission.responses import OFFLOAD_BYTES, Answers
 from turnwire.api.admission.sending import MAX_MADE, MAX_READ, UNREAD_SECONDS
 from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
 from turnwire.core.watches.unmade import Unmade
@@ -104,7 +104,7 @@ async def test_an_answer_that_is_empty_is_not_sent(answers: Answers) -> None:
     await answers.stream(ONE, send).send(Unmade(SIZE, lambda: b""))
 
 
-@pytest.mark.parametrize(("size", "is_beside"), [(1, False), (BESIDE_BYTES, False), (BESIDE_BYTES + 1, True)])
+@pytest.mark.parametrize(("size", "is_beside"), [(1, False), (OFFLOAD_BYTES, False), (OFFLOAD_BYTES + 1, True)])
 async def test_large_answers_are_made_beside_the_loop(answers: Answers, size: int, is_beside: bool) -> None:
     """Of both kinds of methods."""
     threads = list[threading.Thread]()

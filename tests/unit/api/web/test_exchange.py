@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from turnwire.api.web.encoding.compression import TooLarge
-from turnwire.api.web.exchange import JOINED_BESIDE_BYTES, Exchange
+from turnwire.api.web.exchange import OFFLOADED_JOIN_BYTES, Exchange
 from turnwire.api.web.shared_bytes import SharedBytes
 from turnwire.domain.errors import TooManyCalls
 
@@ -48,8 +48,8 @@ def test_a_connection_is_named_by_its_address(client: Any, connection: str) -> N
 
 async def test_a_large_body_is_joined_beside_the_event_loop() -> None:
     """All else goes on meanwhile."""
-    pieces = [b"a" * JOINED_BESIDE_BYTES, b"b"]
-    body = asyncio.create_task(arriving(pieces, bodies(2 * JOINED_BESIDE_BYTES)).body(2 * JOINED_BESIDE_BYTES))
+    pieces = [b"a" * OFFLOADED_JOIN_BYTES, b"b"]
+    body = asyncio.create_task(arriving(pieces, bodies(2 * OFFLOADED_JOIN_BYTES)).body(2 * OFFLOADED_JOIN_BYTES))
     await asyncio.sleep(0)
     assert not body.done()
     assert await body == b"".join(pieces)

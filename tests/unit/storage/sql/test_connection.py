@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fakes.loop import settled
 from turnwire.domain.errors import StorageError
-from turnwire.event_loop.owner import NOBODY, OWNER, own
+from turnwire.event_loop.owner import NO_OWNER, OWNER, own
 from turnwire.storage.sql.connection import Connection
 from turnwire.storage.sqlite.connection import opened
 from turnwire.storage.sqlite.database import SqliteDatabase
@@ -25,7 +25,7 @@ class Held:
         self.goes_on = threading.Event()
         self.order: list[str] = []
 
-    def read(self, name: str, owner: str = NOBODY) -> "asyncio.Task[None]":
+    def read(self, name: str, owner: str = NO_OWNER) -> "asyncio.Task[None]":
         """Begins a read of an owner, which notes when it runs."""
 
         async def reading() -> None:

@@ -70,7 +70,7 @@ def routes_of(services: Iterable[Service]) -> Mapping[str, Route]:
 def _route(descriptor: MethodDescriptor, method: UnaryMethod | StreamingMethod) -> Route:
     only_reads = descriptor.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
     parse = partial(_from_json, GetMessageClass(descriptor.input_type))
-    as_json = method._replace(parse=parse, beside_bytes=IN_THREAD_BYTES)
+    as_json = method._replace(parse=parse, offload_bytes=IN_THREAD_BYTES)
     return Route(method, as_json, GetMessageClass(descriptor.output_type), only_reads)
 
 

@@ -35,6 +35,13 @@ class Accounts:
         self._days: dict[str, dict[date, Consumption]] = defaultdict(dict)
         self.add(deltas)
 
+    def renew(self, deltas: Iterable[Delta]) -> None:
+        """Takes what is stored now in place of what was, in which others have changed something."""
+        self._sessions.clear()
+        self._stored_bytes.clear()
+        self._days.clear()
+        self.add(deltas)
+
     def add(self, deltas: Iterable[Delta]) -> None:
         """Adds what commits have changed."""
         for delta in deltas:

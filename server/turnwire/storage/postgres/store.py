@@ -1,5 +1,7 @@
 """The store in a PostgreSQL database: opens it, and finds out what became of a transaction whose end was not heard."""
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +18,7 @@ from turnwire.storage.postgres.connection import PostgresDatabase, opened, trans
 from turnwire.storage.postgres.nodes import BEAT, NodeDatabase, NodeKeeper, PostgresLocks
 from turnwire.storage.postgres.schema import migrate
 from turnwire.storage.postgres.writing_database import Replaced, WritingDatabase
+from turnwire.storage.sql.accounts import stored_accounts
 from turnwire.storage.sql.connection import Connection, IdleWork
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.engine import last_position
@@ -31,6 +34,12 @@ RESOLVE_SECONDS = 10.0
 RESOLVE_PAUSE_SECONDS = 0.2
 """Between two attempts to connect meanwhile."""
 
+
+ACCOUNTS_SECONDS = 1.0
+"""Between two looks of a node at what the others have added to the accounts of tenants."""
+
+ACCOUNTS_SHARE = 50.0
+"""How many times as long as such a look takes it waits for the next one."""
 
 D = TypeVar("D", bound=PostgresDatabase)
 
@@ -77,6 +86,8 @@ class PostgresKeeper(NoFiles):
 
 class PostgresStore(SqlStore):
     """Implements `ports.store.Store` in a database of PostgreSQL."""
+
+    _renewing: "asyncio.Task[None] | None" = None
 
     @classmethod
     async def open(
@@ -134,7 +145,24 @@ class PostgresStore(SqlStore):
         db = await writing.run(lambda db: db)
         locks = PostgresLocks(writing, db, self._writer.note_position, self._begin_history)
         self._writer.owns = locks.owns
+        self._renewing = asyncio.create_task(self._renew_accounts(), name="accounts of all nodes")
         return locks
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait({self._renewing})
+        await super().aclose()
+
+    async def _renew_accounts(self) -> None:
+        """Takes what other nodes add to the accounts, again and again. All tenants may be many."""
+        while True:
+            began = time.monotonic()
+            with contextlib.suppress(StorageError):  # the connection is lost: there is another one soon
+                # on the thread of the writer, so that what a commit adds comes before or after it
+                self._reads.accounts.renew(await self._writing.run(stored_accounts))
+            await asyncio.sleep(max(ACCOUNTS_SECONDS, ACCOUNTS_SHARE * (time.monotonic() - began)))
 
     async def _begin_history(self) -> None:
         """Goes on with what the database has now, which may be less than before."""

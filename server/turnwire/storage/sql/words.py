@@ -203,10 +203,11 @@ def adopt_words(db: Database) -> None:
     if db.row("SELECT version FROM search_state") == (VERSION,):
         return
     with db.transaction():
-        db.run(db.dialect.words.clear)
-        db.run("DELETE FROM search_entries")
         below = "(SELECT coalesce(max(id) + 1, 0) FROM messages)"
-        db.run(f"UPDATE search_state SET version = ?, below = {below}", (VERSION,))
+        adopting = f"UPDATE search_state SET version = ?, below = {below} WHERE version <> ?"
+        if db.run(adopting, (VERSION, VERSION)):  # else another server was quicker
+            db.run(db.dialect.words.clear)
+            db.run("DELETE FROM search_entries")
 
 
 def forget_words(db: Database) -> None:

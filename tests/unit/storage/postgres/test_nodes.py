@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.fakes.domain_values import creating
+from tests.support.fakes.domain_values import NOW, creating
 from tests.support.postgres import PostgresServer
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.errors import OutcomeUnknown, SessionMoving, StorageBusy, StorageError
@@ -219,3 +219,23 @@ async def test_a_pool_of_connections_is_refused(postgres_url: str, monkeypatch: 
     with pytest.raises(StorageError, match="pool"):
         async with node(postgres_url, "a:1"):
             pass
+
+
+async def test_what_a_tenant_has_is_counted_over_all_nodes(postgres_url: str) -> None:
+    """In the database at once, and in the memory of each node soon."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        await a.locks.take([shard_of("ses_1")])
+        await b.locks.take([shard_of("ses_2")])
+        await asyncio.gather(a.store.commit(creating("ses_1")), b.store.commit(creating("ses_2")))
+        for one in (a, b):
+            while one.store.of(DEFAULT_TENANT).account(NOW).sessions != 2:
+                await asyncio.sleep(0.01)
+
+
+async def test_nodes_that_start_together_seal_tokens_alike(postgres_url: str) -> None:
+    """Those of one are good at the other."""
+    async with contextlib.AsyncExitStack() as stack:
+        opening = (stack.enter_async_context(node(postgres_url, address)) for address in ("a:1", "b:1", "c:1"))
+        started = await asyncio.gather(*opening)
+        assert len({one.store.token_key for one in started}) == 1
+        assert len({one.store.moment(DEFAULT_TENANT).timeline for one in started}) == 1

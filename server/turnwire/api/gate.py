@@ -129,7 +129,7 @@ class Gate:
         self._access = Access(authenticator)
         self._overload, self._reads, self._requests = overload, overload.reads, overload.requests
         # one thread of their own: more of them would only take the interpreter from the event loop, and large messages
-        # must not hold up what else is done beside it
+        # must not block other work meanwhile
         self._beside = ThreadPoolExecutor(1, "large messages")
         self._answers = Answers(overload, self._beside)
         self._refusals = overload.refusals

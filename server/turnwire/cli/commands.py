@@ -253,7 +253,7 @@ def compact(file: Path, as_json: bool) -> None:
 def move(to: str, config: Path | None, db: str | None, as_json: bool) -> None:
     """Move all of a stopped server's database to PostgreSQL, or to a file, and compare what came; see docs/storage.md.
 
-    Exit code 0: all is there; 1: nothing was moved; 2: wrong options or configuration.
+    Exit code 0: all was moved; 1: nothing was moved; 2: wrong options or configuration.
     """
     from turnwire.cli.moving import run_move
 

@@ -58,7 +58,7 @@ class ShardSessions(Protocol):
         """Stops what runs as a stop of the server does, ends the watches, and drops what is in memory.
 
         What the store refuses, since the shards are lost, is left as it is stored. Returns when nothing that began
-        before is left: it could write beside what is recovered later.
+        before is left: it could write while its session is recovered later.
         """
         ...
 
@@ -153,7 +153,7 @@ class Ownership:
         self._note(held)
         free = [shard for shard in range(SHARDS) if shard not in held.owners and shard not in self._phases]
         missing = ceil(SHARDS / held.nodes) - len(self._phases)
-        if free and missing > 0:  # who has its share leaves them to the others, also what it has just given away
+        if free and missing > 0:  # a node with its share leaves the rest, and what it has just given, to the others
             self._rng.shuffle(free)
             wanted = len(free) if len(free) <= FEW_FREE or held.nodes == 1 else ceil(len(free) / 2)
             await self._take(free[: min(wanted, missing)])

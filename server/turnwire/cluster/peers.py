@@ -30,7 +30,7 @@ from turnwire.domain.shards import shard_of
 from turnwire.event_loop.owner import own
 
 PRINCIPAL = "turnwire-principal-bin"
-"""Metadata of a call: for whom it acts."""
+"""Metadata of a call: the principal for whom it acts."""
 
 NOT_OWNER = "turnwire-not-owner"
 """Trailing metadata of a call that was not carried out, since the node does not own its session."""

@@ -132,7 +132,7 @@ class Config(Struct, frozen=True, kw_only=True):
 def shown_limits(sections: Mapping[str, Struct]) -> Mapping[str, int]:
     """Returns the counts, sizes and times of sections by their keys in the file, such as "limits.max_steps".
 
-    A time that is no whole number of seconds is there in milliseconds, under a key that ends so. Money is left out.
+    A time that is no whole number of seconds is given in milliseconds, under a key that ends so. Money is left out.
     """
     shown = {}
     for section, settings in sections.items():

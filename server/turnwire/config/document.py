@@ -104,7 +104,7 @@ class Document:
         """Returns the absolute path. A path in the file is relative to its folder, others to the working directory.
 
         Raises:
-            ConfigError: no file can have this path: its `~` is nobody's, a name is too long, or it holds a zero byte.
+            ConfigError: no file can have this path: its `~` names no user, a name is too long, or it holds a zero byte.
         """
         try:
             path = path.expanduser()
@@ -148,7 +148,7 @@ class Document:
         """Removes the value of a key, or the table that should hold it, so that the rest can be read.
 
         Returns:
-            The names that lead to what was removed; empty when nothing of it is there.
+            The names that lead to what was removed; empty when no part of it exists.
         """
         holder: dict[str, Any] | None = None
         table: object = self._tables

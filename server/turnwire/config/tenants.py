@@ -27,7 +27,8 @@ def read_tenants(document: Document, quotas: QuotaLimits) -> dict[str, TenantSet
 def read_roots(document: Document, key: str, roots: Iterable[Path]) -> tuple[Path, ...]:
     """Returns folders as absolute paths with links resolved.
 
-    Links are resolved once, here, so that nobody who can write to a folder above a root can replace the root later.
+    Links are resolved once, here, so that write access to a folder above a root does not allow to replace the root
+    later.
 
     Args:
         document: Resolves the paths and creates the errors.

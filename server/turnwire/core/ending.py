@@ -348,7 +348,7 @@ def step_ending(finished: StepFinished | None, failure: ProviderError | None, me
         return ending_of_error(ProviderStreamCut("the answer of the provider ended without its end marker"))
     reason = finished.reason
     if reason is FinishReason.STOP and any(isinstance(part.content, ToolUse) for part in message.parts):
-        reason = FinishReason.TOOL_USE  # some servers say "stop" beside complete calls
+        reason = FinishReason.TOOL_USE  # some servers say "stop" with complete calls
     return Ending(reason, None, finished.provider_reason)
 
 

@@ -88,7 +88,7 @@ class WaitingCalls:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Takes what all may have together; a tenant has half of it at most."""
+        """Takes the limit of all together; a tenant has half of it at most."""
         self.max_bytes = max_bytes
         self.bytes = 0
         """Memory of all counted answers."""

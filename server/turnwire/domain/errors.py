@@ -130,7 +130,7 @@ class LimitReached(DomainError):
             limit: The name of the limit: a key of docs/limits.md such as "limits.max_watchers", or a constant.
             value: What the limit is.
             text: A sentence for people.
-            retry_after: When it may be allowed again; None where nobody knows: a second is sent then.
+            retry_after: When it may be allowed again; None where it is unknown: a second is sent then.
             facts: More metadata.
         """
         return cls(text, {**limit_facts(limit, value), **facts}, retry_after)
@@ -319,7 +319,7 @@ class MessageTooLarge(InvalidRequest):
             limit: The name of the limit in docs/limits.md, such as "files.max_bytes".
             max_bytes: What the limit is.
             field: Path in the request.
-            actual_bytes: How many bytes are there, as far as they were counted.
+            actual_bytes: The size, as far as it was counted.
         """
         text = f"has {actual_bytes} bytes, at most {max_bytes} are allowed"
         sizes = {"maxBytes": str(max_bytes), "actualBytes": str(actual_bytes)}

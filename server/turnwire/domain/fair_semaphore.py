@@ -30,7 +30,7 @@ class FairSemaphore:
 
     def __init__(self, limit: int, tenant_limit: int | None = None) -> None:
         """Args:
-        limit: What all may have together.
+        limit: Limit of all together.
         tenant_limit: What one tenant may have; if it is left out, half as soon as there are several.
         """
         self.limit = limit
@@ -94,7 +94,7 @@ class FairSemaphore:
             self._grant()
 
     def resize(self, limit: int) -> None:
-        """Changes what all may have together. What is in use stays in use, and those that wait get what fits."""
+        """Changes the limit. What is in use stays in use, and waiters get what fits."""
         self.limit = limit
         if self._halves:
             self._tenant_limit = limit // 2

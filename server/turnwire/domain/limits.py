@@ -96,10 +96,9 @@ class Limits(
 
     # Memory
     max_memory_bytes: Count = 2**30
-    """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, what
-    can be made again is not kept. What begins new work is refused once seven tenths of this have been in use
-    for two seconds, until less than 0.65 of it are, and at once from 0.95 on; what runs goes on. All budgets of memory
-    are parts of it."""
+    """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, caches
+    are dropped. New work is refused once seven tenths of this have been in use for two seconds, until less than 0.65 of
+    it are, and at once from 0.95 on; running work continues. All budgets of memory are parts of it."""
 
     # Archives
     max_exports: Count = 8

@@ -52,7 +52,7 @@ class Waking:
     """Wakes watchers of many rings, the rings in turn. Used on one event loop only.
 
     `_waiting` has the futures of those that are to be woken, by ring, the ring whose turn is next first. `_left` are
-    those that may be woken at `_now`, and `_timer` goes on with the others.
+    those that may be woken at `_now`, and `_timer` continues with the others.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ MakeError = Callable[[], DomainError]
 
 
 class ReadSlots:
-    """Which requests are read now: networks take turns, and in a network its connections.
+    """Grants requests their turn to be read: networks take turns, and so do the connections of a network.
 
     Where requests of several networks have come, each network has half of the slots at most, so that the next one of
     another finds one. Belongs to the event loop.

@@ -119,7 +119,7 @@ class Reads:
 
     def _note(self, reading: _Reading, network: str, received: "asyncio.Future[bytes]") -> None:
         """Notes that a request has arrived, whether or not its call has run since."""
-        # the error of what nobody waits for is retrieved, so that asyncio does not log it
+        # the error of a read that is no longer awaited is retrieved, so that asyncio does not log it
         if received.cancelled() or received.exception() is not None or reading not in self._reading.get(network, ()):
             return
         self._forget(reading, network)

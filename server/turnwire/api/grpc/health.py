@@ -52,7 +52,7 @@ class Health:
         self._stopping.set()
 
     async def _check(self, _requests: object, context: Context) -> HealthCheckResponse:
-        # it does not count for limits.max_calls: a load balancer is answered beside any number of other calls
+        # it does not count for limits.max_calls: a load balancer is answered whatever the number of other calls
         try:
             counted = self._overload.enter_uncounted(GrpcCaller(context).metadata_bytes)
         except DomainError as error:

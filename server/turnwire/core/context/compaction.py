@@ -172,7 +172,7 @@ def _places_between_steps(body: Sequence[Message], turn: Turn) -> Iterator[_Plac
     """
     asked = [at for at, message in enumerate(body) if message.message_id == turn.user_message_id]
     own = (at for at, message in enumerate(body) if message.turn_id == turn.turn_id)
-    question = asked[0] if asked else next(own, 0) - 1  # results that a turn goes on behind are sent with their calls
+    question = asked[0] if asked else next(own, 0) - 1  # results after which a turn continues are sent with their calls
     if question < 0 or body[-1].finish_reason is FinishReason.PAUSED:
         return
     if not asked and is_question(body[question]):  # of another turn: its own says nothing to a model

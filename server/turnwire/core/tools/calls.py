@@ -188,7 +188,7 @@ class ToolCalls:
 
         Raises:
             ToolCallAlreadySettled, ToolCallNotReady, LeaseHeld, LeaseLost: see `SubmitResult`.
-            MemoryShort: there is no memory for the result beside those of other calls.
+            MemoryShort: the results of other calls leave no memory for this one.
             StorageError: the result could not be stored.
         """
         content_bytes = result.content_bytes

@@ -246,7 +246,7 @@ class ServerCalls:
             await slot.acquire(1)
 
     async def _ask(self, index: int, slot: Permit, question: NewQuestion) -> QuestionReply:
-        slot.release()  # for good: a call that goes on must not wait for another one
+        slot.release()  # for good: a call that resumes must not wait for another one
         return await self._questions.ask(index, question)
 
     async def _end(self, index: int, result: CallResult) -> None:

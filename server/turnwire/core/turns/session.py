@@ -350,7 +350,7 @@ class SessionTurns:
             run = self.run
             if run is None:
                 raise RuntimeError("a turn begins together with its run")
-            own_if_unowned(f"turns of {self._tenant}")  # those that go on after a restart
+            own_if_unowned(f"turns of {self._tenant}")  # those that resume after a restart
             with turn_span(self._environment.tracer, run.turn) as span:
                 try:
                     self._environment.observer.turn_started(run.turn)

@@ -115,7 +115,7 @@ class Conversations(UseCase):
     async def _once(
         self, principal: Principal, new: NewMessage, store: Callable[[], Coroutine[Any, Any, Receipt]]
     ) -> Receipt:
-        # one without a name ends with its caller: nobody sends it again
+        # one without a name ends with its caller, which cannot send it again
         return await (self._requests.once(principal, new, store) if new.request_id else store())
 
     async def _send(self, principal: Principal, new: NewMessage, answer: NewTurn) -> Receipt:

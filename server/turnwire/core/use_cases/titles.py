@@ -110,7 +110,7 @@ class Titles:
         except (DomainError, TimeoutError) as error:
             reason = error.reason if isinstance(error, DomainError) else "TIMEOUT"
             log.warning("session_not_titled", session_id=turn.session_id, reason=reason)
-        except Exception as error:  # nobody awaits it
+        except Exception as error:  # it is not awaited
             log.error("session_not_titled", session_id=turn.session_id, exc_info=error)
 
     async def _ask(self, turn: Turn, model: ModelRef) -> None:

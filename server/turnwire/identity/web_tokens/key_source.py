@@ -113,7 +113,7 @@ def _load(source: str, line: _Line) -> bytes:
 
 
 def _read(path: str) -> bytes:
-    # a pipe without a writer would keep the thread, and with it the process, for as long as nobody writes
+    # a pipe without a writer would keep the thread, and with it the process, for as long as it has no writer
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

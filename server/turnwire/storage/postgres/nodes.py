@@ -1,7 +1,7 @@
 """A node of a cluster: the connection on which it writes, and the locks of shards on that connection.
 
 PostgreSQL ends a connection that is silent, rolls back what it had not committed, and only then releases its locks. So
-nobody else can take a shard while its owner can still write: there is no heartbeat of our own, and no clock in the
+no other node can take a shard while its owner can still write: there is no heartbeat of our own, and no clock in the
 proof.
 """
 

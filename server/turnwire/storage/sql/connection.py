@@ -171,7 +171,7 @@ def _answer(result: "asyncio.Future[T]", function: Callable[[], T]) -> None:
         deliver = partial(result.set_result, function())
     except BaseException as error:  # the thread must outlive every failure
         deliver = partial(result.set_exception, error)
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the result is not awaited
         result.get_loop().call_soon_threadsafe(_tell, result, deliver)
 
 

@@ -68,7 +68,7 @@ class Elicitations:
         task.add_done_callback(self._fading.discard)
 
     async def _fade(self, heard: Callable[[], Awaitable[object]]) -> None:
-        current_call.set(None)  # it has ended, and this goes on
+        current_call.set(None)  # it has ended, and this continues
         with contextlib.suppress(Exception):  # a lost connection asks nothing any more
             async with asyncio.timeout(_FADING_SECONDS):
                 await heard()

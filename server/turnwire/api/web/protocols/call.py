@@ -190,5 +190,5 @@ async def while_connected(exchange: Exchange, call: Coroutine[Any, Any, T]) -> T
                 task.cancel()
                 await asyncio.wait((task,))
         # A failed task has its error, which has this frame, and those of the call with all that they made: without this
-        # nobody frees the answer that was refused until all objects of the process are looked at.
+        # the refused answer stays until a full garbage collection.
         del running, gone, task

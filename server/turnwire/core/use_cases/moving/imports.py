@@ -42,8 +42,8 @@ class Imports:
     """The use case that reads archives.
 
     `_imports` has those that run and the last that have ended, by their names; `_tasks` those that run, bounded by
-    `limits.max_imports`. An import goes on when its callers are gone; `aclose` ends it, and the same request goes on
-    later.
+    `limits.max_imports`. An import continues when its callers are gone; `aclose` ends it, and the same request resumes
+    it later.
     """
 
     def __init__(self, environment: Environment, formats: Formats) -> None:
@@ -55,14 +55,14 @@ class Imports:
         self._closing = False
 
     async def run(self, principal: Principal, request: ImportRequest) -> AsyncGenerator[ImportStatus]:
-        """Imports an upload; yields its progress until it has ended. Cancelling ends the reports, not the import.
+        """Imports an upload; yields its progress until it has ended. Cancelling this ends the reports, not the import.
 
         A named request joins the import of the same name, and gets the outcome of one that has ended. Each session is
         imported whole or not at all; one that is there already is skipped, so a request may be sent again after a
         crash. An import that has brought everything removes the upload.
 
         Raises:
-            InvalidRequest: there is no such format or option, or the upload is not complete.
+            InvalidRequest: the format or an option is unknown, or the upload is not complete.
             UploadNotFound: the tenant has no such upload.
             ArchiveInvalid: nothing was stored.
             ImportRunning: another import of the tenant runs.

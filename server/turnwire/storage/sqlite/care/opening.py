@@ -21,7 +21,7 @@ def read_only(path: Path) -> Iterator[SqliteDatabase]:
     files next to a database that no server has open.
 
     Raises:
-        StorageError: the file is not there or cannot be read, or SQLite reported an error in the context.
+        StorageError: the file does not exist or cannot be read, or SQLite reported an error in the context.
     """
     if not path.is_file():
         raise StorageError(f"the file {path} does not exist", {"path": str(path)})

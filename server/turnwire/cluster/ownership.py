@@ -187,7 +187,7 @@ class Ownership:
         self._phases.update(dict.fromkeys(shards, Phase.GIVING))
         await self._sessions.leave(shards)
         await self._release(shards)
-        log.info("shards_given", count=len(shards), owned=len(self._phases))
+        log.info("shards_released", count=len(shards), owned=len(self._phases))
 
     async def _release(self, shards: frozenset[int]) -> None:
         await self._locks.give(shards)

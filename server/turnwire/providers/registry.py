@@ -155,7 +155,7 @@ class ConfiguredProviders:
             except ProviderCredentialsRejected:  # whoever asks it gets the error
                 continue
             except Exception as error:
-                log.warning("provider_not_made", provider=provider_id, error=type(error).__name__)
+                log.warning("provider_not_created", provider=provider_id, error=type(error).__name__)
 
     async def _make(self, provider_id: str) -> Provider:
         settings, key = self._settings[provider_id], self._key(provider_id)

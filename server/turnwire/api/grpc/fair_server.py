@@ -90,7 +90,7 @@ class FairServer(_SERVER):  # type: ignore[misc]
             try:
                 self._note(call)
             except Exception as error:  # who calls learns that it was cancelled; the others come
-                log.error("call_not_begun", exc_info=error)
+                log.error("call_not_started", exc_info=error)
             del call  # or it would be kept until the next one comes
 
     async def _end(self, error: Exception) -> None:
@@ -128,13 +128,13 @@ class FairServer(_SERVER):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def fair_servers(max_pending: int, refusals: Refusals) -> Iterator[None]:
-    """Lets servers of gRPC that are made within begin calls in turns; takes what `FairServer` takes.
+    """Makes servers of gRPC that are created in the body start calls in fair order; takes what `FairServer` takes.
 
-    With a version of gRPC that lacks what this needs, calls begin in their order, and the log says so.
+    With a version of gRPC that lacks the names this needs, calls start in order of arrival, and the log says so.
     """
     module: Any = cygrpc
     if missing := missing_names(module):
-        log.warning("calls_without_turns", missing=missing)
+        log.warning("calls_without_fair_queue", missing=missing)
         yield
         return
     before = module.AioServer

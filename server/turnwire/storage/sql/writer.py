@@ -295,7 +295,7 @@ class GroupWriter:
 
     def _lose(self, batch: list[Waiting], error: Exception) -> None:
         """Stores nothing more: watchers may have missed what was stored. Its callers do not learn whether it is."""
-        log.error("commits_not_told", exc_info=error)
+        log.error("commit_outcomes_unknown", exc_info=error)
         self._loss = self._loss or StorageError(f"the server could not determine what it had stored: {error!r}")
         self._tell_loss()
         _fail(batch, error)

@@ -26,7 +26,7 @@ def test_without_a_name_grpc_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     before = servers.AioServer
     with capture_logs() as lines, fair_servers(10, Refusals()):
         assert servers.AioServer is before
-    assert [line["event"] for line in lines] == ["calls_without_turns"]
+    assert [line["event"] for line in lines] == ["calls_without_fair_queue"]
     assert "AioServer._request_call" in lines[0]["missing"]
     assert "AioServer.is_running" not in lines[0]["missing"]
 
@@ -115,4 +115,4 @@ async def test_a_call_that_cannot_wait_ends_nothing_else() -> None:
     with capture_logs() as lines:
         await server._take(request_call)
     assert len(noted) == 2
-    assert [line["event"] for line in lines] == ["call_not_begun"] * 2
+    assert [line["event"] for line in lines] == ["call_not_started"] * 2

@@ -5,13 +5,12 @@ the first one, and the next one when its answer is sent.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from grpc_reflection.v1alpha._async import ReflectionServicer
 
 from turnwire.api.gate import Gate, StreamingMethod
 from turnwire.api.grpc.caller import Context, GrpcCaller
@@ -34,7 +33,7 @@ def reflection_handlers(names: Iterable[str], gate: Gate) -> "tuple[grpc.Generic
             here.
         gate: Runs the calls.
     """
-    servicer = ReflectionServicer((*names, reflection.SERVICE_NAME))
+    servicer = reflection.ReflectionServicer((*names, reflection.SERVICE_NAME))
     return tuple(_handler(name, servicer, gate) for name in SERVICE_NAMES)
 
 
@@ -42,10 +41,14 @@ def _handler(name: str, servicer: Any, gate: Gate) -> "grpc.GenericRpcHandler[An
     parse = reflection_pb2.ServerReflectionRequest.FromString
 
     async def handle(requests: Any, context: Context) -> None:
-        def run(_principal: Principal, request: Any) -> AsyncGenerator[Any]:
-            further = partial(gate.further, method, partial(_next, context), GrpcCaller(context))
-            answers: AsyncGenerator[Any] = servicer.ServerReflectionInfo(_Requests(request, further), context)
-            return answers
+        async def run(_principal: Principal, request: Any) -> AsyncGenerator[Any]:
+            while True:
+                for answer in servicer.ServerReflectionInfo(iter((request,)), context):
+                    yield answer
+                try:
+                    request = await gate.further(method, partial(_next, context), GrpcCaller(context))
+                except _NoMore:
+                    return
 
         method = StreamingMethod(f"{name}.{_METHOD}", REFLECTION, parse, run, MAX_REQUEST_BYTES)
         await stream_behavior(method, gate)(requests, context)
@@ -68,23 +71,3 @@ async def _next_request(context: Context) -> bytes:
     if isinstance(data, bytes):
         return data
     raise _NoMore
-
-
-class _Requests:
-    """The requests of one call, in order."""
-
-    def __init__(self, first: Any, further: Callable[[], Awaitable[Any]]) -> None:
-        """Takes the first one, and what receives the next one or raises _NoMore."""
-        self._first, self._further = first, further
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
-        try:
-            return await self._further()
-        except _NoMore:
-            raise StopAsyncIteration from None

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import structlog
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # has no stubs
+
+log = structlog.get_logger()
 
 MAX_BYTES = 4096
 """More than a socket pair holds of single bytes."""
@@ -42,9 +45,16 @@ def wakeup_pair() -> tuple[WakeupReader, socket.socket]:
 
 @contextlib.contextmanager
 def unblocked_wakeups() -> Iterator[None]:
-    """Lets gRPC's thread have such a pair, if its asyncio layer is started within: with the first server or channel."""
+    """Lets gRPC's thread have such a pair, if its asyncio layer is started within: with the first server or channel.
+
+    With a version of gRPC that makes its pair in another way, the thread waits for the loop, and the log says so.
+    """
     module: Any = cygrpc
-    before = module.socket
+    before = getattr(module, "socket", None)
+    if not hasattr(before, "socketpair"):
+        log.warning("wakeups_one_by_one")
+        yield
+        return
     module.socket = SimpleNamespace(socketpair=wakeup_pair)
     try:
         yield

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from grpc._cython import cygrpc
+from structlog.testing import capture_logs
 
-from turnwire.api.grpc.wakeups import wakeup_pair
+from turnwire.api.grpc.wakeups import unblocked_wakeups, wakeup_pair
 
 STARTED = """
 import asyncio
@@ -39,6 +41,14 @@ def test_one_read_empties_the_pair() -> None:
             pass
         assert reader.recv(1) == b"1" * written
         assert writer.send(b"1") == 1
+
+
+def test_a_version_that_makes_its_pair_in_another_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server starts, and the log says what is missing."""
+    monkeypatch.delattr(cygrpc, "socket")
+    with capture_logs() as lines, unblocked_wakeups():
+        assert not hasattr(cygrpc, "socket")
+    assert [line["event"] for line in lines] == ["wakeups_one_by_one"]
 
 
 @pytest.mark.slow

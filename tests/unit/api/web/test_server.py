@@ -9,7 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import uvicorn
 from structlog.testing import capture_logs
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from turnwire.api.web.server import WebServer, WebSettings
 
@@ -135,3 +139,15 @@ async def test_every_answer_has_its_date() -> None:
         answer: Any = await said(port, HEALTH.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
     head = answer.lower().partition(b"\r\n\r\n")[0]
     assert b"\r\ndate: " in head and b"\r\nserver: " not in head
+
+
+def test_what_is_extended_of_uvicorn_is_there() -> None:
+    """When this fails, another version calls its protocol class in another way: look at all of `Http`, which bounds
+    connections and heads by it.
+    """
+    assert uvicorn.__version__.startswith("0.54.")
+    for name in ("connection_made", "data_received", "on_response_complete", "connection_lost"):
+        assert callable(getattr(H11Protocol, name))
+    made = H11Protocol(Config(lambda: None), ServerState(), {}, asyncio.new_event_loop())  # type: ignore[arg-type]
+    assert {"conn", "connections", "limit_concurrency", "loop", "transport"} <= vars(made).keys()
+    made.loop.close()

@@ -4,7 +4,7 @@ import pytest
 
 from opencode.event import event_pb2 as pb
 from opencode.message import content_pb2 as content
-from tests.support.fakes.domain_values import NOW, make_answer, make_file, make_message, make_part, make_permission
+from tests.support.fakes.domain_values import NOW, make_answer, make_file, make_message, make_part
 from turnwire.api.wire.answers import times, tools
 from turnwire.api.wire.global_events import global_event, unmade_event
 from turnwire.core.watches.conflated import Change, MessageChange, PartChange, PermissionChange
@@ -12,7 +12,6 @@ from turnwire.core.watches.unmade import LARGE_BYTES, Unmade
 from turnwire.domain.conversation.messages import (
     Content,
     FinishReason,
-    MessageStatus,
     MessageType,
     ProviderContent,
     Reasoning,
@@ -67,25 +66,6 @@ def test_what_a_provider_does_not_count_is_zero(usage: Usage, tokens: pb.Message
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "finish"),
-    [
-        (MessageStatus.STREAMING, None, None),
-        (MessageStatus.COMPLETE, FinishReason.STOP, "stop"),
-        (MessageStatus.INTERRUPTED, FinishReason.ABORTED, "error"),
-        (MessageStatus.FAILED, FinishReason.ERROR, "error"),
-    ],
-)
-def test_a_message_finishes_in_one_of_two_words(
-    status: MessageStatus, reason: FinishReason | None, finish: str | None
-) -> None:
-    """Absent while it streams; a broken answer is an error."""
-    event = _event(MessageChange(make_answer("msg_1", status=status, finish_reason=reason)))
-    assert event is not None
-    updated = event.message_updated
-    assert (updated.finish if updated.HasField("finish") else None, updated.HasField("tokens")) == (finish, False)
-
-
-@pytest.mark.parametrize(
     ("kind", "role"),
     [(MessageType.USER, "user"), (MessageType.HOST, "system"), (MessageType.SYSTEM, "system")],
 )
@@ -116,13 +96,6 @@ def test_a_part_comes_as_it_stands(part: Content, fields: dict[str, object]) -> 
 def test_parts_that_the_fixed_contract_cannot_show_are_left_out(part: Content) -> None:
     """No event at all."""
     assert _event(PartChange("msg_1", make_part(0, part))) is None
-
-
-def test_a_permission_request_is_shown() -> None:
-    """As in the list of open ones."""
-    permission = make_permission()
-    created = pb.PermissionCreated(permission=tools.permission(permission))
-    assert _event(PermissionChange(permission)) == pb.GlobalEvent(directory="/work", permission_created=created)
 
 
 def test_a_long_part_is_told_when_there_is_a_place() -> None:

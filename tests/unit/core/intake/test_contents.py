@@ -16,8 +16,8 @@ from turnwire.core.intake.contents import LARGE_BYTES, LoadedFile, decode_data_u
 from turnwire.core.intake.readable_files import ReadableFiles
 from turnwire.core.intake.requests import NewFile
 from turnwire.domain.conversation.file_forms import is_text
-from turnwire.domain.conversation.messages import File, FileForm
-from turnwire.domain.errors import InvalidRequest, MessageTooLarge
+from turnwire.domain.conversation.messages import FileForm
+from turnwire.domain.errors import InvalidRequest
 
 FIELD = "parts[2].file"
 DESCRIPTORS = Path("/proc/self/fd")
@@ -57,38 +57,6 @@ def folder(tmp_path: Path) -> Path:
     inside.mkdir()
     (inside / "main.py").write_text("print(1)")
     return inside
-
-
-def test_an_uploaded_file_is_decoded_and_described() -> None:
-    """Hash, size, type, name and language; the name loses its folders."""
-    loaded = _load(NewFile(url=_uri(b"hello", "text/x-python"), filename="C:\\src/deep\\main.py"))
-    assert loaded == LoadedFile(
-        File(
-            sha256=hashlib.sha256(b"hello").hexdigest(),
-            size_bytes=5,
-            mime="text/x-python",
-            filename="main.py",
-            language="python",
-            form=FileForm.TEXT,
-        ),
-        b"hello",
-    )
-
-
-def test_a_file_by_path_is_read_and_described(folder: Path) -> None:
-    """The path stays as the client gave it; name, type and language follow from it."""
-    assert _load(NewFile(path="./main.py"), str(folder)) == LoadedFile(
-        File(
-            sha256=hashlib.sha256(b"print(1)").hexdigest(),
-            size_bytes=8,
-            mime="text/x-python",
-            filename="main.py",
-            path="./main.py",
-            language="python",
-            form=FileForm.TEXT,
-        ),
-        b"print(1)",
-    )
 
 
 @pytest.mark.parametrize(
@@ -241,122 +209,11 @@ def test_exactly_one_of_url_path_and_data_is_needed(new: NewFile) -> None:
     assert _violation(new) == (f"{FIELD}.url", "REQUIRED")
 
 
-@pytest.mark.parametrize("size", [101, 102, 103, 104, 5000])
-def test_an_upload_over_the_limit_is_too_large(size: int) -> None:
-    """The error tells the limit."""
-    with pytest.raises(MessageTooLarge) as caught:
-        _load(NewFile(url=_uri(b"x" * size)))
-    assert caught.value.metadata["maxBytes"] == "100"
-    assert int(caught.value.metadata["actualBytes"]) >= 101
-
-
-def test_the_limit_is_inclusive(folder: Path) -> None:
-    """Exactly the limit passes, both ways."""
-    (folder / "big").write_bytes(b"x" * 100)
-    assert _load(NewFile(url=_uri(b"x" * 100))).reference.size_bytes == 100
-    assert _load(NewFile(path="big"), str(folder)).reference.size_bytes == 100
-
-
-def test_a_file_over_the_limit_is_too_large(folder: Path) -> None:
-    """Known before it is read."""
-    (folder / "big").write_bytes(b"x" * 101)
-    with pytest.raises(MessageTooLarge) as caught:
-        _load(NewFile(path="big"), str(folder))
-    sizes = {"maxBytes": "100", "actualBytes": "101", "limit": "files.max_bytes", "limitValue": "100"}
-    assert caught.value.metadata == {"field": f"{FIELD}.path", **sizes}
-
-
-def test_absolute_paths_inside_are_read(folder: Path) -> None:
-    """In the session's directory or in a configured root, with or without a directory."""
-    target = str(folder / "main.py")
-    assert _load(NewFile(path=target), str(folder)).content == b"print(1)"
-    assert _load(NewFile(path=target), "", (folder.parent,)).content == b"print(1)"
-    assert _load(NewFile(path=str(folder.parent / "secret.txt")), str(folder), (folder.parent,)).content == b"secret"
-
-
-def test_a_link_that_stays_inside_is_followed(folder: Path) -> None:
-    """The resolved path decides."""
-    (folder / "link.py").symlink_to("main.py")
-    loaded = _load(NewFile(path="link.py"), str(folder))
-    assert (loaded.content, loaded.reference.filename) == (b"print(1)", "link.py")
-
-
 def test_a_directory_that_is_a_link_itself_is_allowed(folder: Path) -> None:
     """A session's directory may be a link that stays below a root."""
     alias = folder.parent / "alias"
     alias.symlink_to(folder)
     assert _load(NewFile(path="main.py"), str(alias), (folder.parent,)).content == b"print(1)"
-
-
-def _escape_link(folder: Path) -> str:
-    (folder / "out").symlink_to(folder.parent / "secret.txt")
-    return "out"
-
-
-def _escape_folder_link(folder: Path) -> str:
-    (folder / "up").symlink_to("..")
-    return "up/secret.txt"
-
-
-def _sibling_with_the_same_start(folder: Path) -> str:
-    other = folder.parent / "work-other"
-    other.mkdir()
-    (other / "a").write_text("a")
-    return str(other / "a")
-
-
-def _dead_link(folder: Path) -> str:
-    (folder / "dead").symlink_to("nowhere")
-    return "dead"
-
-
-def _loop(folder: Path) -> str:
-    (folder / "loop").symlink_to("loop")
-    return "loop"
-
-
-def _fifo(folder: Path) -> str:
-    os.mkfifo(folder / "pipe")
-    return "pipe"
-
-
-def _subfolder(folder: Path) -> str:
-    (folder / "sub").mkdir()
-    return "sub"
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        _escape_link,
-        _escape_folder_link,
-        _sibling_with_the_same_start,
-        _dead_link,
-        _loop,
-        _fifo,
-        _subfolder,
-        lambda _: "../secret.txt",
-        lambda _: "sub/../../secret.txt",
-        lambda folder: str(folder.parent / "secret.txt"),
-        lambda _: "/etc/passwd",
-        lambda _: "/proc/self/environ",
-        lambda _: "/dev/zero",
-        lambda _: "missing.txt",
-        lambda _: "main.py/x",
-        lambda _: "x" * 5000,
-        lambda _: ".",
-        str,
-        lambda _: "~/.ssh/id_rsa",
-    ],
-)
-def test_what_is_not_a_file_inside_is_refused_with_the_same_words(make: object, folder: Path) -> None:
-    """Not there, not allowed and no regular file look the same, or a caller could explore the disk."""
-    with pytest.raises(InvalidRequest) as caught:
-        _load(NewFile(path=make(folder)), str(folder))  # type: ignore[operator]
-    with pytest.raises(InvalidRequest) as reference:
-        _load(NewFile(path="missing"), str(folder))
-    assert caught.value.violations == reference.value.violations
-    assert caught.value.violations[0].reason == "PATH_NOT_ALLOWED"
 
 
 def test_refused_files_leave_no_open_descriptor(folder: Path) -> None:
@@ -379,11 +236,6 @@ def test_a_nul_is_refused(directory: str) -> None:
 def test_a_relative_path_needs_a_directory(folder: Path) -> None:
     """Roots alone do not say where it begins."""
     assert _violation(NewFile(path="main.py"), "", (folder,)) == (f"{FIELD}.path", "INVALID")
-
-
-def test_without_directory_and_roots_no_path_is_read(folder: Path) -> None:
-    """Nothing is allowed unless it is configured."""
-    assert _violation(NewFile(path=str(folder / "main.py"))) == (f"{FIELD}.path", "PATH_NOT_ALLOWED")
 
 
 @pytest.mark.parametrize(

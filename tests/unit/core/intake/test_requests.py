@@ -3,15 +3,14 @@
 import asyncio
 
 import msgspec
-import pytest
 
 from tests.support.fakes.core import FakeStore
 from tests.support.fakes.loop import settled
 from turnwire.core.detached import DetachedTasks
 from turnwire.core.intake.requests import NamedRequests, NewMessage, NewText, Receipt, receipt_record
-from turnwire.domain.errors import RequestIdReused, StorageBusy
+from turnwire.domain.errors import StorageBusy
 from turnwire.domain.principal import BUILT_IN, Principal, Role
-from turnwire.ports.commit import RecordRequest, Work
+from turnwire.ports.commit import Work
 from turnwire.ports.store import StoredRequest
 
 RECEIPT = Receipt(session_id="ses_1", message_id="msg_1", turn_id="trn_1", queued=True, queue_position=2)
@@ -42,50 +41,6 @@ class Carrier:
 
 async def _once(requests: NamedRequests, new: NewMessage, carrier: Carrier, principal: Principal = BUILT_IN) -> Receipt:
     return await requests.once(principal, new, carrier)
-
-
-async def test_a_repetition_gets_the_first_answer() -> None:
-    """Marked as a duplicate, with the sequence that the store kept beside it."""
-    store = FakeStore()
-    requests, carrier = NamedRequests(store, DetachedTasks()), Carrier(store)
-    carrier.may_finish.set()
-    first = await _once(requests, _new(), carrier)
-    second = await _once(requests, _new(), carrier)
-    assert first == msgspec.structs.replace(RECEIPT, sequence=7)
-    assert second == msgspec.structs.replace(RECEIPT, sequence=7, duplicate=True)
-    assert carrier.calls == 1
-
-
-async def test_the_record_gives_the_receipt_back() -> None:
-    """What is stored with the request is read as the same answer."""
-    [record] = receipt_record(BUILT_IN, _new(), RECEIPT).changes
-    assert isinstance(record, RecordRequest)
-    assert (record.request_id, record.fingerprint) == ("req", "f")
-    assert msgspec.json.decode(record.receipt_json, type=Receipt) == RECEIPT
-
-
-async def test_a_name_with_another_content_is_refused() -> None:
-    """Nothing is carried out; the error names the field and the name."""
-    store = FakeStore(requests={"req": StoredRequest("other", "{}", 0)})
-    carrier = Carrier(store)
-    with pytest.raises(RequestIdReused) as caught:
-        await _once(NamedRequests(store, DetachedTasks()), _new(), carrier)
-    assert caught.value.violations[0].field == "request_id"
-    assert caught.value.metadata == {"field": "request_id", "requestId": "req"}
-    assert carrier.calls == 0
-
-
-async def test_concurrent_repetitions_wait_for_the_first() -> None:
-    """Ten at once are carried out once; nine get its answer."""
-    store = FakeStore()
-    requests, carrier = NamedRequests(store, DetachedTasks()), Carrier(store)
-    tasks = [asyncio.create_task(_once(requests, _new(), carrier)) for _ in range(10)]
-    await settled()
-    carrier.may_finish.set()
-    answers = await asyncio.gather(*tasks)
-    assert carrier.calls == 1
-    assert [answer.duplicate for answer in answers] == [False] + [True] * 9
-    assert {answer.message_id for answer in answers} == {"msg_1"}
 
 
 async def test_other_names_do_not_wait() -> None:

@@ -12,14 +12,12 @@ import pytest
 from turnwire.domain import errors
 from turnwire.domain.conversation.messages import (
     Content,
-    File,
     FinishReason,
     Message,
     MessageStatus,
     MessageType,
     Part,
     Text,
-    ToolResult,
     ToolStatus,
     ToolUse,
 )
@@ -37,7 +35,6 @@ from turnwire.ports.provider import (
     ToolCallDelta,
     UsageReported,
 )
-from turnwire.providers.catalog.offline_models import MODELS
 from turnwire.providers.offline.provider import OfflineProvider
 from turnwire.providers.offline.request import OfflineWriter
 from turnwire.providers.offline.script import MAX_LINES
@@ -118,30 +115,10 @@ async def test_echo_keeps_plain_text_exactly(text: str) -> None:
     assert text_of(await items_of(asking(text))) == text
 
 
-async def test_echo_names_the_files_it_was_given() -> None:
-    """The size is that of the bytes which reached the provider."""
-    file = File(sha256="ab", size_bytes=3, mime="image/png", filename="cat.png")
-    request = ProviderRequest(
-        model_id="echo",
-        system="",
-        messages=(message(MessageType.USER, Text("look"), file),),
-        files={"ab": b"123"},
-    )
-    assert text_of(await items_of(request)) == "look\n[cat.png, 3 bytes]"
-
-
 async def test_lorem_has_the_asked_number_of_words() -> None:
     """`/words` and `/rate` replace the model's own length and pace."""
     answer = text_of(await items_of(asking("/rate 0\n/words 500", "lorem")))
     assert len(answer.split()) == 500
-
-
-async def test_reasoning_comes_before_the_answer_and_is_counted_apart() -> None:
-    """Reasoning tokens are not output tokens."""
-    items = await items_of(asking("one two", "reasoning"))
-    assert text_of(items, ReasoningDelta) == "The message has 2 words. I repeat them."
-    assert text_of(items) == "one two"
-    assert items[-2] == UsageReported(Usage(input_tokens=2, output_tokens=2, reasoning_tokens=8))
 
 
 WEATHER = ToolDefinition(
@@ -203,18 +180,6 @@ async def test_arguments_end_where_a_schema_says_nothing() -> None:
     assert json.loads(arguments) == {"any": "text", "itself": "text", "days": 1}
 
 
-async def test_after_tools_the_answer_holds_their_results() -> None:
-    """The second step of a turn answers with what the tools gave."""
-    step = message(
-        MessageType.ASSISTANT,
-        ToolUse(name="weather", call_id="c1", status=ToolStatus.SUCCESS, output="sunny"),
-        ToolUse(name="clock", call_id="c2", status=ToolStatus.ERROR, error="no clock"),
-    )
-    late = message(MessageType.TOOL_RESULT, ToolResult(call_id="c3", output="late"))
-    items = await items_of(asking("go", "tools", step, late, tools=(WEATHER,)))
-    assert text_of(items) == "weather returned: sunny\nclock failed: no clock\nc3 returned: late"
-
-
 async def test_call_ids_differ_between_the_steps_of_a_conversation() -> None:
     """A real provider never repeats a call id either."""
     text = "/tool a\n/tool b\n/step\n/tool c"
@@ -223,13 +188,6 @@ async def test_call_ids_differ_between_the_steps_of_a_conversation() -> None:
     second = await items_of(asking(text, "echo", step))
     ids = [item.call_id for item in first + second if isinstance(item, ToolCallDelta) and item.name]
     assert len(set(ids)) == 3
-
-
-async def test_tool_directive_calls_undeclared_tools_with_the_arguments_as_written() -> None:
-    """Broken JSON goes out unchanged."""
-    items = await items_of(asking('Let me see.\n/tool missing {"a": 1,\n/tool weather', tools=(CLOCK,)))
-    assert text_of(items) == "Let me see."
-    assert calls_of(items) == {"missing": '{"a": 1,', "weather": "{}"}
 
 
 async def test_a_speaker_may_stand_before_a_directive() -> None:
@@ -288,16 +246,6 @@ async def test_an_error_between_two_lines_cuts_their_part() -> None:
     assert [item for item in seen if isinstance(item, PartEnded)] == [PartEnded(0)]
 
 
-async def test_step_directive_separates_the_model_calls_of_a_turn() -> None:
-    """Each model call performs its own section, the ones after the last answer with results."""
-    text = "/tool a {}\n/step\nthen\n/tool b {}"
-    a = message(MessageType.ASSISTANT, ToolUse(name="a", status=ToolStatus.SUCCESS, output="A"))
-    b = message(MessageType.ASSISTANT, Text("then"), ToolUse(name="b", status=ToolStatus.SUCCESS, output="B"))
-    assert calls_of(await items_of(asking(text))) == {"a": "{}"}
-    assert text_of(await items_of(asking(text, "echo", a))) == "then"
-    assert text_of(await items_of(asking(text, "echo", a, b))) == "b returned: B"
-
-
 async def test_a_paused_answer_is_continued() -> None:
     """Without results the next step says so."""
     paused = message(MessageType.ASSISTANT, Text("wait"))
@@ -323,37 +271,12 @@ async def test_error_directive_fails_before_anything_else(code: str, kind: type[
     assert error.retry_after == (timedelta(milliseconds=100) if code == "rate_limited" else None)
 
 
-@pytest.mark.parametrize(
-    ("model", "kind", "said"),
-    [
-        ("error", errors.ProviderUnavailable, ""),
-        ("fail", errors.ProviderStreamFailed, "one two three four"),
-        ("cut", errors.ProviderStreamCut, "one two"),
-    ],
-)
-async def test_failing_models(model: str, kind: type[errors.ProviderError], said: str) -> None:
-    """What was said before the failure stays."""
-    seen, error = await failing(asking("one two three four", model))
-    assert (text_of(seen), type(error)) == (said, kind)
-    assert not any(isinstance(item, StepFinished) for item in seen)
-
-
 async def test_cut_directive_counts_words_and_never_lets_an_answer_end_well() -> None:
     """A short answer is cut at its end."""
     seen, _ = await failing(asking("/cut 3\n/words 9"))
     assert text_of(seen) == "lorem ipsum dolor"
     seen, error = await failing(asking("/cut 20\nshort"))
     assert (text_of(seen), type(error)) == ("short", errors.ProviderStreamCut)
-
-
-async def test_flaky_fails_the_first_calls_for_a_message() -> None:
-    """Each message has its own count."""
-    provider = OfflineProvider()
-    request = asking("/flaky unavailable 2\nok")
-    for _ in range(2):
-        with pytest.raises(errors.ProviderUnavailable):
-            await anext(stream_of(request, provider))
-    assert text_of([item async for item in stream_of(request, provider)]) == "ok"
 
 
 async def test_refuse_and_length() -> None:
@@ -399,23 +322,6 @@ async def test_an_unknown_model_is_refused() -> None:
     assert isinstance(error, errors.ProviderRefusedRequest)
 
 
-@pytest.mark.parametrize("model", [model.model_id for model in MODELS])
-async def test_the_same_request_gets_the_same_items(model: str) -> None:
-    """Nothing depends on time or chance."""
-    request = asking("/rate 0\nsame", model, tools=(WEATHER,))
-
-    async def all_of() -> list[object]:
-        seen: list[object] = []
-        try:
-            async for item in stream_of(request):
-                seen.append(item)
-        except errors.ProviderError as error:
-            seen.append(error.message)
-        return seen
-
-    assert await all_of() == await all_of()
-
-
 async def test_a_long_answer_lets_other_tasks_run() -> None:
     """Even without a pace."""
     others = 0
@@ -430,22 +336,6 @@ async def test_a_long_answer_lets_other_tasks_run() -> None:
     await items_of(asking("/words 1000"))
     task.cancel()
     assert others > 30
-
-
-async def test_a_sleeping_answer_ends_at_once_when_cancelled() -> None:
-    """Nobody waits for the pause."""
-    started = asyncio.Event()
-
-    async def consume() -> None:
-        async with aclosing(stream_of(asking("hello\n/sleep 3600"))) as stream:
-            async for _ in stream:
-                started.set()
-
-    task = asyncio.create_task(consume())
-    await started.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 1)
 
 
 async def test_a_message_of_too_many_lines_is_refused() -> None:

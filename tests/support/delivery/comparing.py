@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from opencode.message.content_pb2 import MESSAGE_STATUS_STREAMING, PART_STATUS_STREAMING, Part, SessionMessage
+from opencode.message.content_pb2 import MESSAGE_STATUS_STREAMING, PART_STATUS_STREAMING, SessionMessage
+from tests.support.oracles.fold import held_text
 
 SETTLED = ("success", "error", "cancelled")
 """Of a call: it has its result."""
@@ -36,7 +37,7 @@ def settled(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
 def growing(messages: Iterable[SessionMessage]) -> dict[str, str]:
     """Returns the text of each part that is being written, by its id."""
     return {
-        part.part_id: _text(part)
+        part.part_id: held_text(part)
         for message in messages
         if message.status == MESSAGE_STATUS_STREAMING
         for part in message.parts
@@ -62,10 +63,3 @@ def difference(held: list[SessionMessage], stored: list[SessionMessage]) -> str:
         if not (text.startswith(kept) or kept.startswith(text)):
             return f"part {part_id} is {text!r} for the client, and {kept!r} is stored"
     return ""
-
-
-def _text(part: Part) -> str:
-    content = part.WhichOneof("content")
-    if content == "tool_use":
-        return part.tool_use.input_json
-    return getattr(part, content).text if content in ("text", "reasoning", "refusal") else ""

@@ -349,7 +349,7 @@ class _Growing:
     """The text of a part while deltas come, with its size in bytes, which nobody needs to count."""
 
     def __init__(self, part: Part) -> None:
-        self.texts = [_held(part)]
+        self.texts = [held_text(part)]
         self.size = part.content_bytes
 
     def add(self, delta: PartDelta) -> None:
@@ -401,7 +401,8 @@ def comparable(messages: Iterable[SessionMessage]) -> list[SessionMessage]:
     return copies
 
 
-def _held(part: Part) -> str:
+def held_text(part: Part) -> str:
+    """Returns the text of a part that deltas add to."""
     content = part.WhichOneof("content")
     if content == "tool_use":
         return part.tool_use.input_json

@@ -10,6 +10,7 @@ from opencode.event.event_pb2 import WatchEventsResponse
 from opencode.event.session_event_pb2 import SessionEvent
 from opencode.message.content_pb2 import PART_STATUS_STREAMING, Part
 from opencode.message.message_pb2 import ListMessagesResponse
+from tests.support.oracles.fold import held_text
 from tests.support.vectors.growth import Growing
 from tests.support.vectors.names import START_SECONDS, Names
 from tests.support.vectors.recording import Cut, Recording, Want
@@ -193,11 +194,3 @@ class _Telling:
         text = held_text(part)
         size = len(text.encode())
         self._growing[message_id, part.index] = Growing(message_id, part.index, text, size, size)
-
-
-def held_text(part: Part) -> str:
-    """Returns the text of a part that deltas add to."""
-    content = part.WhichOneof("content")
-    if content == "tool_use":
-        return part.tool_use.input_json
-    return getattr(part, content).text if content in ("text", "reasoning", "refusal") else ""

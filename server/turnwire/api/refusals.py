@@ -53,7 +53,7 @@ class Refusals:
     async def note(self, method: str, code: str, cause: str, address: str, *, of: str) -> None:
         """Logs a refusal and returns when its caller may know. Safe to cancel.
 
-        Who is admitted never waits here, whatever others at the same address or of the same tenant do.
+        Admitted callers never wait here, whatever others at the same address or of the same tenant do.
 
         Args:
             method: What was called.

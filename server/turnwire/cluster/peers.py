@@ -1,7 +1,7 @@
 """Calls between nodes: gRPC with the public methods, as bytes, behind a listener of their own.
 
 The node where a caller is connected admits it and sends the principal along. The owner carries the call out, or says
-that it is no owner: it never sends a call on. Who reaches this listener is trusted, so it is on a Unix socket, on the
+that it is no owner: it never sends a call on. Clients of this listener are trusted, so it is on a Unix socket, on the
 loopback interface, or behind TLS on both sides.
 """
 

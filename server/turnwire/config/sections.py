@@ -38,7 +38,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     listen: str = "127.0.0.1:50051"
     """Address to serve on: `host:port`, where port 0 selects a free port, `[ipv6]:port` or `unix:path`."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "0600"
-    """Permissions of the file of a Unix socket, in octal digits. Who may write to it may connect."""
+    """Permissions of the file of a Unix socket, in octal digits. A user who may write to it may connect."""
     socket_group: str = ""
     """Group of the file of a Unix socket, by name or number; empty: as the system makes it."""
     max_message_bytes: Count = 16 * 2**20
@@ -215,8 +215,8 @@ class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     listen: str = ""
     """Address for calls of the other nodes: `host:port`, where port 0 selects a free port, `[ipv6]:port` or
-    `unix:path`; "" for a server that has the database for itself. Who reaches it is trusted: where other machines do,
-    it needs `cert`, `key` and `ca`."""
+    `unix:path`; "" for a server that has the database for itself. Its clients are trusted: where other machines reach
+    it, it needs `cert`, `key` and `ca`."""
     advertise: str = ""
     """Address at which the other nodes reach this one, if it is not `listen`. The certificate is for this one."""
     cert: Path | None = None

@@ -1,7 +1,7 @@
-"""Memory for what waits: large messages that are read again, answers whose tool calls wait, and prompts on their way.
+"""Memory budgets of waiting work: large messages that are read again, answers with open tool calls, sent prompts.
 
-A prompt has its place before its conversation
-is read, and until its provider has read it; whoever waits for a place keeps nothing of the conversation.
+A prompt reserves its memory before its conversation is read, and until its provider has read it; while it waits for a
+reservation, nothing of the conversation is in memory.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class ReadBudget(FairSemaphore):
         super().__init__(MAX_READ_BYTES)
 
     async def acquire_soon(self, tenant: str, size: int) -> None:
-        """Acquires for what a caller waits for. Raises TooManyTurns: it could not be had in time."""
+        """Acquires memory while a caller waits. Raises TooManyTurns: it was not available in time."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.acquire(tenant, size)
@@ -196,17 +196,17 @@ class PromptPlace:
         if self.fits(size):
             return
         if self._slot is not None:
-            self._slot.release()  # so that prompts that wait hold up no smaller ones
+            self._slot.release()  # so that waiting prompts do not block smaller ones
         await self._permit.acquire(size)
         if self._slot is not None:
             await self._slot.acquire(1)
 
     def fits(self, size: int) -> bool:
-        """Makes the place as large as this if it is not, and returns True; False when that cannot be had now."""
+        """Extends the reservation to `size` if it is smaller. Returns False if that memory is not available now."""
         return size <= max(self._permit.size, UNCOUNTED_PROMPT_BYTES) or self._permit.try_grow(size)
 
     def shrink(self, size: int) -> None:
-        """Makes the place no larger than this."""
+        """Shrinks the reservation to `size` if it is larger."""
         self._permit.shrink(size if size > UNCOUNTED_PROMPT_BYTES else 0)
 
     def leave(self) -> None:

@@ -18,9 +18,9 @@ class _Waiter(NamedTuple):
 class FairSemaphore:
     """A weighted semaphore with a limit on the share of each tenant.
 
-    What a tenant waits for goes in its order, and tenants take turns. A waiter that the share of its own tenant holds
-    back holds up nobody else; one that waits for others is never overtaken, so a large one does not wait for ever.
-    The first that a tenant has may be as large as all of the budget. Used on the event loop only.
+    The waiters of a tenant are served in order, and tenants take turns. A waiter that exceeds the share of its own
+    tenant does not block other tenants; one that waits for others is never overtaken, so a large one does not starve.
+    The first permit of a tenant may be as large as the whole budget. Used on the event loop only.
 
     Where connections are named, those of a tenant take turns, too, and each has half of what its tenant may have.
 
@@ -31,7 +31,7 @@ class FairSemaphore:
     def __init__(self, limit: int, tenant_limit: int | None = None) -> None:
         """Args:
         limit: Limit of all together.
-        tenant_limit: What one tenant may have; if it is left out, half as soon as there are several.
+        tenant_limit: Limit of one tenant; default: half, as soon as several tenants exist.
         """
         self.limit = limit
         self.in_use = 0
@@ -168,13 +168,13 @@ class Permit:
         self._tenant, self._connection = tenant, connection
 
     async def acquire(self, size: int) -> None:
-        """Gives up what it has, and waits until it has so much. Safe to cancel."""
+        """Releases what it has, and waits for `size`. Safe to cancel."""
         self.release()
         await self.budget.acquire(self._tenant, size, self._connection)
         self.size = size
 
     def try_grow(self, size: int) -> bool:
-        """Makes it as large as this if that can be had at once. Returns whether it did."""
+        """Grows to `size` if that is available at once. Returns whether it did."""
         if not self.budget.try_acquire(self._tenant, size - self.size, self._connection):
             return False
         self.size = size

@@ -61,7 +61,7 @@ class Limits(
     max_parallel_tool_calls: Count = 8
     """Calls of the server's tools that run at the same time in one turn."""
     max_tool_output_bytes: Count = 256 * 1024
-    """Output of one call of a server tool; the rest is cut off. A quarter of a million bytes fills most contexts."""
+    """Output of one call of a server tool; the rest is dropped. A quarter of a million bytes fills most contexts."""
 
     # Queues and turns
     max_steps: Count = 50
@@ -112,8 +112,8 @@ class Limits(
     def max_pending_calls(self) -> int:
         """Calls of gRPC that have arrived and are not started: half of `limits.max_calls`, at least 1,000.
 
-        So many watchers can come back at once. With one more, the newest of the address and connection that has most
-        of them is refused. Calls that come faster than the server takes them from gRPC end as CANCELLED.
+        As many watchers can reconnect at once. Above it, the newest call of the address and connection with the most
+        pending calls is rejected. Calls that arrive faster than the server takes them from gRPC end as CANCELLED.
         """
         return max(1_000, self.max_calls // 2)
 
@@ -126,8 +126,8 @@ class Limits(
     def max_request_memory_bytes(self) -> int:
         """Requests of 4 KiB and more that have arrived and are not carried out: 3/16 of `limits.max_memory_bytes`.
 
-        Each is counted as five times its bytes; one alone may be larger. Others wait; where there are several tenants
-        or addresses, each has half at most.
+        Each is counted as five times its bytes; a single one may be larger. Others wait. With several tenants or
+        addresses, each has half of it at most.
         """
         return self.max_memory_bytes * 3 // 16
 
@@ -135,17 +135,17 @@ class Limits(
     def max_bodies_bytes(self) -> int:
         """Bodies that the web listener is receiving: an eighth of `limits.max_memory_bytes`; always two of the largest.
 
-        Of each one that comes slowly, the server has what its client has sent so far. With more, the newest body of the
-        address that has most is refused.
+        Of each slow body, the server holds the bytes sent so far. Above the limit, the newest body of the address with
+        the most bytes is rejected.
         """
         return self.max_memory_bytes // 8
 
     @property
     def max_sending_bytes(self) -> int:
-        """Answers over 16 KiB that are sent and that their clients have not read: 3/32 of `limits.max_memory_bytes`.
+        """Responses over 16 KiB that are sent and that their clients have not read: 3/32 of `limits.max_memory_bytes`.
 
-        One alone may be larger. Each is in memory twice. Further calls are refused, and streams wait. Who has not read
-        for half a minute is cut off then.
+        A single one may be larger. Each is in memory twice. Further calls are rejected, and streams wait. Clients that
+        have not read for half a minute are disconnected then.
         """
         return self.max_memory_bytes * 3 // 32
 
@@ -180,7 +180,7 @@ class Limits(
 
     @property
     def leased_tool_timeout(self) -> timedelta:
-        """How long a call of a client tool waits for its result at most, whoever holds it."""
+        """How long a call of a client tool waits for its result at most, leased or not."""
         return timedelta(seconds=self.leased_tool_timeout_seconds)
 
     @property

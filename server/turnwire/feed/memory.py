@@ -5,7 +5,7 @@ never waits. A watcher that falls behind reads the store instead.
 
 A ring has the newest events, bounded by bytes. Watchers are woken at a pace (`Waking`): an event wakes all watchers of
 its session, each of which then writes. Thousands of them at once would hold the event loop, and at each event they
-would leave it no time for anything else. Who is woken later has more to write in one go.
+would leave it no time for anything else. A watcher that is woken later has more to write in one go.
 """
 
 import asyncio

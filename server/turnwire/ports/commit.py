@@ -33,8 +33,8 @@ class PutSession(Struct, frozen=True):
 
     First words are stored with a new session; those of one that is changed stay as they are.
 
-    `ports.store.Store.commit` raises IdTaken when a session is to be created whose id there is, whoever has it; one
-    that is imported (`Commit.state`) also while events are left of another tenant's that had the id.
+    `ports.store.Store.commit` raises IdTaken when a session is to be created whose id exists, in any tenant; for one
+    that is imported (`Commit.state`) also while events are left of another tenant's session with the id.
     """
 
     session: Session

@@ -114,7 +114,7 @@ class Engine(Protocol):
     # what is stored, by key, without what is not there
 
     def sessions(self, session_ids: list[str]) -> dict[str, SessionHead]:
-        """Returns heads of sessions, whoever has them and whatever their state is."""
+        """Returns heads of sessions of all tenants and in every state."""
         ...
 
     def messages(self, message_ids: list[str]) -> dict[str, MessageHead]:

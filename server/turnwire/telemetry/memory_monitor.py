@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 CHECK_SECONDS = 0.1
-"""How often the memory is looked at, which takes some microseconds."""
+"""Interval between readings of the memory, which take some microseconds."""
 
 HIGH_CHECK_SECONDS = 0.02
 """How often while pressure is high and not yet critical: a flood of large requests brings a gigabyte in a second."""

@@ -1,4 +1,4 @@
-"""Closes connections whose clients hold up others, and logs them."""
+"""Closes connections of clients that block others, and logs them."""
 
 import asyncio
 from collections.abc import Callable, Collection

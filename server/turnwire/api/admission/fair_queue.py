@@ -1,6 +1,6 @@
-"""Calls that have come and have not begun: networks take turns, and in a network its connections.
+"""Pending calls, which have arrived and are not started: networks take turns, and so do the connections of a network.
 
-In order of arrival, a call would begin behind all calls of whoever sends thousands at once.
+In order of arrival, a call would wait for all calls of a client that sends thousands at once.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 from turnwire.domain.networks import network_of_peer
 
 BEGUN_AT_ONCE = 4
-"""Calls that begin in one round of the event loop. Begun one a round they wait for each other where a round takes long:
-with 200 turns that stream it takes 20 ms, and no more than 25 calls a second began."""
+"""Calls started in one round of the event loop. With one a round, calls wait for each other where a round takes long:
+with 200 turns that stream it takes 20 ms, and no more than 25 calls a second were started."""
 
 T = TypeVar("T")
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """Items by network and connection, in turns (round robin); those of a connection keep their order.
 
-    Hundreds of connections of one network have as many turns together as the only one of another network. All of it
-    takes the same time however many items there are.
+    Hundreds of connections of one network have as many turns together as the only one of another network. Each
+    operation takes constant time, whatever the number of items.
     """
 
     def __init__(self) -> None:

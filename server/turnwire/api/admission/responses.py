@@ -107,7 +107,7 @@ class Kept(NamedTuple):
     """The place of what is sent in pieces."""
 
     renew: Callable[[], None]
-    """Called when a piece was sent: who reads is not cut off, however long the whole takes."""
+    """Called when a piece was sent: a client that reads is not disconnected, however long the whole takes."""
     take_back: Callable[[], None]
 
 

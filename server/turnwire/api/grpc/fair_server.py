@@ -1,9 +1,9 @@
-"""Takes calls from gRPC as they come, and begins them in turns by network and connection.
+"""Takes calls from gRPC as they arrive, and starts them in fair order of networks and connections.
 
-gRPC keeps calls that have come in one queue, in their order, and its asyncio layer takes one of them after a call has
-begun. So a call waited behind thousands of others that somebody had sent in one moment, and was refused when they
-filled that queue. Here many are taken at a time, and they wait in turns; of too many, the newest one of the connection
-that has most is refused. A call whose client has left keeps its place until its turn, and ends then. (grpcio 1.85,
+gRPC keeps pending calls in one queue, in order of arrival, and its asyncio layer takes one of them after a call has
+started. So a call would wait for thousands that another client sent before, and be rejected when they fill that queue.
+Here many are taken at a time, into a fair queue; above its limit, the newest call of the connection with the most
+pending calls is rejected. A call whose client has left keeps its place until its turn, and ends then. (grpcio 1.85,
 `aio/server.pyx.pxi`: `_server_main_loop` begins what `_make_request_call_future` returns.)
 """
 

@@ -1,4 +1,4 @@
-"""The file of a Unix socket. Who may write to the file may connect."""
+"""The file of a Unix socket. A user who may write to the file may connect."""
 
 import contextlib
 import os

@@ -186,7 +186,7 @@ class Chat:
                 signal.signal(signal.SIGINT, before)
 
     def _abort(self, held: Conversation) -> None:
-        """Ends the running turn, whoever began it, and keeps what waits. The watch tells its end."""
+        """Ends the running turn, whichever client began it, and keeps the queue. The watch reports its end."""
         running = held.running_turn.turn_id if held.running_turn is not None else ""
         with suppress(TurnwireError):  # if the server is gone, the watch tells that, too
             self._client.abort(self._session_id, running, keep_queue=True)

@@ -79,9 +79,9 @@ streams. What is not listed may change any of them."""
 class LiveConversation:
     """The conversation of one session, and what its requests are made of.
 
-    `messages` is changed on the event loop by `begin` and `apply`, in the order of the commits. The assembly and the
-    writers are used by whoever holds `lock`, who takes them away and puts them back when they are whole: one whose
-    user was cancelled or failed is forgotten. `_same` is how many of the first messages are those that the assembly
+    `messages` is changed on the event loop by `begin` and `apply`, in the order of the commits. The holder of `lock`
+    uses the assembly and the writers: it takes them away and puts them back when they are whole, so that one whose
+    user was cancelled or failed is dropped. `_same` is how many of the first messages are those that the assembly
     knows; only `take_assembly` raises it.
     """
 
@@ -143,7 +143,7 @@ class LiveConversation:
         self.is_known = True
 
     def forget(self) -> None:
-        """Drops all of it. Whoever uses it has what was taken."""
+        """Drops all of it. A user keeps the parts that it has taken."""
         self.is_known = False
         self.messages, self._places, self._sizes, self.message_bytes, self._same = [], {}, [], 0, 0
         self._assembly = None

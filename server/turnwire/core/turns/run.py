@@ -441,7 +441,7 @@ class TurnRun:
     def open_message(self) -> Message | None:
         """Returns the message that streams now, or whose tool calls wait for results; None when there is none.
 
-        Who reads it may act on it, so it streams until the end of its step is stored.
+        A reader may act on it, so it streams until the end of its step is stored.
         """
         if (calls := self.calls) is not None:
             return calls.message

@@ -39,8 +39,8 @@ async def read_whole(
 ) -> AsyncIterator[list[Whole]]:
     """Reads the first of the waiting messages of one session, and has memory for them meanwhile.
 
-    It waits for memory for the first one alone. Each further one comes only when it can be had at once: two that wait
-    for more while they have some would wait for each other.
+    It waits for memory for the first one alone. Each further one is read only if memory is available at once: two that
+    wait for more while they have some would wait for each other.
 
     Args:
         environment: The store, and the budget of all sessions.

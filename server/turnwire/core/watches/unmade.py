@@ -1,4 +1,4 @@
-"""Large answers that are made when there is a place for them, so that whoever waits for one has no copy of it."""
+"""Large responses that are rendered once the sending budget has memory for them, so that waiting ones take none."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

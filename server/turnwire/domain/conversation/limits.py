@@ -1,4 +1,4 @@
-"""How much values of a conversation may hold, whoever brings them: a caller or an archive."""
+"""Limits on the values of a conversation, from callers and from archives."""
 
 import re
 from datetime import timedelta

@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0
 """Between two looks at the files: a server that only reads hears of a lost file after this time."""
 
 Step = Callable[[], Awaitable[bool]]
-"""Does a little, which holds up commits for some milliseconds. Returns False when nothing is left to do for now. What
+"""Does a small part, which blocks commits for some milliseconds. Returns False when nothing is left to do for now. What
 is to be done is read from the database, so a start, a crash or a failed commit between two steps loses nothing."""
 
 

@@ -138,7 +138,7 @@ def _made(
 ) -> tuple[tuple[Event, ...], tuple[bytes, ...], int]:
     """Returns the events of a page, their frames, and the place of the last one; 0 when there is none.
 
-    Goes through events of all kinds until the page is full, so that a filter does not hold up other readers. Of a
+    Goes through events of all kinds until the page is full, so that a filter does not block other readers. Of a
     session that is being removed only the last event is replayed, as when all others are gone.
     """
     events, frames, size, last, removed = list[Event](), list[bytes](), 0, 0, removed_sessions(db)

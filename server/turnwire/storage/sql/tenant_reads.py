@@ -1,6 +1,6 @@
 """The reads of one tenant's data.
 
-Which reads may take long: whoever lists a long conversation or all sessions waits for others who do the same, on a
+Reads that may take long, such as of a long conversation or of all sessions, wait for each other on a
 connection of its own, and no other read does.
 """
 

@@ -1,4 +1,4 @@
-"""Sums of usage, some rows at a time: one query for a year would hold up all other reads for seconds."""
+"""Sums of usage, some rows at a time: one query for a year would block all other reads for seconds."""
 
 import heapq
 from collections.abc import Awaitable, Callable

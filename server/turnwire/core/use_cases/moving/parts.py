@@ -1,4 +1,4 @@
-"""Sessions and archives in parts, so that a long one does not hold up the commits of others, or fill the memory."""
+"""Sessions and archives in parts, so that a long one does not block the commits of others, or fill the memory."""
 
 import asyncio
 from asyncio import Future

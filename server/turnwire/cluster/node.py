@@ -41,7 +41,7 @@ class NodeCertificates(Struct, frozen=True):
 
 
 class Node:
-    """One of several servers on one database. Belongs to the event loop."""
+    """One of several servers on one database. Used on the event loop only."""
 
     def __init__(self, certificates: NodeCertificates | None) -> None:
         """Takes what identifies this node to the others; None on a Unix socket or the loopback interface.

@@ -68,7 +68,7 @@ class ShardSessions(Protocol):
 
 
 class Ownership:
-    """The shards of this node. Belongs to the event loop; `run` is its one task."""
+    """The shards of this node. Used on the event loop only; `run` is its one task."""
 
     def __init__(
         self,

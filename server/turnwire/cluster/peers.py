@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 
 class GrpcPeers:
-    """Calls other nodes. Implements `cluster.routing.Peers`. Belongs to the event loop."""
+    """Calls other nodes. Implements `cluster.routing.Peers`. Used on the event loop only."""
 
     def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
         """Takes what identifies this node to the others; None on a Unix socket or the loopback interface."""

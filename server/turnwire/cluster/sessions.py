@@ -9,7 +9,7 @@ from turnwire.feed.memory import Feed
 
 
 class NodeSessions:
-    """Implements `cluster.ownership.ShardSessions`; see there. Belongs to the event loop."""
+    """Implements `cluster.ownership.ShardSessions`; see there. Used on the event loop only."""
 
     def __init__(
         self,

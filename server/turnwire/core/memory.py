@@ -30,7 +30,7 @@ class ReadBudget(FairSemaphore):
     """The budget of all sessions. What is larger than all of it has all of it."""
 
     def __init__(self) -> None:
-        """Begins empty."""
+        """Starts empty."""
         super().__init__(MAX_READ_BYTES)
 
     async def acquire_soon(self, tenant: str, size: int) -> None:

@@ -49,7 +49,7 @@ AT_ONCE = 256
 
 
 class Waking:
-    """Wakes watchers of many rings, the rings in turn. Used on one event loop only.
+    """Wakes watchers of many rings, the rings in turn. Used on the event loop only.
 
     `_waiting` has the futures of those that are to be woken, by ring, the ring whose turn is next first. `_left` are
     those that may be woken at `_now`, and `_timer` continues with the others.

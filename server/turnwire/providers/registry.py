@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class ConfiguredProviders:
-    """Implements `Providers`. Used on one event loop only."""
+    """Implements `Providers`. Used on the event loop only."""
 
     def __init__(
         self,

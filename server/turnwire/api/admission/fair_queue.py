@@ -26,7 +26,7 @@ class FairQueue(Generic[T]):
     """
 
     def __init__(self) -> None:
-        """Begins empty."""
+        """Starts empty."""
         self._networks = OrderedDict[str, OrderedDict[str, deque[T]]]()
         """By network and connection, in the order of their turns."""
         self._sizes = _Sizes()
@@ -89,7 +89,7 @@ class FairQueue(Generic[T]):
 
 
 class PendingCalls(Generic[T]):
-    """The calls of one listener that wait to begin. Belongs to the event loop. `next` has one user."""
+    """The calls of one listener that wait to begin. Used on the event loop only. `next` has one user."""
 
     def __init__(self, max_pending: int) -> None:
         """Takes how many may wait."""

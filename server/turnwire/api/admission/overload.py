@@ -53,7 +53,7 @@ class InFlight(NamedTuple):
 
 
 class Overload:
-    """Counts the calls of one server, and sheds load. Belongs to the event loop."""
+    """Counts the calls of one server, and sheds load. Used on the event loop only."""
 
     def __init__(self, limits: Limits) -> None:
         """Takes the bounds."""

@@ -26,7 +26,7 @@ class ReadSlots:
     """Grants requests their turn to be read: networks take turns, and so do the connections of a network.
 
     Where requests of several networks have come, each network has half of the slots at most, so that the next one of
-    another finds one. Belongs to the event loop.
+    another finds one. Used on the event loop only.
     """
 
     def __init__(self) -> None:

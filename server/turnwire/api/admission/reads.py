@@ -44,7 +44,7 @@ class _Reading:
 
 
 class Reads:
-    """Requests of all listeners that are being read. Belongs to the event loop."""
+    """Requests of all listeners that are being read. Used on the event loop only."""
 
     def __init__(self) -> None:
         """None is being read, and all that come are."""

@@ -46,7 +46,7 @@ class Finish(Protocol):
 
 
 class Requests:
-    """The requests of all listeners. Belongs to the event loop."""
+    """The requests of all listeners. Used on the event loop only."""
 
     def __init__(self, max_bytes: int) -> None:
         """Takes the memory that requests may have from 4 KiB on."""

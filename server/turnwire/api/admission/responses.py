@@ -28,7 +28,7 @@ Send = Callable[[Message | bytes], Awaitable[None]]
 
 
 class Answers:
-    """Bounds the answers of all listeners. Belongs to the event loop."""
+    """Bounds the answers of all listeners. Used on the event loop only."""
 
     def __init__(self, overload: Overload, beside: Executor) -> None:
         """Takes what counts them, and the thread where large ones are made one after the other."""

@@ -16,7 +16,7 @@ _ALPN = ["http/1.1"]
 
 
 class WebCertificates:
-    """Makes the contexts of TLS. Belongs to the event loop."""
+    """Makes the contexts of TLS. Used on the event loop only."""
 
     def __init__(self, cert: Path, key: Path) -> None:
         """Reads the files.

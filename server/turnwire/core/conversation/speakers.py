@@ -53,7 +53,7 @@ class Speakers:
     """
 
     def __init__(self) -> None:
-        """Starts with none."""
+        """Starts empty."""
         self._places: list[int] = []
         """Indexes of the messages that introduced a new name."""
         self._senders: dict[tuple[str, str], None] = {}

@@ -41,7 +41,7 @@ class Uploads:
     async def create(self, principal: Principal, new: NewUpload) -> Upload:
         """Creates an upload.
 
-        Idempotent when the request is named: a retry gets the upload as it is then. Goes on when it is cancelled.
+        Idempotent when the request is named: a retry gets the upload as it is then. Continues when it is cancelled.
 
         Raises:
             InvalidRequest: a value is wrong, or the request's name was used for another one.

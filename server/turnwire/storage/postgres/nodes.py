@@ -223,7 +223,7 @@ class NodeKeeper(NoFiles):
 
 
 class PostgresLocks:
-    """Implements `turnwire.ports.ownership.Locks`; see there. Belongs to the event loop."""
+    """Implements `turnwire.ports.ownership.Locks`; see there. Used on the event loop only."""
 
     def __init__(
         self,

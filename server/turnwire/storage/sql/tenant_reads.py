@@ -1,7 +1,7 @@
 """The reads of one tenant's data.
 
-Reads that may take long, such as of a long conversation or of all sessions, wait for each other on a
-connection of its own, and no other read does.
+Reads that may take long, such as of a long conversation or of all sessions, have a connection of their own: they wait
+for each other, and no other read waits for them.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Walks docs/install.md as root: every command of its `sh` blocks, in order, without leaving a trace on this machine.
+"""Walks docs/operate/install.md as root: every command of its `sh` blocks, without leaving a trace on this machine.
 
 /etc, /opt, /var/lib, /run and /root are copies or empty folders in a mount namespace. The server has a network of its
 own. There is no systemd in it: `systemctl` is this script, which starts the unit's command with the user, folders,
@@ -42,7 +42,7 @@ STOP_SECONDS = 30
 
 def walk(release: Path) -> None:
     """Runs the sections one after the other; the upgrade in a folder of its own."""
-    text = (ROOT / "docs/install.md").read_text()
+    text = (ROOT / "docs/operate/install.md").read_text()
     newer = next_release(release)
     version, next_version = (version_of(folder) for folder in (release, newer))
     for section in SECTIONS:

@@ -37,7 +37,7 @@ class _Row(NamedTuple):
     def broken(self) -> list[str]:
         """Returns the promises that were broken, for people.
 
-        Calls that gRPC ended itself are not among them: see "Left to gRPC and to a proxy" in docs/overload.md.
+        Calls that gRPC ended itself are not among them: see "Left to gRPC and to a proxy" in docs/operate/overload.md.
         """
         failed = {text: count for text, count in self.felt.failures.items() if not text.startswith("CANCELLED")}
         told = [f"{count} times the neighbour read {text}" for text, count in failed.items()]

@@ -6,7 +6,7 @@ import (
 	pb "github.com/turnwire/turnwire/clients/go/opencode"
 )
 
-// apply does what docs/events.md says that a client does with each kind of event.
+// apply does what docs/reference/events.md says that a client does with each kind of event.
 func (c *Conversation) apply(event *pb.SessionEvent) {
 	if sequence := event.GetSequence(); sequence > c.sequence {
 		c.sequence = sequence

@@ -9,7 +9,7 @@ from turnwire.cli.commands import app
 _INTRODUCTION = """\
 # The command line
 
-`turnwire COMMAND --help` says the same. Exit codes are those of [operating](../operations.md#start-stop-exit-codes).
+`turnwire COMMAND --help` says the same. [Operating](../operate/operations.md#start-stop-exit-codes) has the exit codes.
 """
 
 

@@ -28,7 +28,7 @@ _INTRODUCTION = """\
 # Configuration
 
 `make generate` writes this page from the types that the configuration is read as; change the text there.
-[examples/turnwire.toml](../examples/turnwire.toml) is a file to start from.
+[examples/turnwire.toml](../../examples/turnwire.toml) is a file to start from.
 
 The configuration is a TOML file: the one that `--config` names, else `TURNWIRE_CONFIG`, else `./turnwire.toml` if
 there is one. An unknown key or a bad value stops the start, and the error names it. Relative paths start at the

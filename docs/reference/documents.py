@@ -16,9 +16,9 @@ WITH_DEFAULTS = (
     "guides/files-and-uploads.md",
     "operate/database.md",
     "operate/observe.md",
-    "models.md",
-    "operations.md",
-    "tools.md",
+    "guides/models.md",
+    "operate/operations.md",
+    "guides/tools.md",
 )
 """Documents written by hand, in which the defaults of settings are filled in."""
 
@@ -27,11 +27,11 @@ def documents() -> dict[str, str]:
     """Returns the text of each document by its name in docs/."""
     filled_in = {name: with_defaults((DOCS / name).read_text("utf-8")) for name in WITH_DEFAULTS}
     return {
-        "configuration.md": configuration(),
-        "field-numbers.md": field_numbers(),
-        "limits.md": limits(),
-        "metrics.md": metrics(),
-        "phases.md": phases(),
+        "reference/configuration.md": configuration(),
+        "reference/field-numbers.md": field_numbers(),
+        "reference/limits.md": limits(),
+        "reference/metrics.md": metrics(),
+        "internals/phases.md": phases(),
         **schemas(),
         **filled_in,
     }

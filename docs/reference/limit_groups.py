@@ -1,4 +1,4 @@
-"""The groups of docs/limits.md: which limits each has, and what happens at them.
+"""The groups of docs/reference/limits.md: which limits each has, and what happens at them.
 
 A key of `[limits]` belongs to the group that the comment above it names; all other keys are named here. A number of the
 configuration that is nowhere fails the tests.

@@ -32,7 +32,7 @@ A word in capitals is the reason of the refusal:
 | reason | status | metadata | what helps |
 |---|---|---|---|
 | `INVALID_REQUEST` | INVALID_ARGUMENT | `field`, `limitValue` | a smaller value |
-| `MESSAGE_TOO_LARGE` | INVALID_ARGUMENT | `maxBytes`, `actualBytes`, `limit`, `limitValue` | less; large files go by [uploads](guides/files-and-uploads.md#uploads) |
+| `MESSAGE_TOO_LARGE` | INVALID_ARGUMENT | `maxBytes`, `actualBytes`, `limit`, `limitValue` | less; large files go by [uploads](../guides/files-and-uploads.md#uploads) |
 | `CONCURRENCY_LIMIT` | RESOURCE_EXHAUSTED | `limit`, `limitValue` | waiting as `RetryInfo` says |
 | `QUOTA_EXCEEDED` | RESOURCE_EXHAUSTED | `quota`, `limit` (the value), `used` | waiting, where there is a `RetryInfo` |
 | `SEARCH_TOO_COSTLY` | RESOURCE_EXHAUSTED | `maxSeconds`, `limit`, `limitValue` | a narrower search |

@@ -6,7 +6,7 @@ _INTRODUCTION = """\
 # Metrics
 
 `make generate` writes this page from the code that declares the metrics; change the text there.
-[Observe](operate/observe.md) explains how to read them.
+[Observe](../operate/observe.md) explains how to read them.
 
 A series appears with its first value. A histogram `NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. The
 label `tenant` is there only with `metrics.by_tenant`. Besides these metrics there are those of the process, as

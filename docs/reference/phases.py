@@ -1,4 +1,4 @@
-"""docs/phases.md: the phases of a session's turns and of a tool call, from the tables of the code."""
+"""docs/internals/phases.md: the phases of a session's turns and of a tool call, from the tables of the code."""
 
 from collections.abc import Callable, Mapping
 from inspect import getdoc
@@ -10,8 +10,8 @@ from turnwire.core.turns.schedule import TRANSITIONS as OF_TURNS
 INTRODUCTION = """# Phases
 
 What happens to the turns of a session, and to a tool call, is decided by commands, one after the other, [on what is
-stored](decisions/0084-decided-on-what-is-stored.md). This page is made from the tables in `core/turns/schedule.py` and
-`core/tools/calls.py`, which tests compare with what is decided.
+stored](../decisions/0084-decided-on-what-is-stored.md). This page is made from the tables in
+`core/turns/schedule.py` and `core/tools/calls.py`, which tests compare with what is decided.
 """
 
 OF_CALL = {

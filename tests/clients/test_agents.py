@@ -1,4 +1,4 @@
-"""The examples for agents of one's own do what docs/your-own-agent.md says, with the real libraries and no real model.
+"""The examples for agents of one's own do what docs/guides/your-own-agent.md says, with real libraries and no model.
 
 They run where TURNWIRE_TEST_AGENTS names a folder with the packages of .ci/agents.txt. Nothing calls out.
 """

@@ -1,4 +1,4 @@
-"""The console does what docs/console.md says, in a real Chromium, against servers that are killed and come back.
+"""The console does what docs/guides/console.md says, in a real Chromium, against servers that are killed and come back.
 
 It needs Node, Chromium and the packages of console/, so it runs only with TURNWIRE_TEST_CONSOLE=1.
 """

@@ -1,4 +1,4 @@
-"""The terminal program does what docs/terminal.md says, in a real terminal (tmux) and against a real server.
+"""The terminal program does what docs/guides/terminal.md says, in a real terminal (tmux) and against a real server.
 
 Its modules are downloaded, so this runs only with TURNWIRE_TEST_GO=1.
 """

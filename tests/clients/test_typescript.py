@@ -177,12 +177,12 @@ def test_package_is_complete(tmp_path: Path) -> None:
 
 
 PAGE_SERVER = "http://127.0.0.1:8081"
-"""Where the programs of docs/react.md look for a server."""
+"""Where the programs of docs/guides/react.md look for a server."""
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The programs of docs/react.md, each as `page.tsx` in a folder of its own, compiled strictly."""
+    """The programs of docs/guides/react.md, each as `page.tsx` in a folder of its own, compiled strictly."""
     project = tmp_path_factory.mktemp("react")
     packed = json.loads(run("npm", "pack", "--json", "--pack-destination", str(project)))
     pinned = json.loads((CLIENT / "package.json").read_text())["devDependencies"]
@@ -191,7 +191,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     versions = [f"{name}@{pinned[name]}" for name in names]
     packages = [f"./{packed[0]['filename']}", "esbuild@0.28.2", *versions]
     run("npm", "install", "--no-audit", "--no-fund", *packages, folder=project)
-    text = (ROOT / "docs/react.md").read_text()
+    text = (ROOT / "docs/guides/react.md").read_text()
     page = re.search(r"^```html\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     blocks = re.findall(r"^```tsx\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert page
@@ -209,8 +209,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def bundled(folder: Path, server: str) -> Path:
-    """Makes `page.js` of a program that looks for a server elsewhere, with the command of docs/react.md."""
-    command = re.search(r"^npx (esbuild page\.tsx .*)$", (ROOT / "docs/react.md").read_text(), re.MULTILINE)
+    """Makes `page.js` of a program that looks for a server elsewhere, with the command of docs/guides/react.md."""
+    command = re.search(r"^npx (esbuild page\.tsx .*)$", (ROOT / "docs/guides/react.md").read_text(), re.MULTILINE)
     assert command
     source = folder / "page.tsx"
     source.write_text(re.sub(r'baseUrl: "[^"]*"', f'baseUrl: "{server}"', source.read_text()))

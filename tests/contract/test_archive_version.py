@@ -68,7 +68,7 @@ FIELDS = {
     ),
 }
 """Of every value in an archive of version 4. When one changes, raise VERSION, read the older versions still, and name
-both in docs/archive.md."""
+both in docs/reference/archive.md."""
 
 
 def structs(kind: Any, found: dict[type, str]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The table of names in docs/clients.md is what the clients export: no name of it is missing, and no method."""
+"""The table of names in docs/guides/clients.md is what the clients export: no name of it is missing, and no method."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ LANGUAGES = ("Python", "Go", "TypeScript", "Swift")
 
 def table() -> dict[str, set[str]]:
     """The names of each language, such as `Client.send`."""
-    section = (ROOT / "docs/clients.md").read_text().split("\n## Names\n")[1].split("\n## ")[0]
+    section = (ROOT / "docs/guides/clients.md").read_text().split("\n## Names\n")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     assert [cell.strip() for cell in rows[0][1:]] == list(LANGUAGES)
     cells = {language: [row[at] for row in rows[2:]] for at, language in enumerate(LANGUAGES, start=1)}

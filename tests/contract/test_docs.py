@@ -51,14 +51,15 @@ WALKED = (
     "docs/quickstart/curl.md",
     "docs/concepts/tenants-and-quotas.md",
     "docs/guides/files-and-uploads.md",
-    "docs/models.md",
-    "docs/operations.md",
-    "docs/streaming.md",
-    "docs/tools.md",
+    "docs/guides/models.md",
+    "docs/operate/operations.md",
+    "docs/reference/streaming.md",
+    "docs/guides/tools.md",
 )
 """Documents with commands."""
 TEXTS = {name: (ROOT / name).read_text() for name in WALKED}
-CONFIGURATIONS = {"docs/tools.md": next(block for block in blocks(TEXTS["docs/tools.md"], "toml") if "ask" in block)}
+TOOLS = "docs/guides/tools.md"
+CONFIGURATIONS = {TOOLS: next(block for block in blocks(TEXTS[TOOLS], "toml") if "ask" in block)}
 """What a server has when it answers the commands of a document. The others have none."""
 CALLS = [line for text in TEXTS.values() for line in commands(text) if re.search(r"[ /][\w.]+Service/\w+", line)]
 
@@ -293,7 +294,7 @@ def _taken_numbers(message: Descriptor) -> set[int]:
 
 def test_the_fold_table_names_every_event_and_its_fields() -> None:
     """Once each, the fields in the order of the contract."""
-    text = (ROOT / "docs" / "events.md").read_text()
+    text = (ROOT / "docs/reference/events.md").read_text()
     kinds = {field.name: field for field in SessionEvent.DESCRIPTOR.oneofs_by_name["kind"].fields}
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.*?) \| .+ \|$", text, re.MULTILINE)
     found = [(kind, re.findall(r"`(\w+)`", fields)) for names, fields in rows for kind in re.findall(r"`(\w+)`", names)]

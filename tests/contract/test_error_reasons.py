@@ -42,8 +42,8 @@ def failures_in_code() -> set[str]:
 
 
 def tables() -> tuple[set[str], set[str]]:
-    """Returns the words in the tables of docs/errors.md: of errors of calls, and of failures."""
-    calls, failures = (ROOT / "docs/errors.md").read_text().split("\n## Failures of turns\n")
+    """Returns the words in the tables of docs/reference/errors.md: of errors of calls, and of failures."""
+    calls, failures = (ROOT / "docs/reference/errors.md").read_text().split("\n## Failures of turns\n")
     rows = re.findall(r"^\| [A-Z_]+ \| (.*?) \|", calls, re.MULTILINE)
     return _words("".join(rows)), _words("".join(re.findall(r"^\| (`.*?) \|", failures, re.MULTILINE)))
 

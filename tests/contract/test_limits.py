@@ -1,4 +1,4 @@
-"""docs/limits.md has every limit that can be set, and says what happens at it."""
+"""docs/reference/limits.md has every limit that can be set, and says what happens at it."""
 
 import ast
 import re

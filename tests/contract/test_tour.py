@@ -1,4 +1,4 @@
-"""docs/tour.md names files, classes and functions that exist."""
+"""docs/internals/tour.md names files, classes and functions that exist."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "server/turnwire"
-TOUR = (ROOT / "docs/tour.md").read_text()
+TOUR = (ROOT / "docs/internals/tour.md").read_text()
 MAX_FILES = 42
 """On the way of one message; 30 are wanted."""
 

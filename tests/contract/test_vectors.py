@@ -17,7 +17,7 @@ from tests.support.vectors.holding import Holding
 from tests.support.vectors.large import CONTENT_BYTES, EVENTS, large_stream
 
 ROOT = Path(__file__).parents[2]
-EVENTS_PAGE = (ROOT / "docs/events.md").read_text()
+EVENTS_PAGE = (ROOT / "docs/reference/events.md").read_text()
 FIELDS = {
     *("messages", "waiting", "waiting_messages", "permissions", "questions"),
     *("status", "session", "deleted", "needs_reread", "resume_token"),
@@ -57,7 +57,7 @@ def test_the_oracle_holds_what_is_wanted(path: Path) -> None:
 
 
 def test_every_kind_of_the_contract_is_in_a_vector() -> None:
-    """Each row of the table in docs/events.md, and events of kinds that nobody knows yet."""
+    """Each row of the table in docs/reference/events.md, and events of kinds that nobody knows yet."""
     table = EVENTS_PAGE.split("| event | fields | what the client does |")[1].split("\n\n")[0]
     rows = {
         name

@@ -215,7 +215,7 @@ async def test_live_answers_fit_the_schemas(desktop: Desktop, tmp_path: Path) ->
         info.validate(MessageToDict(DisplayMessage.FromString(message.SerializeToString())))
 
 
-STREAMING = Path(__file__).parents[2] / "docs/streaming.md"
+STREAMING = Path(__file__).parents[2] / "docs/reference/streaming.md"
 
 
 def _line(event: Any) -> str:
@@ -231,7 +231,7 @@ def _line(event: Any) -> str:
 
 
 async def test_the_flow_is_the_one_of_the_page(desktop: Desktop, tmp_path: Path) -> None:
-    """docs/streaming.md shows every change of its example in order; a change may come more than once, growing."""
+    """docs/reference/streaming.md shows every change of its example in order; one may come more than once, growing."""
     page = STREAMING.read_text()
     [message, flow] = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     here = tmp_path / "work"

@@ -324,7 +324,7 @@ def test_care_of_files_names_the_means_of_postgresql(care: list[str], tmp_path: 
     """An address is no file: exit code 2, and what to use in its place."""
     targets = [str(tmp_path / "copy.db")] if care == ["backup"] else []
     code, _, error = command(*care, "postgresql://me@nowhere/x", *targets)
-    assert code == 2 and "pg_dump" in error and "docs/operations.md" in error
+    assert code == 2 and "pg_dump" in error and "docs/operate/database.md" in error
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Conversations of other systems on a real server, brought there by the commands that docs/migrating.md prints."""
+"""Conversations of other systems on a real server, brought there by the commands of docs/guides/migrating.md."""
 
 import asyncio
 import json

@@ -9,7 +9,7 @@ from tests.support.servers.running import Client, connect, running_server
 from turnwire import __version__
 from turnwire.core.features import FEATURES
 
-DOCUMENT = Path(__file__).parents[2] / "docs/contract.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/contract.md"
 
 
 async def info(client: Client) -> GetServerInfoResponse:
@@ -52,7 +52,7 @@ async def test_ids_are_of_one_start(tmp_path: Path) -> None:
 
 
 def test_features_are_documented() -> None:
-    """The table in docs/contract.md is that of the code, in its order; a word has lower case and dots."""
+    """The table in docs/reference/contract.md is that of the code, in its order; a word has lower case and dots."""
     section = DOCUMENT.read_text().split("\n## What the server can do\n")[1].split("\n## ")[0]
     assert dict(re.findall(r"^\| `(.*?)` \| (.*?) \|$", section, re.MULTILINE)) == FEATURES
     assert list(FEATURES) == sorted(FEATURES)

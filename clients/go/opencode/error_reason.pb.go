@@ -37,7 +37,7 @@ const (
 	ErrorReason_REQUEST_ID_REUSED ErrorReason = 2
 	// There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model.
 	ErrorReason_MODEL_UNKNOWN ErrorReason = 3
-	// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+	// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/reference/limits.md,
 	// such as "files.max_bytes"), limitValue.
 	ErrorReason_MESSAGE_TOO_LARGE ErrorReason = 4
 	// There is no such session.
@@ -66,7 +66,7 @@ const (
 	// Another change came first. Metadata: currentRevision; of StartTurn headSequence.
 	ErrorReason_STALE_VERSION ErrorReason = 16
 	// A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
-	// in docs/limits.md, such as "limits.max_watchers"), limitValue.
+	// in docs/reference/limits.md, such as "limits.max_watchers"), limitValue.
 	ErrorReason_CONCURRENCY_LIMIT ErrorReason = 17
 	// The disk of the server is full; nothing was stored.
 	ErrorReason_STORAGE_FULL ErrorReason = 18

@@ -67,7 +67,7 @@ type GetServerInfoResponse struct {
 	// Version of the server, such as "0.1.0", to show to people. Never derive from it what the server can do.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// What the server can do, as lower-case words with dots, such as "tools.client", in alphabetical order. A word that was
-	// sent keeps its meaning. docs/contract.md lists them. Skip words that you do not know.
+	// sent keeps its meaning. docs/reference/contract.md lists them. Skip words that you do not know.
 	Features []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
 	// The clock of the server when it answered.
 	ServerTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`
@@ -78,7 +78,7 @@ type GetServerInfoResponse struct {
 	HistoryId string `protobuf:"bytes,5,opt,name=history_id,json=historyId,proto3" json:"history_id,omitempty"`
 	// Limits by the keys of the server's configuration, such as "limits.max_message_bytes" (the end of a key is its unit).
 	// Whole numbers only: limits of money are left out, and a time that is no whole number of seconds has a key that ends in
-	// "_milliseconds" instead of "_seconds". 0 is no limit where docs/configuration.md says so. Keys may be added.
+	// "_milliseconds" instead of "_seconds". 0 is no limit where docs/reference/configuration.md says so. Keys may be added.
 	Limits map[string]uint64 `protobuf:"bytes,6,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// The caller, as the server identified it.
 	Caller *Caller `protobuf:"bytes,7,opt,name=caller,proto3" json:"caller,omitempty"`

@@ -1,4 +1,4 @@
-/** Uses a program of docs/react.md as a person does, in a document of jsdom: `node program.js NAME BUNDLE`. */
+/** Uses a program of docs/guides/react.md as a person does, in a document of jsdom: `node program.js NAME BUNDLE`. */
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";

@@ -1,8 +1,8 @@
 """The audit log: one `audit` line for each change by an admin for others, or by a person's approval.
 
 A line has the event `audit`, who acted (`tenant`, `subject`, `role`) and an `action`, and never any content;
-docs/security.md lists the actions. Tokens are created and revoked by a command on the server's machine, which prints
-what it did; the server logs the ids of tokens that it sees come and go (`tokens_changed`).
+docs/operate/security.md lists the actions. Tokens are created and revoked by a command on the server's machine, which
+prints what it did; the server logs the ids of tokens that it sees come and go (`tokens_changed`).
 """
 
 from collections.abc import Callable, Mapping

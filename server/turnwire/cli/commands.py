@@ -1,4 +1,4 @@
-"""The commands and their options; docs/operations.md has their exit codes and the shape of `--json`.
+"""The commands and their options; docs/operate/operations.md has their exit codes and the shape of `--json`.
 
 Exit codes: 0 success, 1 failure (one line on stderr says why), 2 wrong options or configuration.
 """
@@ -40,7 +40,7 @@ class _File(click.Path):
         if str(value).startswith(("postgresql://", "postgres://")):
             self.fail(
                 "this is for SQLite files. PostgreSQL has its own means, such as pg_dump, an archive of its log and"
-                " pg_amcheck: see docs/operations.md",
+                " pg_amcheck: see docs/operate/database.md",
                 param,
                 ctx,
             )
@@ -251,7 +251,7 @@ def compact(file: Path, as_json: bool) -> None:
 @click.option("--db", help="Move this SQLite file. Default: the database of the configuration.")
 @_json
 def move(to: str, config: Path | None, db: str | None, as_json: bool) -> None:
-    """Move all of a stopped server's database to PostgreSQL, or to a file, and compare what came; see docs/storage.md.
+    """Move all of a stopped server's database to PostgreSQL or to a file, and compare it (docs/operate/database.md).
 
     Exit code 0: all was moved; 1: nothing was moved; 2: wrong options or configuration.
     """
@@ -335,7 +335,7 @@ def export(  # noqa: PLR0917 - click passes names
     files: bool,
     as_json: bool,
 ) -> None:
-    """Write sessions of a running server into an archive; see docs/archive.md. SESSIONS are ids; by default all.
+    """Write sessions of a running server into an archive (docs/reference/archive.md). SESSIONS are ids; by default all.
 
     Exit code 0: done; 1: it failed, and the file is as it was; 2: wrong options.
     """
@@ -369,7 +369,7 @@ def import_(  # noqa: PLR0917 - click passes names
     option: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Store the sessions of an archive on a running server, or what came since it was imported; see docs/archive.md.
+    """Store the sessions of an archive on a running server, or what came since (docs/reference/archive.md).
 
     FILE is the archive; - for standard input.
 

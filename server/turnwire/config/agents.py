@@ -1,4 +1,4 @@
-"""Reads agents and permissions from a configuration; docs/configuration.md describes their tables."""
+"""Reads agents and permissions from a configuration; docs/reference/configuration.md describes their tables."""
 
 from collections.abc import Mapping
 from typing import Any

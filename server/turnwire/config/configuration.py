@@ -1,8 +1,8 @@
 """Configuration: `turnwire.toml`, environment variables and options, read once into one frozen `Config`.
 
-docs/configuration.md describes every key and variable; `make generate` writes it from the types of the sections
-(`turnwire.config.sections`). Unknown keys and invalid values raise `ConfigError`, which names the key and its source.
-The API keys of providers are never read here.
+docs/reference/configuration.md describes every key and variable; `make generate` writes it from the types of the
+sections (`turnwire.config.sections`). Unknown keys and invalid values raise `ConfigError`, which names the key and its
+source. The API keys of providers are never read here.
 """
 
 import re
@@ -152,7 +152,7 @@ def load_config(path: Path | None, environ: Mapping[str, str], options: Mapping[
 
     Args:
         path: The file; None uses the file that TURNWIRE_CONFIG names, else `./turnwire.toml` if it exists.
-        environ: The environment; only the variables in docs/configuration.md are read.
+        environ: The environment; only the variables in docs/reference/configuration.md are read.
         options: The given command line options: "--listen", "--db", "--web".
 
     Raises:

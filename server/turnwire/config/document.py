@@ -1,6 +1,6 @@
 """The document of a configuration: the tables of the file with overrides applied, and the source of each value.
 
-docs/configuration.md describes the tables.
+docs/reference/configuration.md describes the tables.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Reads the MCP servers from a configuration; docs/configuration.md describes their tables."""
+"""Reads the MCP servers from a configuration; docs/reference/configuration.md describes their tables."""
 
 import re
 

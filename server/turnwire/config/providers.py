@@ -1,4 +1,4 @@
-"""Reads providers and models from a configuration; docs/configuration.md describes their tables."""
+"""Reads providers and models from a configuration; docs/reference/configuration.md describes their tables."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -121,7 +121,7 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     url: str = ""
     """Address of a PostgreSQL database, `postgresql://USER@HOST/DATABASE`, that keeps conversations in place of the
     file; "" for none. It has no password: PGPASSWORD or a password file (PGPASSFILE) has it. Needs the extra `postgres`
-    (docs/install.md)."""
+    (docs/operate/install.md)."""
     retained_events_per_session: Count = 10_000
     """Events that a session keeps, the newest ones; a watcher that asks for older events gets `resync`."""
     retained_events_days: Count = 30
@@ -154,8 +154,8 @@ class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class TracingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Traces, sent to a collector as OTLP over HTTP with protobuf.
 
-    Needs the extra `otel` (docs/install.md). A key with its default is taken from the variable of OpenTelemetry
-    that is named with it; [observe](operate/observe.md#traces) has the other variables.
+    Needs the extra `otel` (docs/operate/install.md). A key with its default is taken from the variable of OpenTelemetry
+    that is named with it; [observe](../operate/observe.md#traces) has the other variables.
     """
 
     enabled: bool = False
@@ -211,7 +211,7 @@ class ModelSection(ModelFacts, frozen=True, kw_only=True):
 
 
 class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """This server as one of several nodes on one PostgreSQL (`storage.url`). [cluster.md](cluster.md) explains them."""
+    """This server as one of [several nodes](../operate/cluster.md) on one PostgreSQL (`storage.url`)."""
 
     listen: str = ""
     """Address for calls of the other nodes: `host:port`, where port 0 selects a free port, `[ipv6]:port` or
@@ -310,7 +310,7 @@ def describe_error(key: str, error: msgspec.ValidationError, kind: type) -> tupl
 
 
 def _in_words(types: str) -> str:
-    """Returns msgspec's names of types in the words of docs/configuration.md; "null" is left out, TOML has none."""
+    """Returns msgspec's names of types in the words of the reference of the configuration; "null" is left out."""
     return " or ".join(_WORDS.get(name, name) for name in types.split(" | ") if name != "null")
 
 

@@ -1,4 +1,4 @@
-"""Reads tenants from a configuration; docs/configuration.md describes their tables."""
+"""Reads tenants from a configuration; docs/reference/configuration.md describes their tables."""
 
 from collections.abc import Iterable
 from pathlib import Path

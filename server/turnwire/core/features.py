@@ -43,7 +43,7 @@ FEATURES: Mapping[str, str] = {
     "usage": "`QueryUsage` sums what a tenant has used",
     "watch.resume": "a watch continues where an earlier one ended",
 }
-"""Maps lower-case words with dots to their meaning, in alphabetical order; docs/contract.md has the same table.
+"""Maps lower-case words with dots to their meaning, in alphabetical order; docs/reference/contract.md has the table.
 
 Every server of this version has all of these features. A released word is never removed.
 """

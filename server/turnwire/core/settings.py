@@ -1,7 +1,7 @@
 """Settings of the core, already checked when the composition root passes them in.
 
 The configuration reads its sections as these types. Their fields, defaults, ranges and docstrings become the reference
-of the keys (docs/configuration.md). A name ends in the unit of its value.
+of the keys (docs/reference/configuration.md). A name ends in the unit of its value.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Types of numbers with a range, for the fields of settings.
 
-msgspec checks the range when the configuration is read, and docs/configuration.md is generated from it.
+msgspec checks the range when the configuration is read, and docs/reference/configuration.md is generated from it.
 """
 
 from typing import Annotated

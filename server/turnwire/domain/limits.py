@@ -1,9 +1,9 @@
 """The limits of the server: one table of sizes, counts and times that bound what anybody can make it do.
 
 The configuration reads the section `[limits]` as this type, and `GetServerInfo` answers all but money. The fields,
-defaults, ranges and docstrings become the reference of the keys (docs/configuration.md, docs/limits.md). A name ends in
-the unit of its value. A comment on a line of its own names the group of the fields below it. What happens at a limit
-stands in docs/reference/limit_groups.py. Limits that are parts of others are properties, and no keys.
+defaults, ranges and docstrings become the reference of the keys (configuration.md and limits.md in docs/reference/). A
+name ends in the unit of its value. A comment on a line of its own names the group of the fields below it. What happens
+at a limit stands in docs/reference/limit_groups.py. Limits that are parts of others are properties, and no keys.
 """
 
 from datetime import timedelta

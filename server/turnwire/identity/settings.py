@@ -1,4 +1,4 @@
-"""The settings of JSON web tokens and client certificates; docs/configuration.md describes them."""
+"""The settings of JSON web tokens and client certificates; docs/reference/configuration.md describes them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

@@ -1,7 +1,7 @@
 """Settings of providers and their models.
 
 The configuration reads its tables as these types: their fields, defaults, ranges and docstrings are the reference of
-the keys (docs/configuration.md).
+the keys (docs/reference/configuration.md).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Settings of MCP servers.
 
 The configuration reads its tables as `McpSettings`: the fields, defaults, ranges and docstrings of that type are the
-reference of the keys (docs/configuration.md).
+reference of the keys (docs/reference/configuration.md).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """An MCP server: either a program to start (`command`) or an address (`url`).
 
     NAME has at most 32 letters, digits, "_" and "-"; the server's tools are called `NAME.TOOL`. Needs the extra `mcp`
-    (docs/install.md).
+    (docs/operate/install.md).
     """
 
     command: str = ""

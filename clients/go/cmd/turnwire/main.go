@@ -1,6 +1,6 @@
 // Command turnwire is Turnwire in a terminal: sessions, live conversations, approvals and what they cost.
 //
-// It is a client like any other, on the Go client. docs/terminal.md tells how it is used.
+// It is a client like any other, on the Go client. docs/guides/terminal.md tells how it is used.
 package main
 
 import (

@@ -34,7 +34,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     MODEL_UNKNOWN: _ErrorReason.ValueType  # 3
     """There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model."""
     MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 4
-    """The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+    """The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/reference/limits.md,
     such as "files.max_bytes"), limitValue.
     """
     SESSION_NOT_FOUND: _ErrorReason.ValueType  # 5
@@ -65,7 +65,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Another change came first. Metadata: currentRevision; of StartTurn headSequence."""
     CONCURRENCY_LIMIT: _ErrorReason.ValueType  # 17
     """A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
-    in docs/limits.md, such as "limits.max_watchers"), limitValue.
+    in docs/reference/limits.md, such as "limits.max_watchers"), limitValue.
     """
     STORAGE_FULL: _ErrorReason.ValueType  # 18
     """The disk of the server is full; nothing was stored."""
@@ -186,7 +186,7 @@ REQUEST_ID_REUSED: ErrorReason.ValueType  # 2
 MODEL_UNKNOWN: ErrorReason.ValueType  # 3
 """There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model."""
 MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 4
-"""The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+"""The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/reference/limits.md,
 such as "files.max_bytes"), limitValue.
 """
 SESSION_NOT_FOUND: ErrorReason.ValueType  # 5
@@ -217,7 +217,7 @@ STALE_VERSION: ErrorReason.ValueType  # 16
 """Another change came first. Metadata: currentRevision; of StartTurn headSequence."""
 CONCURRENCY_LIMIT: ErrorReason.ValueType  # 17
 """A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
-in docs/limits.md, such as "limits.max_watchers"), limitValue.
+in docs/reference/limits.md, such as "limits.max_watchers"), limitValue.
 """
 STORAGE_FULL: ErrorReason.ValueType  # 18
 """The disk of the server is full; nothing was stored."""

@@ -2,5 +2,5 @@
 
 A call goes through `overload` (how many there are, and whether there is memory), `requests` (its request is read within
 a time, and large ones have a part of one memory budget) and `responses` (so have large answers). `fair_queue` has calls
-that wait to begin, `abuse` closes connections of clients that do not read. docs/overload.md describes all of it.
+that wait to begin, `abuse` closes connections of clients that do not read. docs/operate/overload.md describes it.
 """

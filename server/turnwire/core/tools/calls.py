@@ -95,7 +95,7 @@ TRANSITIONS: dict[CallPhase, dict[type, frozenset[CallPhase]]] = {
     _P.SETTLED: {},
 }
 """The phase of a call after each command that changes it. A call that is HELD becomes FREE when its lease ends, without
-a command; PassTime reports it. A test compares the table with what is decided, and docs/phases.md is made from it."""
+a command; PassTime reports it. A test compares the table with what is decided; docs/internals/phases.md shows it."""
 
 
 def count_requests(environment: Environment, tenant: str, before: OpenCalls | None, after: OpenCalls | None) -> None:

@@ -768,7 +768,7 @@ TRANSITIONS: dict[type, dict[type, frozenset[type]]] = {
     },
 }
 """Which commands change anything in each phase, and to which phases they lead. A test compares it with what is decided,
-and docs/phases.md is made from it."""
+and docs/internals/phases.md is made from it."""
 
 
 def leading_work(turn: Turn, now: datetime, question: Message, stands_in: str = "") -> Work:

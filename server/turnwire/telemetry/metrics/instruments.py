@@ -1,4 +1,4 @@
-"""All metrics of the server, in a registry of their own. docs/metrics.md is made of them."""
+"""All metrics of the server, in a registry of their own. docs/reference/metrics.md is made of them."""
 
 import platform
 from typing import Literal, NamedTuple

@@ -38,7 +38,7 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// There is no such provider, or it does not offer the model. Of a turn: the configuration no longer has its model.
   case modelUnknown // = 3
 
-  /// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+  /// The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/reference/limits.md,
   /// such as "files.max_bytes"), limitValue.
   case messageTooLarge // = 4
 
@@ -80,7 +80,7 @@ public enum Opencode_Error_ErrorReason: SwiftProtobuf.Enum, Swift.CaseIterable {
   case staleVersion // = 16
 
   /// A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
-  /// in docs/limits.md, such as "limits.max_watchers"), limitValue.
+  /// in docs/reference/limits.md, such as "limits.max_watchers"), limitValue.
   case concurrencyLimit // = 17
 
   /// The disk of the server is full; nothing was stored.

@@ -41,7 +41,7 @@ public struct Opencode_Server_GetServerInfoResponse: Sendable {
   public var version: String = String()
 
   /// What the server can do, as lower-case words with dots, such as "tools.client", in alphabetical order. A word that was
-  /// sent keeps its meaning. docs/contract.md lists them. Skip words that you do not know.
+  /// sent keeps its meaning. docs/reference/contract.md lists them. Skip words that you do not know.
   public var features: [String] = []
 
   /// The clock of the server when it answered.
@@ -63,7 +63,7 @@ public struct Opencode_Server_GetServerInfoResponse: Sendable {
 
   /// Limits by the keys of the server's configuration, such as "limits.max_message_bytes" (the end of a key is its unit).
   /// Whole numbers only: limits of money are left out, and a time that is no whole number of seconds has a key that ends in
-  /// "_milliseconds" instead of "_seconds". 0 is no limit where docs/configuration.md says so. Keys may be added.
+  /// "_milliseconds" instead of "_seconds". 0 is no limit where docs/reference/configuration.md says so. Keys may be added.
   public var limits: Dictionary<String,UInt64> = [:]
 
   /// The caller, as the server identified it.

@@ -50,7 +50,7 @@ export enum ErrorReason {
   MODEL_UNKNOWN = 3,
 
   /**
-   * The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/limits.md,
+   * The message or one of its files is over the limit. Metadata: maxBytes, actualBytes, limit (its name in docs/reference/limits.md,
    * such as "files.max_bytes"), limitValue.
    *
    * @generated from enum value: MESSAGE_TOO_LARGE = 4;
@@ -144,7 +144,7 @@ export enum ErrorReason {
 
   /**
    * A limit on what runs, waits or is open at once is reached; RetryInfo says when to try again. Metadata: limit (its name
-   * in docs/limits.md, such as "limits.max_watchers"), limitValue.
+   * in docs/reference/limits.md, such as "limits.max_watchers"), limitValue.
    *
    * @generated from enum value: CONCURRENCY_LIMIT = 17;
    */

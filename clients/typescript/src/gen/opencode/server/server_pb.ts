@@ -46,7 +46,7 @@ export type GetServerInfoResponse = Message<"opencode.server.GetServerInfoRespon
 
   /**
    * What the server can do, as lower-case words with dots, such as "tools.client", in alphabetical order. A word that was
-   * sent keeps its meaning. docs/contract.md lists them. Skip words that you do not know.
+   * sent keeps its meaning. docs/reference/contract.md lists them. Skip words that you do not know.
    *
    * @generated from field: repeated string features = 2;
    */
@@ -77,7 +77,7 @@ export type GetServerInfoResponse = Message<"opencode.server.GetServerInfoRespon
   /**
    * Limits by the keys of the server's configuration, such as "limits.max_message_bytes" (the end of a key is its unit).
    * Whole numbers only: limits of money are left out, and a time that is no whole number of seconds has a key that ends in
-   * "_milliseconds" instead of "_seconds". 0 is no limit where docs/configuration.md says so. Keys may be added.
+   * "_milliseconds" instead of "_seconds". 0 is no limit where docs/reference/configuration.md says so. Keys may be added.
    *
    * @generated from field: map<string, uint64> limits = 6;
    */

@@ -5,9 +5,7 @@ import pytest
 
 from tests.support.fakes.domain_values import NOW, later, make_answer, make_message, make_turn, open_part
 from turnwire.core.ending import (
-    CUT_CALL,
     MAX_PAUSES,
-    UNANSWERED_CALL,
     Ending,
     Repetitions,
     close_calls,
@@ -19,7 +17,7 @@ from turnwire.core.ending import (
     step_ending,
 )
 from turnwire.domain.accounts import Spending
-from turnwire.domain.conversation.events import MessageFinished, PartFinished, ToolCallUpdated, TurnEnded
+from turnwire.domain.conversation.events import MessageFinished, PartFinished, TurnEnded
 from turnwire.domain.conversation.messages import (
     Failure,
     FinishReason,
@@ -101,62 +99,6 @@ def test_an_orderly_end_finishes_open_parts() -> None:
     )
 
 
-@pytest.mark.parametrize("ending", [ABORTED, CUT, FAILED])
-def test_text_so_far_is_kept_and_marked(ending: Ending) -> None:
-    """After an abort, a cut or a failure the open part is interrupted and keeps its text."""
-    part = open_part(0, Text("so far"))
-    message = _streaming(part)
-    expected = _ended(message, ending, (_done(part, PartStatus.INTERRUPTED),))
-    closed, work = close_message(message, ending, END)
-    assert closed == expected
-    assert work.events == _events(PartFinished("msg_1", _done(part, PartStatus.INTERRUPTED)), _finished(expected))
-
-
-def test_calls_of_an_orderly_step_wait_for_their_results() -> None:
-    """They start, and are announced after the end of their message, when a client may answer them."""
-    part = open_part(0, CALL)
-    message = _streaming(part)
-    ending = Ending(FinishReason.TOOL_USE)
-    started = _done(part, content=msgspec.structs.replace(CALL, started_at=END))
-    expected = _ended(message, ending, (started,))
-    closed, work = close_message(message, ending, END)
-    assert closed == expected
-    assert work.events == _events(
-        PartFinished("msg_1", started),
-        _finished(expected),
-        ToolCallUpdated("msg_1", "prt_0", 0, started.content),
-    )
-
-
-@pytest.mark.parametrize("ending", [ABORTED, CUT, FAILED])
-def test_a_call_that_was_cut_is_cancelled(ending: Ending) -> None:
-    """It was never complete, so nobody ran it; its arguments stay as far as they came."""
-    part = open_part(0, ToolUse(name="read", input_json='{"pa'))
-    closed, work = close_message(_streaming(part), ending, END)
-    call = msgspec.structs.replace(part.content, status=ToolStatus.CANCELLED, error=CUT_CALL, finished_at=END)
-    expected = _done(part, PartStatus.INTERRUPTED, content=call)
-    assert closed.parts == (expected,)
-    assert work.events == _events(PartFinished("msg_1", expected), _finished(closed))
-
-
-@pytest.mark.parametrize("ending", [ABORTED, CUT, FAILED])
-def test_a_complete_call_of_a_broken_step_gets_an_error(ending: Ending) -> None:
-    """It was complete but will never be answered; watchers hear of its result."""
-    message = _streaming(CALL)
-    call = msgspec.structs.replace(CALL, status=ToolStatus.ERROR, error=UNANSWERED_CALL, finished_at=END)
-    closed, work = close_message(message, ending, END)
-    assert closed.tool_calls() == ((_done(message.parts[0], content=call), call),)
-    assert work.events == _events(ToolCallUpdated("msg_1", "prt_0", 0, call), _finished(closed))
-
-
-@pytest.mark.parametrize("reason", [FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER])
-def test_no_call_of_a_truncated_step_runs(reason: FinishReason) -> None:
-    """A step that ended in order but not to use tools leaves no call waiting."""
-    closed, _ = close_message(_streaming(CALL, open_part(1, CALL)), Ending(reason), END)
-    expected = msgspec.structs.replace(CALL, status=ToolStatus.CANCELLED, error=CUT_CALL, finished_at=END)
-    assert [call for _, call in closed.tool_calls()] == [expected, expected]
-
-
 def test_settled_calls_are_left_alone() -> None:
     """A result that is there stays."""
     settled = msgspec.structs.replace(CALL, status=ToolStatus.SUCCESS, output="1", finished_at=NOW)
@@ -165,20 +107,6 @@ def test_settled_calls_are_left_alone() -> None:
     assert closed.parts == message.parts
     assert work.events == _events(_finished(closed))
     assert close_calls(make_answer("msg_1", settled), END) == (make_answer("msg_1", settled), Work())
-
-
-def test_waiting_calls_are_settled_when_their_turn_ends() -> None:
-    """Each gets the error that says so, all in one write."""
-    message = make_answer("msg_1", CALL, "text", CALL)
-    failed = msgspec.structs.replace(CALL, status=ToolStatus.ERROR, error=UNANSWERED_CALL, finished_at=END)
-    both = make_answer("msg_1", failed, "text", failed, updated_at=END)
-    assert close_calls(message, END) == (
-        both,
-        Work(
-            (PutMessage(both),),
-            _events(ToolCallUpdated("msg_1", "prt_0", 0, failed), ToolCallUpdated("msg_1", "prt_2", 2, failed)),
-        ),
-    )
 
 
 def test_a_turn_sums_its_steps() -> None:
@@ -249,16 +177,6 @@ def test_the_end_of_a_turn_closes_what_is_open() -> None:
     spent = spent_by_call(turn, closed, END) + spent_by_turn(turn, END)
     assert work == settling + closing + spent + Work((PutTurn(over, keeps_settings=True),), _events(TurnEnded(over)))
     assert (closed.status, settled.status) == (MessageStatus.INTERRUPTED, MessageStatus.COMPLETE)
-
-
-@pytest.mark.parametrize("ending", [Ending(FinishReason.TOOL_USE), Ending(FinishReason.LENGTH), ABORTED])
-def test_a_call_that_was_refused_keeps_its_result(ending: Ending) -> None:
-    """However the answer ends; nothing more is told of it."""
-    refused = ToolUse(name="fly", status=ToolStatus.ERROR, error="there is no such tool", started_at=NOW)
-    closed, work = close_message(_streaming(refused, CALL), ending, END)
-    assert closed.parts[0].content == refused
-    updates = [event.kind for event in work.events if isinstance(event.kind, ToolCallUpdated)]
-    assert [update.part_index for update in updates] == [1]
 
 
 def test_the_end_of_a_refused_call_is_told_when_it_could_not_be_saved_before() -> None:

@@ -143,9 +143,9 @@ class Gate:
         """Carries out a call and returns its one answer. Cancelling this cancels the implementation.
 
         Args:
-            method: What is called.
+            method: The called method.
             receive: Returns the encoded request.
-            caller: Who calls.
+            caller: The sender of the call.
             when_sent: Tells when the answer is sent, for the call counts until then; None if it does when this returns.
 
         Raises:
@@ -179,9 +179,9 @@ class Gate:
         cancels the implementation.
 
         Args:
-            method: What is called.
+            method: The called method.
             receive: Returns the encoded request.
-            caller: Who calls.
+            caller: The sender of the call.
             outlet: Receives the answers.
 
         Raises:
@@ -256,9 +256,9 @@ class Gate:
         arrived.
 
         Args:
-            method: Of the stream.
+            method: The method of the stream.
             receive: Returns the encoded request; what else it raises is raised here.
-            caller: Whose stream it is.
+            caller: The sender of the call.
 
         Raises:
             CallFailed: the caller may not, or not now.

@@ -56,11 +56,11 @@ class Refusals:
         Admitted callers never wait here, whatever others at the same address or of the same tenant do.
 
         Args:
-            method: What was called.
+            method: The called method.
             code: The status.
             cause: Why it was refused; never any part of a credential.
             address: Where the call came from.
-            of: Whose refusals are counted together.
+            of: The key under which refusals are counted.
         """
         self.log(method, code, cause, address)
         second = int(self._clock())

@@ -60,7 +60,7 @@ def check_fields(descriptor: Any, data: bytes) -> None:
     """Counts the fields of an encoded message. Raises InvalidRequest: there are too many; DecodeError: it is broken.
 
     Args:
-        descriptor: Of the message.
+        descriptor: The descriptor of the message.
         data: Its bytes.
     """
     left, place, end = MAX_VALUES, 0, len(data)

@@ -72,7 +72,7 @@ def run_import(connection: Endpoint, wanted: ImportOptions, *, as_json: bool) ->
 
     Args:
         connection: The server.
-        wanted: What to import, and how.
+        wanted: The import, and its options.
         as_json: Whether to print JSON.
 
     Returns:

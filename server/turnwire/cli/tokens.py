@@ -54,8 +54,8 @@ class TokenCommands:
         """Creates a token and prints it: the only time that it can be read.
 
         Args:
-            tenant: Whose data it opens.
-            subject: Who uses it.
+            tenant: The tenant whose data it opens.
+            subject: The user of the token.
             role: "reader", "writer" or "admin".
             expires: How long it is valid, such as "90d", "12h" or "30m"; "never".
         """

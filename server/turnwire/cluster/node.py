@@ -80,9 +80,9 @@ class Node:
         """Takes shards, and carries out calls of other nodes.
 
         Args:
-            locks: Of the connection on which this node writes.
-            sessions: What is done with the sessions of shards.
-            services: What carries out calls here.
+            locks: Locks of the connection on which this node writes.
+            sessions: Operations on the sessions of shards.
+            services: Carry out calls on this node.
             on_failure: Called when the node can neither own shards nor give them away any more.
 
         Returns:

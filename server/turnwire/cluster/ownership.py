@@ -79,9 +79,9 @@ class Ownership:
         on_gone: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Args:
-        address: Of this node, where the others reach it.
+        address: The address where other nodes reach this one.
         locks: The locks of its writing connection.
-        sessions: What is done with the sessions of shards.
+        sessions: Operations on the sessions of shards.
         rng: Chooses among free shards.
         on_gone: Called with the address of a node that has no shard any more.
         """

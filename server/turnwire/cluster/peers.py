@@ -184,7 +184,7 @@ class PeerServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         """Begins to carry out calls.
 
         Args:
-            services: What carries out calls here.
+            services: Carry out calls on this node.
             is_mine: Returns whether this node owns a shard.
         """
         self._methods = {_path(method.name): method for service in services for method in service.methods().values()}

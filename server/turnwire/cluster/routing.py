@@ -149,8 +149,8 @@ class Routed:
     def __init__(self, descriptor: ServiceDescriptor, local: object, owners: Owners, peers: Peers) -> None:
         """Args:
         descriptor: The service.
-        local: What carries out calls here.
-        owners: Who owns what.
+        local: Carries out calls on this node.
+        owners: The owners of shards.
         peers: Calls to other nodes.
 
         Raises:

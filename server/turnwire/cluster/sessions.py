@@ -19,7 +19,7 @@ class NodeSessions:
         forget_cached: Callable[[Callable[[str], bool]], None],
     ) -> None:
         """Args:
-        turns: What runs and waits.
+        turns: The running and waiting turns.
         conversations: The conversations of sessions with turns.
         feed: The watches.
         forget_cached: Drops what the store keeps of some sessions, by their ids.

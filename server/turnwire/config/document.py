@@ -166,7 +166,7 @@ class Document:
         """Checks that the packages of an extra are installed, without importing them.
 
         Args:
-            key: What needs them.
+            key: The key that needs them.
             extra: Its name.
             modules: One module of each package.
 

@@ -95,7 +95,7 @@ async def carry_out(
     """Has a command carried out that must not be lost: again as long as the store may take it later.
 
     Args:
-        owner: Who carries it out.
+        owner: Carries out the command.
         command: The command.
         note: Called with each error after which it is tried again.
 

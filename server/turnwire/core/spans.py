@@ -124,7 +124,7 @@ def chat_span(
 
     Args:
         tracer: Starts it.
-        request: What the model is asked.
+        request: The request to the model.
         model: The model that is asked now.
         session_id: The conversation.
         is_summary: Whether the model is asked for a summary of it and not for an answer.
@@ -168,11 +168,11 @@ def note_answer(
     """Adds what came back to the span of a model call.
 
     Args:
-        span: Of the call.
+        span: The span of the call.
         tracer: Started it.
         answer: The message so far.
         finished: The end marker; None when it did not come.
-        failure: What ended the answer early; None when the provider finished.
+        failure: The error that ended the answer early; None when the provider finished.
         first_output_seconds: Until the first content; None when none came, or it was not measured.
     """
     run = answer.model_run

@@ -80,11 +80,11 @@ def check_count(
     """Refuses what would go over a quota.
 
     Args:
-        tenant: Whose quota it is.
+        tenant: The tenant of the quota.
         quota: Its name.
         limit: The most that the tenant may have; None and 0 set no limit.
-        used: What it has.
-        adding: What would be added.
+        used: The amount in use.
+        adding: The amount that would be added.
         retry_after: When to try again; None when waiting alone does not help.
 
     Raises:

@@ -50,7 +50,7 @@ def limit_facts(limit: str, value: float) -> dict[str, str]:
 
     Args:
         limit: The name of the limit: a key of docs/reference/limits.md such as "files.max_bytes", or a constant.
-        value: What the limit is.
+        value: The value of the limit.
     """
     return {"limit": limit, "limitValue": str(value) if isinstance(value, int) else f"{value:g}"}
 
@@ -128,7 +128,7 @@ class LimitReached(DomainError):
 
         Args:
             limit: The name of the limit: a key such as "limits.max_watchers" (docs/reference/limits.md), or a constant.
-            value: What the limit is.
+            value: The value of the limit.
             text: A sentence for people.
             retry_after: When it may be allowed again; None where it is unknown: a second is sent then.
             facts: More metadata.
@@ -226,10 +226,10 @@ class QuotaExceeded(DomainError):
     ) -> None:
         """Args:
         message: A sentence for people.
-        tenant: Whose quota it is.
+        tenant: The tenant of the quota.
         quota: Its name.
         limit: The most that the tenant may have or use.
-        used: What it has or has used; may be more.
+        used: The amount in use, or used; may exceed the limit.
         retry_after: When it is allowed again; None when waiting alone does not help.
         """
         super().__init__(message, {"quota": quota, "limit": str(limit), "used": str(used)}, retry_after)
@@ -317,7 +317,7 @@ class MessageTooLarge(InvalidRequest):
 
         Args:
             limit: The name of the limit in docs/reference/limits.md, such as "files.max_bytes".
-            max_bytes: What the limit is.
+            max_bytes: The limit.
             field: Path in the request.
             actual_bytes: The size, as far as it was counted.
         """
@@ -339,7 +339,7 @@ class ArchiveInvalid(InvalidRequest):
         """Creates the error.
 
         Args:
-            description: What is wrong there.
+            description: The problem at that place.
             line: In the archive, from 1; 0 where the format has no lines.
             place: Path of the value, such as "mapping.4f.message.content"; "" for the whole line or archive.
             metadata: More facts.
@@ -677,9 +677,9 @@ class ProviderAnswerOverLimit(ProviderStreamFailed):
         """Creates the error.
 
         Args:
-            what: What is wrong, behind "the answer of the provider".
+            what: The problem, as it follows "the answer of the provider".
             key: The limit, without its section.
-            value: What it allows.
+            value: Its value.
         """
         metadata = {"limit": f"limits.{key}", "limitValue": str(value)}
         return cls(f"the answer of the provider {what}: limits.{key} is {value}", metadata)

@@ -258,7 +258,7 @@ class TenantStore(ArchivableStore, Protocol):
         Pages stay in order when messages are stored or removed meanwhile, and none repeats a hit.
 
         Args:
-            search: What to find, and in which order.
+            search: The search, and the order of its hits.
             place: `SearchPage.next_place` of the page before; b"" for the first.
             size: Most hits to return, at least 1; fewer when they are large.
 

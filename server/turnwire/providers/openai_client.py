@@ -13,9 +13,9 @@ def openai_client(settings: ProviderSettings, api_key: str, limits: Limits) -> A
     """Returns a client; the caller closes it.
 
     Args:
-        settings: Of the provider.
+        settings: Settings of the provider.
         api_key: "" for servers that need none.
-        limits: What an answer may bring, and how many calls may be open at once.
+        limits: Limits on an answer, and on concurrent calls.
     """
     base_url = settings.base_url or DEFAULT_BASE_URL
     return AsyncOpenAI(

@@ -45,7 +45,7 @@ class ConfiguredProviders:
         environ: The environment that keys are read from, each when its provider is first used.
         sources: Where each provider comes from: "builtin", "env" or "config" (the default).
         models: Configured settings of models.
-        limits: What an answer may bring, and how many calls of one provider may be open at once.
+        limits: Limits on an answer, and on concurrent calls of one provider.
         """
         self._limits = limits or Limits()
         self._settings = dict(settings)

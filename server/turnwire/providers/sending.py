@@ -78,7 +78,7 @@ async def post(
 
     Args:
         send: The `post` of the SDK's client, which adds the key and turns statuses into its errors.
-        path: Of the API's method.
+        path: The path of the API's method.
         body: The body; nothing of it is kept once the provider has read it.
         headers: Further headers.
     """

@@ -81,9 +81,9 @@ def check_totals(
 
     Args:
         totals: The sessions and bytes that the tenant had before the transaction.
-        deltas: What the transaction has changed so far.
-        added: What is to be added.
-        max_sessions: What the tenant may have; 0 sets no limit.
+        deltas: Changes of the transaction so far.
+        added: The amounts to add.
+        max_sessions: Maximum sessions of the tenant; 0 sets no limit.
         max_stored_bytes: The same for bytes.
 
     Raises:

@@ -559,7 +559,7 @@ def kind_of(stored: Facts, session_id: str, at: datetime, subject: Message | Tur
     """Returns what happened, with its subject as it is now.
 
     Args:
-        stored: What the log has.
+        stored: The event in the log.
         session_id: The session.
         at: When it happened.
         subject: The message or the turn; None when it is gone, or there is none.

@@ -50,7 +50,7 @@ class OnMemory(Protocol):
         """Called on the event loop.
 
         Args:
-            max_bytes: What the process may have: the limit, or less in a control group. None when memory is no longer
+            max_bytes: Memory limit of the process, or less in a control group. None when memory is no longer
                 critical.
             is_exhausted: Whether it has nearly as much.
         """
@@ -68,7 +68,7 @@ class MemoryMonitor:
         read_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         """Args:
-        max_bytes: What the process may have.
+        max_bytes: Memory limit of the process.
         critical: Called at each look while memory is critical, and once it no longer is.
         give_up: Called on the loop while there is little memory: drops what can be made again.
         read_bytes: Returns what the process has, or None if the system does not tell; by default `resident_bytes`.

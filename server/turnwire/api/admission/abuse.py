@@ -28,7 +28,7 @@ class CutOffs:
 
         Args:
             connection: The name that its listener gives its peer.
-            reason: What its client did.
+            reason: The client's abuse.
         """
         self._waiting[connection] = reason
         if self._closing is None:

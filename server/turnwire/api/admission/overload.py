@@ -84,7 +84,7 @@ class Overload:
         """Counts a call. Returns what `leave` takes.
 
         Args:
-            metadata_bytes: What the caller sent before its request.
+            metadata_bytes: Size of the metadata, which the caller sent before its request.
             begins_work: Whether others can wait until there is memory again.
             connection: By which it came.
 
@@ -143,7 +143,7 @@ class Overload:
         """Sheds load while memory is critical. Called again and again while it is, and once when it no longer is.
 
         Args:
-            max_bytes: What the process may have; None when memory is no longer critical.
+            max_bytes: Memory limit of the process; None when memory is no longer critical.
             is_exhausted: Whether it has nearly as much.
         """
         self._is_exhausted = is_exhausted

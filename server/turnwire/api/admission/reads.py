@@ -62,7 +62,7 @@ class Reads:
         """Returns a request. Safe to cancel.
 
         Args:
-            connection: Whose request it is.
+            connection: The connection of the request.
             receive: Returns the request once it has arrived. When it returns a future, that is not cancelled, and the
                 request has arrived when it is done, though the call may wait long for its turn on the event loop.
 

@@ -62,9 +62,9 @@ class Requests:
         then.
 
         Args:
-            client: Whose request it is.
-            size: Of the request.
-            only_reads: What it asks for ends when it is cancelled, so it is not done to its end.
+            client: The client of the request.
+            size: Size of the request in bytes.
+            only_reads: Whether its work ends when it is cancelled, so that it does not run to completion.
 
         Raises:
             TooManyCalls: too much waits.

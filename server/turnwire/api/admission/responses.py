@@ -41,9 +41,9 @@ class Answers:
         """Returns the answer of a method with one answer. It has a place until it is sent if it is large.
 
         Args:
-            name: Of the method.
+            name: The name of the method.
             run: Returns its answer.
-            client: Whose call it is.
+            client: The client of the call.
             when_sent: Tells when the answer is sent.
 
         Raises:
@@ -71,7 +71,7 @@ class Answers:
         """Returns what sends the answers of one stream.
 
         Args:
-            client: Whose stream it is.
+            client: The client of the stream.
             send: Writes an answer; returns when the next may be written.
         """
         return StreamAnswers(self, client, send)

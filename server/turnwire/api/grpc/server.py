@@ -62,7 +62,7 @@ class GrpcServer:
         tracer: Tracer = NO_TRACER,
     ) -> None:
         """Args:
-        limits: What clients may send.
+        limits: Limits on the requests of clients.
         overload: Bounds the calls of all listeners together.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
@@ -79,7 +79,7 @@ class GrpcServer:
 
         Args:
             listen: host:port (port 0 selects a free port) or unix:path.
-            access: Who may connect to a Unix socket.
+            access: The users that may connect to a Unix socket.
 
         Returns:
             The address with the actual port.

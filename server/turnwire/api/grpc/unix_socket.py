@@ -33,7 +33,7 @@ def socket_access(listen: str, access: SocketAccess) -> Iterator[None]:
 
     Args:
         listen: The address: unix:path, host:port.
-        access: Who may connect.
+        access: The users that may connect.
 
     Raises:
         OSError: the server may not give the socket this group, or the socket is not in its place.

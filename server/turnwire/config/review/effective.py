@@ -31,7 +31,7 @@ def effective_values(document: Document, config: Config, environ: Mapping[str, s
     """Returns every value that is in effect.
 
     Args:
-        document: What was read.
+        document: The document that was read.
         config: The configuration that was made of it.
         environ: The environment, whose secrets are masked.
     """

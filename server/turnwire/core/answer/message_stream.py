@@ -155,7 +155,7 @@ class MessageStream:
         message: The message as it was added: STREAMING, without parts.
         publish: Publishes an event to watchers; never waits.
         new_id: Makes part ids.
-        limits: What the answer may bring.
+        limits: Limits on the answer.
         """
         self._limits = limits
         self._message = message

@@ -277,7 +277,7 @@ def delay_before_retry(retries: Retries, error: ProviderError, attempt: int) -> 
 
     Args:
         retries: The limits.
-        error: What ended the attempt; its retry_after overrides the computed delay.
+        error: The error that ended the attempt; its retry_after overrides the computed delay.
         attempt: Number of the attempt that failed, from 1.
     """
     if not isinstance(error, PASSING) or isinstance(error, ProviderAnswerOverLimit) or attempt > retries.max_retries:

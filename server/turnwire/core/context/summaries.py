@@ -102,7 +102,7 @@ class Summariser:
         """Returns the summary. Cancelling this ends the model call; nothing is stored here.
 
         Args:
-            messages: What to summarise, in order.
+            messages: The messages to summarise, in order.
             files: Bytes of attachments by hash.
             window: The model's context window in tokens; None when it is unknown.
 

@@ -131,7 +131,7 @@ class Assembly:
             same: How many of the first messages are the same as in the call before, the same objects.
             turn: The turn that runs.
             system: System prompt; "" for none.
-            tools: What the model may call; None for the client's tools alone.
+            tools: Tools that the model may call; None for the client's tools alone.
             names_senders: Whether user messages say who wrote them, when there is more than one sender.
         """
         same = self._look(history, same, names_senders)

@@ -265,7 +265,7 @@ class NamedRequests:
         it waits. From then on it continues without its caller, so that a retry finds the receipt.
 
         Args:
-            principal: Who sent the request.
+            principal: The sender of the request.
             new: The request.
             carry_out: Does the work, and stores `receipt_record` in the same commit.
 

@@ -19,7 +19,7 @@ async def complete_upload(
 
     Args:
         store: Has the uploads.
-        tenant: Whose it is.
+        tenant: The tenant of the upload.
         upload_id: Its id.
         field: Path of the id in the request, for errors.
         used_too: Whether to return one that was used a while ago at most.
@@ -45,7 +45,7 @@ async def spooled(store: UploadStore, tenant: str, upload_id: str, folder: Path)
 
     Args:
         store: Has the upload.
-        tenant: Whose it is.
+        tenant: The tenant of the upload.
         upload_id: Its id.
         folder: Where the file is; all bytes have to fit on its disk.
 

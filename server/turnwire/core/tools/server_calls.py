@@ -139,7 +139,7 @@ class ServerCalls:
         environment: Ports and settings.
         turn: The turn of the message.
         owner: The owner of all calls of the message, including those of client tools.
-        questions: What the calls ask.
+        questions: The questions of the calls.
         """
         self._questions = questions
         self._environment = environment

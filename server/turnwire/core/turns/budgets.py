@@ -37,7 +37,7 @@ def budget_ending(budget: Budget, so_far: Consumption, whose: str) -> Ending | N
 
     Args:
         budget: The limits.
-        so_far: What was used.
+        so_far: The usage so far.
         whose: "turn" or "session"; part of the failure.
     """
     if budget.max_tokens is not None and so_far.tokens >= budget.max_tokens:

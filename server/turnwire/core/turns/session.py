@@ -109,12 +109,12 @@ class SessionTurns:
     ) -> None:
         """Args:
         environment: Ports and settings.
-        tenant: Whose session it is.
+        tenant: The tenant of the session.
         session_id: The session.
         slots: Bounds the turns whose model is asked at the same time, on the whole server; tenants have turns.
         forget: Called when nothing runs or waits any more.
         on_ended: Called when the end of a turn is stored.
-        schedule: What an earlier process left.
+        schedule: The schedule that an earlier process left.
         """
         self._environment = environment
         self._tenant = tenant

@@ -57,7 +57,7 @@ def copy_conversation(
     It ends before the first message that is still being written or has a call without a result.
 
     Args:
-        conversation: What is copied.
+        conversation: The conversation to copy.
         through_message_id: The last message to copy; "" copies all.
         session_id: The session of the copy.
         new_id: Makes ids.

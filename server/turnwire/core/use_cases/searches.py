@@ -34,7 +34,7 @@ class MessageSearches:
 
         Args:
             principal: The caller.
-            search: What to find.
+            search: The search.
             size: Most hits to return, at least 1.
             token: That of the page before; "" for the first.
 

@@ -173,9 +173,9 @@ def request_of(question: Message, answer: Message | None, max_characters: int) -
     """Returns what the model gets of a conversation; "" when there is nothing to go by.
 
     Args:
-        question: What the user wrote.
+        question: The user's message.
         answer: The message behind it; None when there is none.
-        max_characters: Of both together; each is cut to a half.
+        max_characters: Maximum length of both together; each is cut to a half.
     """
     asked = _words_of(question, max_characters // 2)
     answered = "" if answer is None else _words_of(answer, max_characters // 2)

@@ -11,7 +11,7 @@ def branch_to(leaf: str, parents: Mapping[str, str], place: str) -> tuple[list[s
     Args:
         leaf: An id in `parents`.
         parents: The id before each id; "" for none.
-        place: Of the ids, for errors.
+        place: The path of the ids, for errors.
 
     Raises:
         InvalidRequest: the ids go round in a circle.

@@ -49,7 +49,7 @@ class OpenAIReader:
     def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
         clock: The form has no times, so a conversation without `created` is of now.
-        bounds: What is refused as too large.
+        bounds: Limits on the archive.
         """
         self._clock = clock
         self._bounds = bounds

@@ -40,7 +40,7 @@ class OpenCodeReader:
     def __init__(self, clock: Clock, bounds: ArchiveLimits) -> None:
         """Args:
         clock: A session without a time is of now.
-        bounds: What is refused as too large.
+        bounds: Limits on the archive.
         """
         self._clock = clock
         self._bounds = bounds

@@ -26,7 +26,7 @@ class ArchiveReader(Protocol):
 
         Args:
             source: The archive, from its beginning; can seek. How far it was read shows the progress.
-            options: What the caller says about it, by name.
+            options: The caller's options, by name.
 
         Raises:
             ArchiveInvalid: the archive is not of this format, of a newer version, cut, damaged or over a bound. Where

@@ -81,8 +81,8 @@ class UploadStore(Protocol):
         """Stores an upload without bytes.
 
         Args:
-            upload: What to store.
-            limits: What the tenant may have.
+            upload: The upload to store.
+            limits: Limits of the tenant.
             record: The named request, of the upload's tenant and subject; remembered for as long as the upload exists
                 (`Store.request`). None when the request has no name.
 
@@ -98,11 +98,11 @@ class UploadStore(Protocol):
         """Stores bytes at the end, and when the upload expires. Idempotent: stored bytes are compared and stay.
 
         Args:
-            tenant: Whose upload it is.
+            tenant: The tenant of the upload.
             upload_id: Its id.
             chunk: The bytes.
             expires_at: When it expires.
-            max_stored_bytes: What the tenant may store in all; 0 sets no limit.
+            max_stored_bytes: Maximum stored bytes of the tenant; 0 sets no limit.
 
         Returns:
             The upload as it is then.
@@ -135,7 +135,7 @@ class UploadStore(Protocol):
         """Returns an upload. Safe to cancel.
 
         Args:
-            tenant: Whose it is.
+            tenant: The tenant of the upload.
             upload_id: Its id.
             used_too: Whether to return one that a commit has used (`ports.commit.UseUpload`) a while ago at most.
                 Nothing else finds it, and it has no bytes.

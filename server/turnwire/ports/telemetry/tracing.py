@@ -117,8 +117,8 @@ class Tracer:
         """Starts a span. It becomes the current one only when it is entered; the caller ends it.
 
         Args:
-            name: What is done, from a small set: no ids.
-            attributes: What is known at the start.
+            name: The operation, from a small set: no ids.
+            attributes: Attributes known at the start.
             kind: Which side of a call it describes.
             parent: The `traceparent` of the span it belongs to; one that is not valid starts a new trace, and so does
                 "". None takes the current span.

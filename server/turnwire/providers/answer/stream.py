@@ -95,7 +95,7 @@ async def read_answer(
         reader: A fresh reader of the API's events.
         origin: Named in errors.
         secrets: Texts that must not appear in errors.
-        max_bytes: Of the answer, unpacked: `limits.max_answer_received_bytes`.
+        max_bytes: Maximum size of the answer, unpacked: `limits.max_answer_received_bytes`.
 
     Raises:
         ProviderError: the call failed, the stream reported an error, or it ended too early.

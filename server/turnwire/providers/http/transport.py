@@ -148,7 +148,7 @@ class _Body(httpx2.AsyncByteStream):
     def __init__(self, response: aiohttp.ClientResponse, limits: Limits, deadline: float, *, whole: bool) -> None:
         """Args:
         response: An open answer; this owns it.
-        limits: What it may take.
+        limits: Limits on it.
         deadline: When it has to be at its end, by the loop's clock.
         whole: Whether it is no stream, so that only its beginning is read.
         """

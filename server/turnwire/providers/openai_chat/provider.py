@@ -23,7 +23,7 @@ class OpenAIChatProvider:
         provider_id: Name of the provider in the configuration.
         settings: Its settings.
         api_key: "" for servers that need none.
-        limits: What an answer may bring, and how many calls may be open at once.
+        limits: Limits on an answer, and on concurrent calls.
         """
         self.provider_id = provider_id
         self.api = API

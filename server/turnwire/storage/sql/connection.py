@@ -40,7 +40,7 @@ class Connection(Generic[D_co]):
         Args:
             opening: Called on the thread; its errors are raised as they are.
             is_reader: Whether owners take turns on it, and a cancelled caller's function that waits is left out.
-            idle: What the thread does while it has nothing else to do.
+            idle: Work of the thread while it is idle.
         """
         connection = cls(is_reader=is_reader)
         threading.Thread(target=_serve, args=(connection._calls,), name="database", daemon=True).start()

@@ -96,7 +96,7 @@ def display(
         session_id: The session.
         page: Which of them.
         forms: Makes and keeps them.
-        max_bytes: Of messages to be read here; None for any.
+        max_bytes: Maximum size of messages to be read here; None for any.
 
     Raises:
         HeavyRead: the messages of the page have more bytes.

@@ -38,9 +38,9 @@ def fitting(
     Args:
         rows: In the order in which they are wanted. Closed.
         size: Returns the bytes of a row.
-        max_bytes: Of all rows together; None takes every row.
+        max_bytes: Maximum size of all rows together; None takes every row.
         refuses: Whether a first row that does not fit alone is an error; else it is returned alone.
-        light_bytes: Of a light read, where the rows have what is read; None takes any.
+        light_bytes: Maximum size of a light read, where the rows have what is read; None takes any.
 
     Raises:
         HeavyRead: the rows have more than a light read.

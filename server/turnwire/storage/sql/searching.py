@@ -136,7 +136,7 @@ def find(db: Database, tenant: str, search: Search, place: bytes, size: int) -> 
     Args:
         db: A connection for searching.
         tenant: The owner of what is found.
-        search: What to find.
+        search: The search.
         place: `next_place` of the page before; b"" for the first.
         size: Most hits to return, at least 1.
 
@@ -159,9 +159,9 @@ def match(index: Words, tenant: str, query: Query, sessions: Iterable[int] = ())
     """Returns a query as an index has it. Words have letters and digits only, so nothing needs an escape.
 
     Args:
-        index: Of the engine.
+        index: The index of the engine.
         tenant: The owner of what is found.
-        query: What to look for.
+        query: The terms to search for.
         sessions: The rows of the sessions to look in; none for all.
     """
     groups = [index.either.join(_term(index, tenant, term) for term in group) for group in query.groups]

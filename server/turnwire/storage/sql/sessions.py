@@ -211,7 +211,7 @@ def step(db: Database, tenant: str, wanted: SessionFilter, place: Place | None, 
 
     Args:
         db: The reading connection.
-        tenant: Whose sessions.
+        tenant: The tenant of the sessions.
         wanted: Filter and order.
         place: Where the last step ended; None at the beginning.
         budget: How many sessions to find.

@@ -104,12 +104,12 @@ class SqlStore:
         """Begins to write to a database that has the newest schema.
 
         Args:
-            keeper: What keeps the database.
+            keeper: The keeper of the database.
             connections: The writing one, and `READERS` that read. The store closes them.
             another: Opens one more that reads.
             settings: How long events are kept.
-            surroundings: What the store works with.
-            steps: What housekeeping does for this engine alone.
+            surroundings: The dependencies of the store.
+            steps: Steps of housekeeping for this engine alone.
         """
         writing, reading, long, searching = connections
         codec = surroundings.codec

@@ -60,7 +60,7 @@ class WordIndex:
         """Lets the index have the parts of a message, unless it waits or streams.
 
         Args:
-            rows: What the transaction writes.
+            rows: The rows that the transaction writes.
             tenant: The owner of the session.
             session: The number of the session.
             message_row: The number of the message.

@@ -234,7 +234,7 @@ class GroupWriter:
         A transaction without events is not waited for: growing text may take long to write, and no event says so.
 
         Args:
-            session_id: Whose events the reader may have seen; None for those of all sessions.
+            session_id: The session whose events the reader may have seen; None for all sessions.
         """
         sessions = self._published_to
         if self._batch is not None and (session_id in sessions if session_id is not None else sessions):

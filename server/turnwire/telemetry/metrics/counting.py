@@ -16,7 +16,7 @@ class Counting(Observer):
 
     def __init__(self, instruments: Instruments, models: ModelLabels, tool_sources: Iterable[str]) -> None:
         """Args:
-        instruments: What counts.
+        instruments: The instruments that count.
         models: Bounds the labels of models.
         tool_sources: Names of the configured MCP servers.
         """

@@ -21,7 +21,7 @@ async def connected_client(
 
     Args:
         mcp: The SDK's package.
-        settings: Of the server.
+        settings: Settings of the server.
         environ: The environment for variables.
         lost: Called with the reason when the child ends by itself.
         **options: Of the client.

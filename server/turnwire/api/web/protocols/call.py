@@ -96,7 +96,7 @@ async def read_body(serving: Serving, exchange: Exchange, more_bytes: int = 0) -
     Args:
         serving: Has the limit.
         exchange: The request.
-        more_bytes: What the protocol may add to a message.
+        more_bytes: Bytes that the protocol may add to a message.
 
     Raises:
         CallFailed: it is too large.

@@ -77,7 +77,7 @@ async def answer_failure(
     """Writes the error of a call.
 
     Args:
-        exchange: Whose answer it is.
+        exchange: The exchange of the answer.
         status: The error.
         more: Further headers.
         as_http: The HTTP status; None takes that of the code.

@@ -22,19 +22,6 @@ async def _waiting(budget: FairSemaphore, got: list[str], *wanted: tuple[str, in
     return tasks
 
 
-async def test_what_fits_need_not_wait() -> None:
-    """To the last byte; what does not fit waits until enough is given back."""
-    budget, got = FairSemaphore(10), list[str]()
-    await _waiting(budget, got, ("a", 6), ("b", 4), ("c", 3))
-    assert (got, budget.in_use) == (["a6", "b4"], 10)
-    budget.release("b", 2)
-    await settled()
-    assert got == ["a6", "b4"]
-    budget.release("a", 1)
-    await settled()
-    assert (got[2:], budget.in_use) == (["c3"], 10)
-
-
 async def test_the_only_tenant_has_all_of_it() -> None:
     """From when there is a second one on, each has half."""
     budget, got = FairSemaphore(10), list[str]()
@@ -60,21 +47,6 @@ async def test_the_first_of_a_tenant_may_be_as_large_as_all() -> None:
     budget.release("b", 10)
     await settled()
     assert (got, budget.in_use) == (["a2", "b10", "c1"], 1)
-
-
-async def test_one_that_gives_up_holds_nothing() -> None:
-    """Before its turn, when those behind it go on, and in the moment of its turn; it is forgotten."""
-    budget, got = FairSemaphore(10), list[str]()
-    _, first, _, last = await _waiting(budget, got, ("a", 6), ("b", 8), ("c", 2), ("d", 9))
-    first.cancel()
-    await settled()
-    assert (got, budget.in_use) == (["a6", "c2"], 8)
-    budget.release("a", 6)
-    budget.release("c", 2)
-    last.cancel()
-    await settled()
-    assert (got, budget.in_use, budget._waiting) == (["a6", "c2"], 0, {})
-    assert budget.try_acquire("a", 10)
 
 
 async def test_a_lease_grows_when_there_is_more_and_gives_all_back() -> None:

@@ -223,17 +223,6 @@ def test_as_much_is_kept_as_may_be(keep: int, covered: int) -> None:
     assert (cut.through_message_id, cut.questions) == (TALK[covered - 1].message_id, ())
 
 
-def test_system_messages_stay_and_count() -> None:
-    """They are not summarised, so there is less room for the others."""
-    system = make_message("s", "be brief", type=MessageType.SYSTEM)
-    assert _ids(_cut([system, *TALK], 509)) == ["u1", "a1", "u2", "a2", "b2"]
-
-
-def test_the_newest_user_message_is_never_covered() -> None:
-    """However little may be kept; then the shortest form is taken."""
-    assert _ids(_cut(TALK, 0)) == ["u1", "a1", "u2", "a2", "b2"]
-
-
 def test_nothing_is_cut_for_little_gain() -> None:
     """When what could be covered is hardly longer than its summary, or is a summary already."""
     assert _cut(TALK[-1:], 0) is None
@@ -282,14 +271,6 @@ def test_a_turn_that_is_too_long_is_cut_between_its_steps(keep: int, covered: li
     assert [message.message_id for message in cut.questions] == ([] if question is None else [question])
 
 
-def test_sealed_steps_of_the_running_turn_stay_together() -> None:
-    """Each is valid behind the others only, so all are covered or none."""
-    sealed = make_part(0, ProviderContent("thinking"), provider_state="{}")
-    steps = [_step("a3", "3"), _step("b3", "3", sealed), _step("c3", "3", sealed)]
-    assert _ids(_cut([*TALK, *steps], 310))[-1] == "a3"
-    assert _ids(_cut([*TALK, *steps], 309))[-1] == "c3"
-
-
 def test_a_paused_step_is_never_covered() -> None:
     """It is to be handed back as it is."""
     paused = _step("c3", "3", finish_reason=FinishReason.PAUSED)
@@ -305,13 +286,6 @@ def test_messages_that_joined_the_turn_are_never_covered() -> None:
     cut = _cut([*LONG[:-1], joined, LONG[-1]], 0)
     assert cut is not None
     assert (_ids(cut)[5:], [m.message_id for m in cut.questions]) == (["a3", "b3", "c3"], ["u3", "x"])
-
-
-def test_turns_that_ended_are_not_divided() -> None:
-    """A message that was appended in the middle of one is no place to cut."""
-    appended = make_message("x", "by the way")
-    messages = [_question("1"), _step("a1", "1"), appended, _step("b1", "1"), _question("3")]
-    assert _ids(_cut(messages, 400)) == ["u1", "a1", "x", "b1"]
 
 
 @st.composite

@@ -25,26 +25,6 @@ def _copy(db: SqliteDatabase) -> SqliteDatabase:
     return copy
 
 
-def test_moments_of_earlier_runs_are_past() -> None:
-    """Of every run, up to where the next one began."""
-    db = _file()
-    first, second, third = (Timelines.begin(db, position) for position in (0, 5, 9))
-    for moment in (Moment(first.current, 5), Moment(second.current, 9), Moment(third.current, 12)):
-        assert third.standing(moment) is Standing.PAST
-
-
-def test_moments_after_the_backup_are_replaced() -> None:
-    """Those of the run that was backed up, and those of runs that came after it; those before it are past."""
-    db = _file()
-    first = Timelines.begin(db, 0)
-    backup = _copy(db)  # at position 5
-    second = Timelines.begin(db, 8)
-    restored = Timelines.begin(backup, 5)
-    assert restored.standing(Moment(first.current, 5)) is Standing.PAST
-    assert restored.standing(Moment(first.current, 6)) is Standing.REPLACED
-    assert restored.standing(Moment(second.current, 8)) is Standing.REPLACED
-
-
 def test_runs_that_are_forgotten_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has forgotten runs cannot tell them from those of another file."""
     monkeypatch.setattr(timelines, "KEPT_TIMELINES", 3)

@@ -1,7 +1,7 @@
 """Programs of other people's libraries, as they are, against a real server. They run where the libraries are installed.
 
 `.ci/run` installs them: TURNWIRE_TEST_AGENTS names a folder with the packages of `.ci/agents.txt`, and
-TURNWIRE_TEST_NODE=1 says that `npm ci` may be run.
+TURNWIRE_TEST_NODE one where `npm ci` was run with `programs/package-lock.json`.
 """
 
 import asyncio
@@ -14,16 +14,15 @@ import pytest
 
 PROGRAMS = Path(__file__).with_name("programs")
 PACKAGES = os.environ.get("TURNWIRE_TEST_AGENTS", "")
-HAS_NODE = bool(os.environ.get("TURNWIRE_TEST_NODE"))
-with_node = pytest.mark.skipif(not HAS_NODE, reason="runs where TURNWIRE_TEST_NODE is set")
+NODE_FOLDER = os.environ.get("TURNWIRE_TEST_NODE", "")
+with_node = pytest.mark.skipif(not NODE_FOLDER, reason="runs where TURNWIRE_TEST_NODE has the libraries for Node")
 
 
-async def run(*command: str | Path, environ: dict[str, str] | None = None, cwd: Path | None = None) -> list[str]:
+async def run(*command: str | Path, environ: dict[str, str] | None = None) -> list[str]:
     """Runs a program and returns its lines; fails with what it said when it fails."""
     process = await asyncio.create_subprocess_exec(
         *map(str, command),
         env={**os.environ, **(environ or {})},
-        cwd=cwd,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -32,12 +31,12 @@ async def run(*command: str | Path, environ: dict[str, str] | None = None, cwd: 
     return stdout.decode().splitlines()
 
 
-@pytest.fixture(scope="module")
-async def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def node_folder(tmp_path: Path) -> Path:
     """A folder with the programs and their packages, as the lock file names them."""
-    folder = tmp_path_factory.mktemp("node") / "programs"
+    folder = tmp_path / "programs"
     shutil.copytree(PROGRAMS, folder, ignore=shutil.ignore_patterns("node_modules"))
-    await run("npm", "ci", "--no-audit", "--no-fund", "--silent", cwd=folder)
+    (folder / "node_modules").symlink_to(Path(NODE_FOLDER, "node_modules").absolute())
     return folder
 
 

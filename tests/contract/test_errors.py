@@ -105,10 +105,14 @@ BASES = {
 """Classes for grouping; StorageError and ProviderError are also raised themselves."""
 
 
-def _subclasses(base: type[e.DomainError]) -> Iterator[type[e.DomainError]]:
+def _all_subclasses(base: type[e.DomainError]) -> Iterator[type[e.DomainError]]:
     yield base
     for subclass in base.__subclasses__():
-        yield from _subclasses(subclass)
+        yield from _all_subclasses(subclass)
+
+
+def _subclasses(base: type[e.DomainError]) -> Iterator[type[e.DomainError]]:
+    return (kind for kind in _all_subclasses(base) if kind.__module__ == e.__name__)
 
 
 def _make(kind: type[e.DomainError]) -> e.DomainError:
@@ -150,6 +154,12 @@ def _details(status: status_pb2.Status) -> list[Message]:
 def test_the_table_is_total() -> None:
     """Every class of the tree is in the table of this test, or is one that only groups others."""
     assert set(_subclasses(e.DomainError)) == set(TABLE) | BASES
+
+
+def test_a_class_outside_of_the_tree_is_sent_as_its_parent() -> None:
+    """The storage derives one for itself, to catch it: it has no reason and no status of its own."""
+    derived = set(_all_subclasses(e.DomainError)) - set(_subclasses(e.DomainError))
+    assert [kind for kind in derived if "reason" in vars(kind) or kind in STATUS_CODES] == []
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:

@@ -113,7 +113,7 @@ plots: $(VENV)/dev ## Draws kept figures into docs/plots: make plots FIGURES=fig
 
 ##  Check
 
-.PHONY: test test-slow test-all test-adapters test-fault verify lint typecheck proto-lint proto-breaking check-generate \
+.PHONY: test test-slow test-all test-adapters test-fault test-cluster verify lint typecheck proto-lint proto-breaking check-generate \
 	check-requirements check-vectors
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 # Two runs side by side, so that none imports the tests of the other: that is a quarter of the work. Each has half of the
@@ -147,6 +147,12 @@ TURNWIRE_FAULT_SEED ?= 1
 test-fault: $(VENV)/dev ## Lets disks, files and processes fail, for minutes: make test-fault TURNWIRE_FAULT_SEED=7
 	@echo "TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED)"
 	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) $(PYTEST) $(or $(ARGS),tests/fault)
+
+FAULTS ?= 40
+test-cluster: $(VENV)/dev ## Lets three nodes on one PostgreSQL fail, drawn by a seed: make test-cluster FAULTS=500 TURNWIRE_FAULT_SEED=7
+	@echo "TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED)"
+	@TURNWIRE_FAULT_SEED=$(TURNWIRE_FAULT_SEED) TURNWIRE_CLUSTER_FAULTS=$(FAULTS) TURNWIRE_TEST_POSTGRES=1 \
+		$(BIN)/python -m pytest -q -s tests/fault/test_nodes.py
 
 # The fuzzer is no dependency, and builds of it are for Linux on x86-64 alone.
 $(VENV)/atheris: $(VENV)/dev .ci/atheris.txt

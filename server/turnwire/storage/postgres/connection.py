@@ -156,6 +156,7 @@ class PostgresDatabase:
 
     dialect = POSTGRES
     failures = FAILURES
+    lane = (0, 1)
 
     def __init__(self, url: str, *, read_only: bool) -> None:
         """Connects. Raises an error of psycopg."""

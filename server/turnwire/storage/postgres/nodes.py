@@ -15,7 +15,7 @@ import psycopg
 import structlog
 from psycopg.pq import PipelineStatus
 
-from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving, StorageError
+from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving, StorageBusy, StorageError
 from turnwire.domain.shards import shard_of
 from turnwire.ports.ownership import ConnectionLost, Held
 from turnwire.storage.postgres.connection import FAILURES, connected, is_lost
@@ -38,6 +38,12 @@ NODE = SHARD + 1
 
 TASK = SHARD + 2
 """Class of the locks of what one node at a time does."""
+
+LANE = SHARD + 3
+"""Class of the locks of numbers that one node gives; see `Database.lane`."""
+
+MAX_NODES = 16
+"""How many nodes there are lanes for."""
 
 SILENCE = timedelta(seconds=1.5)
 """How long PostgreSQL waits for a statement before it ends the connection of a node."""
@@ -117,6 +123,7 @@ class NodeDatabase(WritingDatabase):
 
         Raises:
             StorageError: it is one to a pool, which keeps none for a client, so that locks on it are worth nothing.
+            StorageBusy: there are too many nodes.
         """
         if self.row("SELECT pg_backend_pid()") != (self.connection.info.backend_pid,):
             self.connection.close()
@@ -127,6 +134,12 @@ class NodeDatabase(WritingDatabase):
             (self._address,),
         )
         self.run("DELETE FROM nodes WHERE pid NOT IN (SELECT pid FROM pg_stat_activity)")
+        free = f"pg_try_advisory_lock({LANE}, CAST(lane AS int))"
+        lane = self.row(f"SELECT lane FROM generate_series(0, ?) AS lane WHERE {free} LIMIT 1", (MAX_NODES - 1,))
+        if lane is None:
+            self.connection.close()
+            raise StorageBusy(f"the database has {MAX_NODES} nodes, which is the most that it can have")
+        self.lane = (lane[0], MAX_NODES)
         self.row("SELECT pg_advisory_lock_shared(CAST(? AS int), 0)", (NODE,))
 
     def renew(self) -> None:

@@ -78,6 +78,9 @@ class Database(Protocol):
     """The dialect of this engine."""
     failures: tuple[type[Exception], ...]
     """How it fails, as far as Python tells it."""
+    lane: tuple[int, int]
+    """Which numbers this server gives, of those that servers choose by what is stored: those that leave the first as
+    the rest of a division by the second, a power of two."""
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Returns all rows that a statement finds, or returns of what it changes; may be empty."""

@@ -111,15 +111,16 @@ class WordIndex:
         return stay
 
     def _free_id(self, at: datetime) -> int:
-        """Returns an id that no entry has."""
-        first = first_id(at)
+        """Returns an id that no entry has, and that no other server gives meanwhile."""
+        first, (lane, lanes) = first_id(at), self._db.lane
         while True:
             last = first + 2**NUMBER_BITS - 1
             if first not in self._newest:
-                newest = "SELECT max(id) FROM search_entries WHERE id BETWEEN ? AND ?"
-                self._newest[first] = number(self._db, newest, (first, last)) or first - 1
-            if self._newest[first] < last:
-                self._newest[first] += 1
+                newest = "SELECT max(id) FROM search_entries WHERE id BETWEEN ? AND ? AND id % ? = ?"
+                found = number(self._db, newest, (first, last, lanes, lane))
+                self._newest[first] = found or first + lane - lanes
+            if self._newest[first] + lanes <= last:
+                self._newest[first] += lanes
                 return self._newest[first]
             first = last + 1
 

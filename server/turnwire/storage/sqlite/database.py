@@ -91,6 +91,7 @@ class SqliteDatabase(sqlite3.Connection):
 
     dialect = SQLITE
     failures = FAILURES
+    lane = (0, 1)
     _changes_before = 0
     """When the transaction began."""
 

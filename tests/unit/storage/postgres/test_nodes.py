@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.fakes.domain_values import NOW, creating
+from tests.support.fakes.domain_values import NOW, adding, creating, make_message
 from tests.support.postgres import PostgresServer
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.domain.errors import OutcomeUnknown, SessionMoving, StorageBusy, StorageError
@@ -17,8 +17,9 @@ from turnwire.domain.principal import DEFAULT_TENANT
 from turnwire.domain.shards import SHARDS, shard_of
 from turnwire.ports.ownership import ConnectionLost
 from turnwire.ports.store import Standing, StoredEvent
+from turnwire.storage.postgres import nodes
 from turnwire.storage.postgres.connection import opened
-from turnwire.storage.postgres.nodes import SILENCE, NodeDatabase, PostgresLocks
+from turnwire.storage.postgres.nodes import MAX_NODES, SILENCE, NodeDatabase, PostgresLocks
 from turnwire.storage.postgres.store import PostgresSettings, PostgresStore
 
 pytestmark = pytest.mark.slow
@@ -239,3 +240,33 @@ async def test_nodes_that_start_together_seal_tokens_alike(postgres_url: str) ->
         started = await asyncio.gather(*opening)
         assert len({one.store.token_key for one in started}) == 1
         assert len({one.store.moment(DEFAULT_TENANT).timeline for one in started}) == 1
+
+
+async def test_nodes_that_index_in_one_second_give_no_number_twice(postgres_url: str) -> None:
+    """Each has a lane of its own, and what one has given before is not given again after a takeover."""
+    async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:
+        names = [f"ses_{number}" for number in range(24)]
+        mine = {shard_of(name) for name in names[::2]}
+        await a.locks.take(mine)
+        await b.locks.take(set(ALL) - mine)
+        owners = {name: a if shard_of(name) in mine else b for name in names}
+        await asyncio.gather(*(one.store.commit(creating(name)) for name, one in owners.items()))
+        adding_all = [adding(make_message(f"msg_{name}", "words", session_id=name)) for name in names]
+        for commit, one in zip(adding_all, owners.values(), strict=True):
+            await asyncio.sleep(0)
+            await asyncio.gather(one.store.commit(commit))
+        lanes = {one.store._writing._db.lane for one in (a, b)}  # type: ignore[union-attr]
+        assert len(lanes) == 2
+    with contextlib.closing(opened(postgres_url, read_only=False)) as db:
+        given = [row for (row,) in db.rows("SELECT id FROM search_entries")]
+        assert len(given) == 24
+        assert {row % MAX_NODES for row in given} == {lane for lane, _ in lanes}
+
+
+async def test_more_nodes_than_lanes_are_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one does not start, and says why."""
+    monkeypatch.setattr(nodes, "MAX_NODES", 1)
+    async with node(postgres_url, "a:1"):
+        with pytest.raises(StorageBusy, match="has 1 nodes"):
+            async with node(postgres_url, "b:1"):
+                pass

@@ -1,0 +1,1 @@
+"""What is asked of several nodes on one database: guarantees with names, and their checks."""

@@ -16,13 +16,10 @@ from turnwire.core.tools.open_calls import CallsClosed, OpenCalls
 from turnwire.core.tools.results import CallResult
 from turnwire.core.turns.schedule import (
     TRANSITIONS,
-    Aborting,
     AbortTurn,
-    Accepted,
     AddAnswer,
     AppendMessage,
     ArchiveSession,
-    Asking,
     BecomeIdle,
     BeginStep,
     BeginTurn,
@@ -50,24 +47,21 @@ from turnwire.core.turns.schedule import (
 from turnwire.domain.conversation.events import (
     MessageAdded,
     MessageRemoved,
-    MessageReplaced,
     QueueChanged,
     SessionStatusChanged,
     TurnEnded,
     TurnStarted,
     TurnSteered,
 )
-from turnwire.domain.conversation.messages import FinishReason, MessageStatus, Text, ToolUse
+from turnwire.domain.conversation.messages import FinishReason, MessageStatus, ToolUse
 from turnwire.domain.conversation.turns import BusyPolicy, QueueEntry, TurnStatus
 from turnwire.domain.errors import (
-    InvalidRequest,
     MessageNotWaiting,
     SessionNotFound,
     TooManyTurns,
     TurnInProgress,
-    TurnNotRunning,
 )
-from turnwire.ports.commit import MarkArchived, OrderQueue, PutMessage, RemoveMessage, Work
+from turnwire.ports.commit import OrderQueue, PutMessage, RemoveMessage, Work
 
 AT = Now(datetime(2026, 1, 2, tzinfo=UTC), 5.0)
 MARK = Work((RemoveMessage("mark"),))
@@ -93,24 +87,6 @@ def _begin(schedule: Schedule) -> Decision[Schedule]:
     first = schedule.waiting[0]
     turn = msgspec.structs.replace(first.turn, status=TurnStatus.RUNNING)
     return BeginTurn(first, turn, Work()).decide(schedule, AT)
-
-
-def test_the_first_message_starts_and_the_next_ones_wait() -> None:
-    """Status, position, and what watchers are told."""
-    first = make_accept("a").decide(Schedule(), AT)
-    accepted: Accepted = first.reply
-    assert (accepted.turn.status, accepted.turn.started_at) == (TurnStatus.RUNNING, accepted.turn.created_at)
-    assert (accepted.message.status, accepted.queue_position) == (MessageStatus.COMPLETE, 0)
-    assert [event.kind for event in first.work.events] == [SessionStatusChanged(True), TurnStarted(accepted.turn)]
-    assert first.work.changes[0] == MarkArchived(False, "trn_a")
-    second = make_accept("b").decide(first.state, AT)
-    third = make_accept("c").decide(second.state, AT)
-    accepted = third.reply
-    assert (accepted.turn.status, accepted.message.status) == (TurnStatus.QUEUED, MessageStatus.QUEUED)
-    assert (accepted.queue_position, accepted.receipt.queued) == (2, True)
-    entries = (QueueEntry("msg_b", "trn_b"), QueueEntry("msg_c", "trn_c"))
-    assert [event.kind for event in third.work.events] == [QueueChanged(entries)]
-    assert third.work.changes[0] == MarkArchived(False, "trn_a", entries[:1])
 
 
 @pytest.mark.parametrize(
@@ -152,36 +128,6 @@ def test_one_that_interrupts_ends_the_running_turn_once() -> None:
     phase = _after("a i1 i2").phase
     assert isinstance(phase, Running)
     assert phase.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_i1")
-
-
-def test_who_does_not_want_to_wait_is_refused() -> None:
-    """And everybody once the queue is full, or when another turn runs than was expected."""
-    with pytest.raises(TurnInProgress):
-        make_accept("r").decide(_after("a"), AT)
-    assert make_accept("r").decide(Schedule(), AT).reply.queue_position == 0
-    with pytest.raises(TooManyTurns):
-        make_accept("b", max_waiting=1).decide(_after("a q1"), AT)
-    aimed = msgspec.structs.replace(make_accept("b"), expected_turn_id="trn_x")
-    for schedule in (Schedule(), _after("a")):
-        with pytest.raises(TurnNotRunning, match="trn_x"):
-            aimed.decide(schedule, AT)
-    aimed = msgspec.structs.replace(aimed, expected_turn_id="trn_a")
-    assert aimed.decide(_after("a"), AT).reply.queue_position == 1
-    with pytest.raises(TurnNotRunning, match="trn_a"):
-        aimed.decide(_after("z"), AT)
-
-
-def test_a_turn_ends_and_the_next_one_begins() -> None:
-    """The session is idle in the same commit when nothing waits, or the server stops."""
-    ended = EndTurn("trn_a", lambda *_: MARK, is_stopping=False).decide(_after("a b"), AT)
-    assert (ended.work, _names(ended.state)) == (MARK, "b")
-    begun = _begin(ended.state)
-    assert _kinds(begun) == [TurnStarted, QueueChanged]
-    last = EndTurn("trn_b", lambda *_: MARK, is_stopping=False).decide(begun.state, AT)
-    assert (last.state, last.work.changes) == (Schedule(), MARK.changes)
-    assert [event.kind for event in last.work.events] == [SessionStatusChanged(False)]
-    stopped = EndTurn("trn_a", lambda *_: MARK, is_stopping=True).decide(_after("a b"), AT)
-    assert (stopped.state.phase, _names(stopped.state)) == (Idle(), "b")
 
 
 def test_a_turn_begins_only_as_it_was_read() -> None:
@@ -231,20 +177,6 @@ def test_the_message_whose_turn_is_being_begun_keeps_its_place() -> None:
     assert (edited.waiting[0].turn.busy_policy, edited.waiting[0].turn.aimed_at_turn_id) == (BusyPolicy.INTERRUPT, "")
 
 
-def test_an_abort_takes_what_waits() -> None:
-    """Their turns end with them, the queue is told once; another turn than the expected one is left alone."""
-    schedule = _after("a b c")
-    aborted = AbortTurn("", keeps_queue=False).decide(schedule, AT)
-    aborting: Aborting = aborted.reply
-    assert [one.message_id for one in aborting.taken] == ["msg_b", "msg_c"]
-    assert _kinds(aborted) == [MessageRemoved, TurnEnded, MessageRemoved, TurnEnded, QueueChanged]
-    assert aborted.state.phase == Asking(schedule.phase.turn, Ending(FinishReason.ABORTED))  # type: ignore[union-attr]
-    kept = AbortTurn("trn_a", keeps_queue=True).decide(schedule, AT)
-    assert (_names(kept.state), kept.work, kept.reply) == ("b c", Work(), Aborting("trn_a"))
-    assert AbortTurn("trn_b", keeps_queue=False).decide(schedule, AT) == Decision(schedule, Work(), Aborting())
-    assert AbortTurn("", keeps_queue=False).decide(Schedule(), AT).reply == Aborting()
-
-
 def test_an_abort_takes_late_turns_and_their_messages_go_back() -> None:
     """They are read for that, one after the other, so their end is stored by itself."""
     schedule = make_accept("b", is_late=True).decide(_after("a"), AT).state
@@ -283,46 +215,6 @@ def _edit(schedule: Schedule, name: str, policy: BusyPolicy | None = None, **set
     parts = make_message(waiting.message_id, "edited").parts
     turn = msgspec.structs.replace(waiting.turn, **settings)
     return EditWaiting(waiting, turn, make_message(waiting.message_id), parts, (), policy, MARK).decide(schedule, AT)
-
-
-def test_an_edit_changes_content_and_place() -> None:
-    """It stays in its place unless its policy puts it elsewhere; who read it before reads it again."""
-    schedule = _after("a b c")
-    edited = _edit(schedule, "c")
-    assert (_names(edited.state), edited.reply.parts[0].content) == ("b c", Text("edited"))
-    assert _kinds(edited) == [MessageReplaced, QueueChanged]
-    assert MARK.changes[0] in edited.work.changes
-    first = _edit(schedule, "c", BusyPolicy.INTERRUPT).state
-    assert _names(first) == "c b"
-    assert isinstance(first.phase, Running)
-    assert first.phase.stop == Ending(FinishReason.ABORTED, ended_by_message_id="msg_c")
-    with pytest.raises(Changed):
-        edited.state.find_as_read(schedule.find("msg_c"))
-    with pytest.raises(InvalidRequest):
-        _edit(schedule, "c", BusyPolicy.STEER, regenerates="msg_q")
-
-
-def test_a_message_is_moved() -> None:
-    """Before another one, before itself, or to the end; one that does not wait has no place."""
-    schedule = _after("a b c d")
-    for before, order in (("msg_b", "d b c"), ("", "b c d"), ("msg_d", "b c d")):
-        moved = MoveWaiting("msg_d", before, MARK).decide(schedule, AT)
-        assert _names(moved.state) == order
-        assert isinstance(moved.work.changes[0], OrderQueue)
-    for message_id, before in (("msg_a", ""), ("msg_b", "msg_a")):
-        with pytest.raises(MessageNotWaiting):
-            MoveWaiting(message_id, before, MARK).decide(schedule, AT)
-
-
-def test_a_message_is_removed_with_its_turn() -> None:
-    """As it was read, if it had to be read."""
-    schedule = _after("a b")
-    removed = RemoveWaiting(schedule.find("msg_b"), None, MARK).decide(schedule, AT)
-    assert (_names(removed.state), _kinds(removed)) == ("", [MessageRemoved, TurnEnded, QueueChanged])
-    late = RemoveWaiting(schedule.find("msg_b"), make_message("msg_b"), MARK).decide(schedule, AT)
-    assert _kinds(late) == [MessageRemoved, MessageAdded, TurnEnded, QueueChanged]
-    with pytest.raises(Changed):
-        RemoveWaiting(schedule.find("msg_b"), None, MARK).decide(_edit(schedule, "b").state, AT)
 
 
 def test_what_may_not_happen_beside_a_turn() -> None:

@@ -44,14 +44,6 @@ def test_a_mask_names_what_changes_and_the_rest_is_not_looked_at() -> None:
     assert everything.paths == set(SessionSettings.DESCRIPTOR.fields_by_name)
 
 
-@pytest.mark.parametrize("path", ["bogus", "", "settings.title", "model.model_id", "labels.a", "tools.name"])
-@pytest.mark.parametrize("others", [(), ("*",), ("title",)])
-def test_a_path_that_does_not_exist_changes_nothing(path: str, others: tuple[str, ...]) -> None:
-    """Also beside "*", which would unset every setting."""
-    request = _update(SessionSettings(title="t"), *others, path)
-    assert _violations(update_session_request, request) == [("update_mask", "INVALID")]
-
-
 @pytest.mark.parametrize("tokens", [2**53, 2**64 - 1])
 def test_a_budget_is_a_number_that_every_client_can_read(tokens: int) -> None:
     """The session answers it, and a JavaScript number does not hold larger ones. Money may be larger."""

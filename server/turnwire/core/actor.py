@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from turnwire.domain.errors import StorageError
+from turnwire.domain.errors import OutcomeUnknown, StorageError
 from turnwire.ports.clock import Clock
 from turnwire.ports.commit import Committed, Work, joined_work
 
@@ -255,11 +255,12 @@ class Actor(Generic[S]):
         if error is None:
             self._last = batch.storing.result()
             self._finish(batch.asked, batch.decisions)
-        elif len(batch.asked) > 1:
+        elif len(batch.asked) > 1 and not isinstance(error, OutcomeUnknown):
             self._alone += len(batch.asked)
             self._inbox.extendleft(reversed(batch.asked))
-        else:
-            _fail(batch.asked[0].reply, error)
+        else:  # what may be stored must not be tried again
+            for one in batch.asked:
+                _fail(one.reply, error)
         self._advance()
 
     def _finish(self, asked: list[_Asked[S]], decisions: list[Decision[S]]) -> None:

@@ -12,7 +12,7 @@ from tests.support.fakes.domain_values import NOW, make_message
 from tests.support.fakes.loop import settled
 from turnwire.core.actor import Actor, Decision, Done, Now
 from turnwire.domain.conversation.events import SessionStatusChanged
-from turnwire.domain.errors import StorageBusy, StorageError, StorageFull
+from turnwire.domain.errors import DomainError, OutcomeUnknown, StorageBusy, StorageFull
 from turnwire.domain.principal import BUILT_IN
 from turnwire.ports.commit import Committed, NewEvent, PutMessage, RecordRequest, RemoveMessage, Work, joined_work
 
@@ -58,7 +58,7 @@ class Disk:
         """Ends the newest commit."""
         self.futures[-1].set_result(Committed(0, len(self.futures)))
 
-    def fail(self, error: StorageError) -> None:
+    def fail(self, error: DomainError) -> None:
         """Lets the newest commit fail."""
         self.futures[-1].set_exception(error)
 
@@ -129,6 +129,21 @@ async def test_commands_that_fail_together_are_tried_each_by_itself() -> None:
     assert (await small).state == (1, 3)
     disk.succeed()  # 4
     assert (await later).state == (1, 3, 4)
+
+
+async def test_commands_that_may_be_stored_are_not_tried_again() -> None:
+    """All callers of a commit whose outcome is unknown hear that; what came later is decided without it."""
+    disk = Disk()
+    actor = _actor(disk)
+    replies = [actor.ask(Add(number)) for number in (1, 2, 3)]
+    disk.succeed()  # 1
+    await replies[0]
+    disk.fail(OutcomeUnknown())  # 2 and 3 together
+    for reply in replies[1:]:
+        with pytest.raises(OutcomeUnknown):
+            await reply
+    await settled()
+    assert (len(disk.commits), actor.state, actor.is_at_rest) == (2, (1,), True)
 
 
 async def test_a_command_may_have_a_commit_of_its_own() -> None:

@@ -386,3 +386,20 @@ async def test_a_history_can_be_a_call_and_its_output_alone(client: openai.Async
         {"type": "function_call_output", "call_id": "a", "output": "4"},
     ]
     assert (await client.responses.create(model=MODEL, input=given)).status == "completed"  # type: ignore[arg-type]
+
+
+async def test_a_response_is_not_there_before_its_outputs(base: str, client: openai.AsyncOpenAI) -> None:
+    """Nor can it be followed or cancelled by the id that it will have."""
+    asked = await client.responses.create(
+        model=MODEL,
+        input="/tool roll\n/step\nDone.",
+        tools=[{"type": "function", "name": "roll", "parameters": None, "strict": False}],
+    )
+    later = f"{asked.id[:-2]}01"
+    async with httpx2.AsyncClient(base_url=base) as http:
+        for method, path in (("GET", ""), ("GET", "?stream=true"), ("POST", "/cancel")):
+            assert (await http.request(method, f"/responses/{later}{path}")).status_code == 404
+    assert asked.output[0].type == "function_call"
+    output = {"type": "function_call_output", "call_id": asked.output[0].call_id, "output": "4"}
+    answered = await client.responses.create(model=MODEL, input=[output], previous_response_id=asked.id)  # type: ignore[list-item]
+    assert (answered.id, answered.output_text) == (later, "Done.")

@@ -27,7 +27,7 @@ from turnwire_adapters.responses import errors
 from turnwire_adapters.responses.conversations import Conversations, page_of
 from turnwire_adapters.responses.creating import Turns, create, take_back
 from turnwire_adapters.responses.errors import ApiError, from_turnwire, not_found
-from turnwire_adapters.responses.following import current, finished, follow, is_waited_for
+from turnwire_adapters.responses.following import current, finished, follow, waited_for
 from turnwire_adapters.responses.forgetting import REPEAT_SECONDS, Forgetting
 from turnwire_adapters.responses.ids import ResponseId, UnknownIdError, read_response_id
 from turnwire_adapters.responses.items import Item, items_of
@@ -116,7 +116,7 @@ class Responses:
         named = _named(request)
         async with self._upstream.client(bearer_token(request)) as client:
             _, stream = await current(client, named)
-            if not stream.ended or await is_waited_for(client, stream.waiting):
+            if not stream.ended or await waited_for(client, stream.waiting):
                 await client.abort(named.session_id, named.turn_id, keep_queue=True)
             return JSONResponse((await current(client, named))[0])
 

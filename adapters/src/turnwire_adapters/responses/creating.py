@@ -247,7 +247,7 @@ class _Beginning:
         if not stream.ended:
             words = f"Previous response '{previous_id}' has not ended."
             raise ApiError(words, status=409, param="previous_response_id", code="conversation_locked")
-        if await following.is_waited_for(self._client, stream.waiting):
+        if await following.waited_for(self._client, stream.waiting):
             return await self._answer_calls(previous.session_id, self._request.input, previous)
         path = await self._client.messages(previous.session_id)
         last = next((one for one in reversed(path) if one.type != MESSAGE_TYPE_HOST), None)
@@ -483,7 +483,8 @@ class _Beginning:
             places = [_place_of(one) for one in answers]
             if any(place.session_id != session_id for place in places):
                 return False
-            return await following.is_waited_for(self._client, [{"id": item_id("fc_", *place)} for place in places])
+            calls = [{"id": item_id("fc_", *place)} for place in places]
+            return bool(await following.waited_for(self._client, calls))
         except (ApiError, NotFoundError, IndexError):
             return False
 

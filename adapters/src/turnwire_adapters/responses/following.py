@@ -77,14 +77,15 @@ async def message_of(client: Client, session_id: str, message_id: str) -> Sessio
     return (await client.call(client.stub(MessageServiceStub).GetMessage, request)).message
 
 
-async def is_waited_for(client: Client, items: Iterable[Item]) -> bool:
-    """Returns whether a turn still waits for the client because of any of these calls and questions."""
+async def waited_for(client: Client, items: Iterable[Item]) -> list[Item]:
+    """Returns those of these calls and questions because of which a turn still waits for the client."""
+    waiting = []
     for item in items:
         place = read_item_id(item["id"])
         message = await message_of(client, place.session_id, place.message_id)
         if waits_for_client(message.parts[place.part].tool_use):
-            return True
-    return False
+            waiting.append(item)
+    return waiting
 
 
 async def _is_listed(client: Client, turn: Turn) -> bool:
@@ -129,7 +130,8 @@ async def current(client: Client, named: ResponseId) -> tuple[dict[str, Any], Re
                     break
     except OutOfRangeError:
         raise _compacted(named) from None
-    if not stream.begun:
+    awaited = [] if stream.ended else stream.awaited
+    if not stream.begun or (awaited and await waited_for(client, awaited) == awaited):
         raise not_found("Response", response_id(*named))
     shown = it.show(stream.outcome, stream.facts)
     return {**shown, "output": stream.output()}, stream

@@ -116,6 +116,8 @@ class ResponseStream:
         """Whether the response has ended: nothing follows."""
         self.waiting: list[Item] = []
         """Of a response that ended because the turn waits for the client: the calls and questions."""
+        self.awaited: list[Item] = []
+        """The calls and questions at the end of the response before, whose answers begin this one."""
         self.facts: dict[str, Any] = {}
         """What the client left with the results that began the response; {} of the first response of a turn."""
         self.decisions: dict[str, bool] = {}
@@ -363,6 +365,7 @@ class ResponseStream:
             self._emit(f"response.{ending}", response=self._show(self.outcome, self.facts))
         else:
             self._segment += 1
+            self.awaited = waiting or []
             ended_at, self.outcome = self.outcome.completed_at, Outcome()
             calls = [part.call for part in self._message.parts.values() if part.call] if self._message else []
             found = (facts for call in calls if (facts := facts_of(call.metadata_json)))

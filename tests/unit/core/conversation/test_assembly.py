@@ -21,62 +21,18 @@ from turnwire.domain.conversation.messages import (
     ToolStatus,
     ToolUse,
 )
-from turnwire.domain.conversation.turns import GenerationOptions, ToolDefinition
-from turnwire.ports.provider import ProviderRequest
 
 FILE = File(sha256="ab", size_bytes=1, mime="text/plain")
-
-
-def file_hashes(request: ProviderRequest) -> frozenset[str]:
-    """Returns the hashes of the files that a request refers to."""
-    return frozenset(f.sha256 for message in request.messages for f in (*message.files(), *message.result_files()))
 
 
 def _sent(*history: Message) -> tuple[Message, ...]:
     return assemble(history, make_turn(), "").request.messages
 
 
-def test_the_request_holds_the_turns_settings() -> None:
-    """Model, system prompt, tools and options are those of the turn."""
-    tools = (ToolDefinition("read", "", ""),)
-    options = GenerationOptions(temperature=0.5)
-    user = make_message("msg_1", "hi")
-    assert assemble([user], make_turn(tools=tools, options=options), "be brief").request == ProviderRequest(
-        model_id="echo", system="be brief", messages=(user,), tools=tools, options=options
-    )
-
-
-def test_a_conversation_in_order_is_sent_as_it_is() -> None:
-    """User, assistant and system messages and settled calls pass unchanged."""
-    call = ToolUse(name="read", call_id="c", status=ToolStatus.SUCCESS, output="1")
-    history = (
-        make_message("msg_1", "hi", FILE),
-        make_answer("msg_2", "I look", call),
-        make_message("msg_3", "note", type=MessageType.SYSTEM),
-        make_message("msg_4", ToolResult(call_id="x", output="y"), type=MessageType.TOOL_RESULT),
-    )
-    assert _sent(*history) == history
-
-
-def test_host_messages_never_pass() -> None:
-    """Whatever their status."""
-    assert _sent(*[make_message("msg_1", "h", type=MessageType.HOST, status=s) for s in MessageStatus]) == ()
-
-
 @pytest.mark.parametrize("status", [MessageStatus.QUEUED, MessageStatus.STREAMING])
 def test_what_is_not_part_of_the_conversation_yet_is_left_out(status: MessageStatus) -> None:
     """Waiting messages and the answer that streams."""
     assert _sent(make_message("msg_1", "x", status=status)) == ()
-
-
-def test_folded_results_go_with_their_call() -> None:
-    """A tool result that stands with its call is not sent a second time."""
-    call = ToolUse(name="read", call_id="c", status=ToolStatus.SUCCESS, output="1")
-    answer = make_answer("msg_1", call)
-    folded = make_message(
-        "msg_2", ToolResult(call_id="c", output="1"), type=MessageType.TOOL_RESULT, answers_message_id="msg_1"
-    )
-    assert _sent(answer, folded) == (answer,)
 
 
 @pytest.mark.parametrize(
@@ -125,28 +81,10 @@ def test_reasoning_goes_back_only_sealed_and_whole(
     assert [message.parts for message in _sent(answer)] == [kept]
 
 
-def test_file_hashes_are_those_that_are_sent() -> None:
-    """Each once; those of messages that are left out do not count."""
-    other = File(sha256="cd", size_bytes=1, mime="text/plain")
-    history = [
-        make_message("msg_1", FILE, FILE),
-        make_message("msg_2", FILE),
-        make_message("msg_3", other, type=MessageType.HOST),
-    ]
-    assert file_hashes(assemble(history, make_turn(), "").request) == frozenset({"ab"})
-
-
 def _repairs(*history: Message) -> list[tuple[str, str, int | None]]:
     found = assemble(history, make_turn(), "").repairs
     assert all(repair.explanation for repair in found)
     return [(repair.reason, repair.message_id, repair.part_index) for repair in found]
-
-
-def test_what_is_sent_as_it_is_needs_no_repair() -> None:
-    """Only losses are told."""
-    call = ToolUse(name="read", call_id="c", status=ToolStatus.ERROR, error="no")
-    sealed = make_part(1, Reasoning("hm"), provider_state="{}")
-    assert _repairs(make_message("msg_1", "hi", FILE), make_answer("msg_2", call, sealed)) == []
 
 
 @pytest.mark.parametrize(
@@ -257,9 +195,3 @@ def test_a_summary_cannot_end_itself() -> None:
     """The mark of its end inside its text is broken up: what was said stays inside."""
     history = (*OLD, _summary("sum", "a1", "a </conversation_summary> b"))
     assert str(_sent(*history)[1].parts[0].content).count("</conversation_summary>") == 1
-
-
-def test_files_of_tool_results_are_sent_too() -> None:
-    """Models that can see them get them."""
-    call = ToolUse(name="t", status=ToolStatus.SUCCESS, output="", files=(FILE,))
-    assert file_hashes(assemble([make_answer("a", call)], make_turn(), "").request) == {"ab"}

@@ -41,7 +41,7 @@ async def measure(folder: Path, quick: bool) -> None:
 
 
 async def _compare(folder: Path, postgres: PostgresServer, quick: bool) -> None:
-    rounds, per_session = (1, 4) if quick else (5, 10)
+    rounds, per_session = (1, 4) if quick else (5, 6)
     url = postgres.new_database()
     of_file, of_server = folder / "file", folder / "server"
     of_file.mkdir()

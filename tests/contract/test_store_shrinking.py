@@ -63,7 +63,7 @@ async def test_compacting_needs_the_file_for_itself(tmp_path: Path) -> None:
 
 def test_what_is_no_database_is_not_compacted(tmp_path: Path) -> None:
     """Nor made where there is none."""
-    with pytest.raises(StorageError, match="no file"):
+    with pytest.raises(StorageError, match="does not exist"):
         compact(tmp_path / "none.db")
     assert not list(tmp_path.iterdir())
     (tmp_path / "empty.db").touch()

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+import psycopg
 import pytest
 
 from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
 from opencode.message.message_pb2 import SendMessageResponse
 from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
 from tests.support.clients.conversation import (
-    FOREVER,
     Watch,
     answer_to,
     ask,
@@ -31,10 +31,14 @@ from tests.support.clients.conversation import (
 )
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect
+from turnwire.storage.postgres.nodes import SHARD
 
 pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
+
+SLOW = "/words 2\n/sleep 2"
+"""Two words, and the end two seconds later: another node ends it, or begins it again when no word was saved."""
 
 TAKEOVER_SECONDS = 10.0
 """Three are promised on a machine that has nothing else to do."""
@@ -59,6 +63,13 @@ class Nodes:
         """Returns when each node makes sessions, so that each has shards."""
         for client in clients:
             await new_session(client)
+
+    async def balanced(self) -> None:
+        """Returns when all of two nodes have their shares: no session moves any more."""
+        query = f"SELECT count(*) FROM pg_locks WHERE classid::bigint = {SHARD} AND objsubid = 2 GROUP BY pid"
+        with psycopg.connect(self._url, autocommit=True) as db:
+            while db.execute(query).fetchall() != [(128,), (128,)]:
+                await asyncio.sleep(0.05)
 
     async def aclose(self) -> None:
         """Kills all. Shows what they wrote, should the test have failed."""
@@ -141,12 +152,12 @@ async def test_the_sessions_of_a_killed_node_go_on_with_the_other(nodes: Nodes) 
     """Its turn ends as after a restart, nothing that was answered is lost, and a watch has everything once."""
     a = await nodes.start("a")
     b = await nodes.start("b")
-    await nodes.shared(a, b)
+    await nodes.balanced()
     session_id = await new_session(a)
     first = await talk(a, "/words 3", session_id)
     before = await messages_of(b, session_id)
     async with watching(b, session_id, after_sequence=0) as watch:
-        running = await b.messages.SendMessage(ask(f"/words 2\n{FOREVER}", session_id))
+        running = await b.messages.SendMessage(ask(SLOW, session_id))
         await watch.until_text()
         queued = await b.messages.SendMessage(ask("/words 1", session_id))
         await nodes.processes["a"].kill()
@@ -176,7 +187,7 @@ async def test_a_stopped_node_writes_nothing_late(nodes: Nodes) -> None:
     """It is stopped in the middle of an answer, and goes on two seconds later: others have its sessions by then."""
     a = await nodes.start("a")
     b = await nodes.start("b")
-    await nodes.shared(a, b)
+    await nodes.balanced()
     session_id = await new_session(a)
     running = await b.messages.SendMessage(ask("/words 100000", session_id))
     nodes.processes["a"].send_signal(signal.SIGSTOP)
@@ -197,10 +208,10 @@ async def test_a_node_that_ends_gives_its_sessions_away(nodes: Nodes) -> None:
     """Calls through the other one go on without waiting for its end."""
     a = await nodes.start("a")
     b = await nodes.start("b")
-    await nodes.shared(a, b)
+    await nodes.balanced()
     session_id = await new_session(a)
     await talk(a, "/words 2", session_id)
-    running = await b.messages.SendMessage(ask(f"/words 2\n{FOREVER}", session_id))
+    running = await b.messages.SendMessage(ask(SLOW, session_id))
     ending = asyncio.create_task(nodes.processes["a"].terminate())
     await ended(b, running)
     await talk(b, "/words 1", session_id)

@@ -135,8 +135,11 @@ test-outside: $(VENV)/dev
 	@$(QUICK) tests/e2e tests/fault tests/fuzz clients/python/tests
 
 TURNWIRE_EXAMPLES ?= 100
+# One more than there are processors: many of them wait for a process to end or for a retry.
+SLOW = $(BIN)/python -m pytest -q --dist worksteal -m "slow or hypothesis" -n $(shell "$(PYTHON)" -c \
+	"import os; print(1 + (len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()))")
 test-slow: $(VENV)/dev ## Runs the slow tests, and each property with many examples: make test-slow TURNWIRE_EXAMPLES=1000
-	@TURNWIRE_EXAMPLES=$(TURNWIRE_EXAMPLES) $(PYTEST) -m "slow or hypothesis" $(ARGS)
+	@TURNWIRE_EXAMPLES=$(TURNWIRE_EXAMPLES) $(SLOW) $(ARGS)
 
 test-all: test test-slow ## Runs all tests.
 

@@ -46,7 +46,7 @@ _FIXED = """
 
 | what | limit |
 |---|---|
-| one request that brings no message, result, file or settings | 128 KiB; with settings of a session 1 MiB |
+| one request that brings no message, result, file or settings | 128 KiB; with settings of a session 1 MiB; that needs no credentials 1 KiB. Over gRPC it is received whole first |
 | an id or a name that a request must have | 1,024 characters |
 | `request_id`; holder of a lease | 128 characters |
 | `metadata_json` | 64 KiB, a JSON object |

@@ -150,12 +150,12 @@ async def test_health_is_answered_beside_calls_without_their_request(tmp_path: P
         for path, first in ((f"{SESSIONS}/GetSession", 1), (HEALTH, 33)):
             for stream in range(first, first + 32, 2):
                 await one.send(frame(HEADERS, END_HEADERS, stream, call(path)))
-        reads, checks = server.overload.reads, server.overload.health_reads
-        await until(lambda: (reads.count, checks.count) == (overload.READ_AT_ONCE, overload.HEALTH_READ_AT_ONCE))
+        reads, checks = server.overload.reads, server.overload.anonymous_reads
+        await until(lambda: (reads.count, checks.count) == (overload.READ_AT_ONCE, overload.ANONYMOUS_READ_AT_ONCE))
         check = asyncio.ensure_future(HealthStub(client.channel).Check(request, timeout=200))
         while not check.done():  # as the monitor of the memory does
             server.overload.memory_critical(2**30)
-            assert checks.count <= overload.HEALTH_READ_AT_ONCE
+            assert checks.count <= overload.ANONYMOUS_READ_AT_ONCE
             await asyncio.sleep(0.01)
         assert (await check).status == health_pb2.HealthCheckResponse.SERVING
         assert reads.count == overload.READ_AT_ONCE
@@ -246,6 +246,26 @@ async def test_further_calls_are_refused(tmp_path: Path) -> None:
         watches[0].cancel()
         await until(lambda: server.overload.calls == 2)
         await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+
+
+async def test_health_watches_leave_calls_to_others(tmp_path: Path) -> None:
+    """They need no credentials and have no end: all of one network are an eighth of the calls. One that ends makes
+    room.
+    """
+    request = health_pb2.HealthCheckRequest()
+    async with running_server(tmp_path, "[limits]\nmax_calls = 16\n") as server, connect(server.address) as client:
+        health = HealthStub(client.channel)
+        watches = [health.Watch(request, timeout=200) for _ in range(2)]
+        for watch in watches:
+            await watch.read()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await health.Watch(request, timeout=200).read()
+        assert info(refused.value).metadata["limit"] == "limits.max_calls"
+        assert waits(refused.value)
+        await client.sessions.ListSessions(ListSessionsRequest(), timeout=200)
+        watches[0].cancel()
+        await until(lambda: server.overload.calls == 1)
+        await health.Watch(request, timeout=200).read()
 
 
 async def test_a_control_group_makes_all_budgets_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +19,7 @@ from google.rpc import status_pb2
 from turnwire.api import audit
 from turnwire.api.access import Access
 from turnwire.api.admission.flow import Client
+from turnwire.api.admission.large_messages import LargeMessages
 from turnwire.api.admission.overload import InFlight, Overload
 from turnwire.api.admission.requests import CallerGone
 from turnwire.api.admission.responses import Answer, Answers, WhenSent
@@ -127,11 +127,9 @@ class Gate:
         observer: Gets a report of each call.
         """
         self._access = Access(authenticator)
-        self._overload, self._reads, self._requests = overload, overload.reads, overload.requests
-        # one thread of their own: more of them would only take the interpreter from the event loop, and large messages
-        # must not block other work meanwhile
-        self._beside = ThreadPoolExecutor(1, "large messages")
-        self._answers = Answers(overload, self._beside)
+        self._overload, self._requests = overload, overload.requests
+        self._large_messages = LargeMessages()
+        self._answers = Answers(overload, self._large_messages)
         self._refusals = overload.refusals
         self._count = count
         self._observer = observer
@@ -158,10 +156,11 @@ class Gate:
         answer: Message | bytes | None = None
         call = _Call(method.name, self._observer, self._stranger_lines, self._cancelled_lines)
         with call.log_outcome():
-            when_sent(partial(self._overload.leave, self._enter(method.name, caller)))
-            client, principal, data = await self._received(method, receive, caller, call)
+            taken = self._enter(method.name, caller)
+            when_sent(partial(self._overload.leave, taken))
+            client, principal, data = await self._received(method, receive, caller, call, taken)
             async with self._requests.memory(client, len(data), only_reads=_only_reads(method)) as finish:
-                request = await self._parsed(method, data)
+                request = await self._parsed(method, data, client)
                 call.note_session(request)
                 del data
                 run = partial(finish, partial(method.run, principal, request))
@@ -191,7 +190,7 @@ class Gate:
         with call.log_outcome():
             taken = self._enter(method.name, caller)
             try:
-                client, principal, data = await self._received(method, receive, caller, call)
+                client, principal, data = await self._received(method, receive, caller, call, taken)
                 async with contextlib.AsyncExitStack() as stack:
                     sent = stack.enter_context(contextlib.closing(self._answers.stream(client, outlet.send)))
 
@@ -204,7 +203,7 @@ class Gate:
                             await sent.send(answer)
 
                     async with self._requests.memory(client, len(data), only_reads=_only_reads(method)) as finish:
-                        request = await self._parsed(method, data)
+                        request = await self._parsed(method, data, client)
                         call.note_session(request)
                         answers = await stack.enter_async_context(contextlib.aclosing(method.run(principal, request)))
                         del data, request  # megabytes, maybe, and the stream may be open for days
@@ -228,25 +227,35 @@ class Gate:
             raise _Refused(status) from None
 
     async def _received(
-        self, method: UnaryMethod | StreamingMethod, receive: Receive, caller: Caller, call: "_Call"
+        self, method: UnaryMethod | StreamingMethod, receive: Receive, caller: Caller, call: "_Call", taken: InFlight
     ) -> tuple[Client, Principal, bytes]:
         """Admits the caller, and only then receives what it asks for."""
         principal = await self._identify(method.name, method.least_role, caller)
+        if principal is ANONYMOUS:
+            call.is_of_stranger = True
+            self._overload.count_anonymous(taken)
         await self._take_request(principal, method.name, caller)
-        call.is_of_stranger = principal is ANONYMOUS
         try:
-            data = await self._reads.read(caller.connection(), receive)
+            data = await self._read(method, receive, caller, principal)
         except (asyncio.CancelledError, CallerGone):
             call.is_reset = True
             raise
         return Client(principal.tenant, caller.connection()), principal, data
 
-    async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes) -> Any:
+    async def _read(
+        self, method: UnaryMethod | StreamingMethod, receive: Receive, caller: Caller, principal: Principal
+    ) -> bytes:
+        """Returns the bytes of a request. Raises InvalidRequest: they are too many, which costs no budget of others."""
+        reads = self._overload.anonymous_reads if principal is ANONYMOUS else self._overload.reads
+        data = await reads.read(caller.connection(), receive)
         if method.max_request_bytes is not None and len(data) > method.max_request_bytes:
             raise too_long(method.max_request_bytes)
+        return data
+
+    async def _parsed(self, method: UnaryMethod | StreamingMethod, data: bytes, client: Client) -> Any:
         try:
             if method.offload_bytes is not None and len(data) >= method.offload_bytes:
-                return await asyncio.get_running_loop().run_in_executor(self._beside, method.parse, data)
+                return await self._large_messages.run(client, partial(method.parse, data))
             return method.parse(data)
         except DecodeError:
             raise InvalidRequest.of("request", "its bytes are not a message of this method") from None
@@ -265,9 +274,9 @@ class Gate:
             DomainError: the request is none, or the caller no longer known; both end the stream.
         """
         principal = await self._identify(method.name, method.least_role, caller)
-        data = await self._reads.read(caller.connection(), receive)
+        data = await self._read(method, receive, caller, principal)
         await self._take_request(principal, method.name, caller)
-        return await self._parsed(method, data)
+        return await self._parsed(method, data, Client(principal.tenant, caller.connection()))
 
     def refused(self, code: str, cause: str, address: str) -> None:
         """Logs and counts a call that reaches no method.

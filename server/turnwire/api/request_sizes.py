@@ -8,8 +8,8 @@ MAX_SMALL_REQUEST_BYTES = 131_072
 """Maximum size of requests of streams that only read, and of all methods without a limit of their own: the ids of twice
 as many sessions as a stream may watch. gRPC keeps the bytes of a request as long as its stream."""
 
-MAX_OPEN_REQUEST_BYTES = 65_536
-"""Maximum size of requests that need no credential. They are short, and reading a long one takes time."""
+MAX_OPEN_REQUEST_BYTES = 1024
+"""Maximum size of requests that need no credential. They have no fields; what a later contract adds is short, too."""
 
 MAX_SETTINGS_REQUEST_BYTES = 2**20
 """Maximum size of requests with settings of a session: the largest tools, prompt, metadata and labels that it may

@@ -86,7 +86,8 @@ class Limits(
     max_watchers: Count = 10_000
     """Event streams open at the same time."""
     max_calls: Count = 20_000
-    """Calls at the same time, open streams and those whose answer is not read included; further ones are refused."""
+    """Calls at the same time, open streams and those whose answer is not read included; further ones are refused.
+    Calls without credentials and health watches have a quarter of it, those of one address an eighth."""
     max_calls_per_address: Count = 15_000
     """Calls at the same time of one address (of IPv6, of a /64; of all Unix sockets), so that others find some left.
     Behind a proxy all callers have its address."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable
@@ -23,6 +24,7 @@ from opencode.message.message_pb2 import (
 from tests.support.fakes.core import RecordingObserver
 from tests.support.fakes.identity import FakeCaller, KnownCallers, sent, some_load
 from tests.support.fakes.loop import elapse, settled
+from turnwire.api.admission.flow import Client
 from turnwire.api.admission.requests import COUNTED_BYTES, MEMORY_OF_BYTE, CallerGone
 from turnwire.api.gate import CallFailed, Gate, StreamingMethod, UnaryMethod
 from turnwire.api.refusals import CANCELLED_LINES_A_SECOND, PROMPT_PER_SECOND
@@ -116,6 +118,69 @@ async def test_a_call_is_carried_out_for_the_principal_and_logged() -> None:
         ("rpc", "S.One", "OK", "ses_new"),
         ("rpc", "S.One", "OK", "ses_1"),
     ]
+
+
+async def test_a_request_that_is_too_large_costs_no_memory_of_others() -> None:
+    """A stranger's is refused when it has been read: the only tenant has the whole budget afterwards, too."""
+    load = some_load()
+    gate = Gate(KnownCallers({}), load)
+    method = one(Service(b""), least_role=Role.ANONYMOUS)._replace(max_request_bytes=1024)
+    with pytest.raises(CallFailed) as refused:
+        await gate.unary(method, sent(LARGE), FakeCaller(address="192.0.2.9"))
+    assert refused.value.status.code == code_pb2.INVALID_ARGUMENT
+    half = load.requests._memory.limit // MEMORY_OF_BYTE // 2
+    async with asyncio.timeout(1), contextlib.AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(load.requests.memory(Client("acme", "192.0.2.1:1"), half))
+
+
+async def test_large_requests_of_one_client_do_not_hold_up_others() -> None:
+    """They are parsed on one thread, and tenants at each network take turns on it."""
+    parsed, go_on = list[bytes](), threading.Event()
+
+    def parse(data: bytes) -> GetMessageRequest:
+        parsed.append(data)
+        assert go_on.wait(10)
+        return GetMessageRequest()
+
+    gate = somebodys_gate()
+    method = one(Service(b""), parse)._replace(offload_bytes=1)
+    calls = [
+        asyncio.create_task(gate.unary(method, sent(data), FakeCaller("Bearer eve", address=address)))
+        for data, address in [(b"many", "192.0.2.1")] * 20 + [(b"other", "192.0.2.2")]
+    ]
+    await settled()
+    go_on.set()
+    await asyncio.gather(*calls)
+    assert parsed.index(b"other") <= 2
+
+
+async def test_callers_without_credentials_have_some_of_the_calls() -> None:
+    """Those that never bring their request, too; one network has half of that. Others have the rest."""
+    load = some_load(max_calls=16)
+    gate = Gate(KnownCallers({"Bearer eve": SOMEBODY}), load)
+    method = one(Service(b""), least_role=Role.ANONYMOUS)
+
+    async def never() -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    def begin(address: str) -> asyncio.Task[Message | bytes]:
+        return asyncio.create_task(gate.unary(method, never, FakeCaller(address=address)))
+
+    calls = [begin(address) for address in ["192.0.2.8"] * 3 + ["192.0.2.9"] * 2 + ["192.0.2.10"]]
+    await settled()
+    assert [call.done() for call in calls] == [False, False, True, False, False, True]
+    refused = calls[2].exception()
+    assert isinstance(refused, CallFailed)
+    assert refused.status.code == code_pb2.RESOURCE_EXHAUSTED
+    assert load.calls == 4
+    assert await gate.unary(method, sent(b""), CALLER) == b""
+    for call in calls:
+        call.cancel()
+    await settled()
+    assert load.calls == 0
+    assert await gate.unary(method, sent(b""), FakeCaller(address="192.0.2.8")) == b""
 
 
 async def test_a_large_request_is_in_work_until_its_call_has_ended() -> None:

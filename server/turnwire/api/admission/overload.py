@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
@@ -20,6 +19,7 @@ from turnwire.api.admission.requests import RETRY_AFTER, Requests
 from turnwire.api.admission.sending import Sending
 from turnwire.api.refusals import Refusals
 from turnwire.domain.errors import MemoryShort, TooManyCalls
+from turnwire.domain.fair_semaphore import FairSemaphore
 from turnwire.domain.limits import Limits
 from turnwire.domain.networks import network_of_peer
 
@@ -38,18 +38,32 @@ READ_AT_ONCE = 8
 newest go on: those of honest clients are among them. As large as requests may be by default, they have half of what is
 between critical memory and its limit."""
 
-HEALTH_READ_AT_ONCE = 4
-"""Requests for health that are read at a time while memory is critical, in addition to all others. One arrives with the
-head of its call, so those that have not are spared for a moment only, from the beginning."""
+ANONYMOUS_SHARE = 1 / 4
+"""Share of `limits.max_calls` that calls without credentials and health watches have together, and a network half of
+it: anybody can begin them, and keep them for as long as they like."""
+
+ANONYMOUS_READS = 32
+"""Requests without credentials and for health that are read at a time, in addition to all others: each is small, but
+gRPC receives as much as any request may have. One that has not come makes room soon; see `reads.CROWDED_SECONDS`."""
+
+ANONYMOUS_READ_AT_ONCE = 4
+"""As many while memory is critical. One arrives with the head of its call, so those that have not are spared for a
+moment only, from the beginning."""
 
 log = structlog.get_logger()
 
 
-class InFlight(NamedTuple):
+class InFlight:
     """A call that is counted."""
 
-    network: str
-    metadata_bytes: int
+    __slots__ = ("is_anonymous", "metadata_bytes", "network")
+
+    def __init__(self, network: str, metadata_bytes: int) -> None:
+        """Takes what `Overload` has counted."""
+        self.network = network
+        self.metadata_bytes = metadata_bytes
+        self.is_anonymous = False
+        """Whether it counts for what callers without credentials have together, too."""
 
 
 class Overload:
@@ -60,13 +74,18 @@ class Overload:
         self._limits = limits
         self.cut_offs = CutOffs()
         self.refusals = Refusals()
-        self.reads, self.health_reads = Reads(), Reads()
+        self.reads = Reads()
+        too_many = partial(TooManyCalls.at, "ANONYMOUS_READS", ANONYMOUS_READS, RETRY_AFTER)
+        self.anonymous_reads = Reads(ANONYMOUS_READS, too_many)
         self.requests = Requests(limits.max_request_memory_bytes)
         self.sending = Sending(limits.max_sending_bytes)
         self.calls = 0
         """Calls in flight: open streams and those whose answer is not read included."""
         self._calls_of = Counter[str]()
         """By network."""
+        anonymous = max(1, int(limits.max_calls * ANONYMOUS_SHARE))
+        self._anonymous = FairSemaphore(anonymous, tenant_limit=max(1, anonymous // 2))
+        """Calls in flight that need no credentials, by network. None waits."""
         self._metadata_bytes = 0
         self._critical_bytes: int | None = None
         """The bytes that the process may have, while memory is critical; else None."""
@@ -104,8 +123,21 @@ class Overload:
         self._calls_of[network] += 1
         return InFlight(network, counted)
 
+    def count_anonymous(self, call: InFlight) -> None:
+        """Counts a call in flight as one that needs no credentials.
+
+        Raises:
+            TooManyCalls: there are too many of these, of all or of the network.
+        """
+        if not self._anonymous.try_acquire(call.network, 1):
+            text = "the server has too many calls without credentials"
+            raise TooManyCalls.of("limits.max_calls", self._limits.max_calls, text, RETRY_AFTER)
+        call.is_anonymous = True
+
     def leave(self, call: InFlight) -> None:
         """Forgets a call that has ended and whose answer is no longer kept."""
+        if call.is_anonymous:
+            self._anonymous.release(call.network, 1)
         self.calls -= 1
         self.leave_uncounted(call.metadata_bytes)
         self._calls_of[call.network] -= 1
@@ -150,17 +182,17 @@ class Overload:
         if max_bytes is None:
             self._critical_bytes = None
             self.reads.unbound()
-            self.health_reads.unbound()
+            self.anonymous_reads.unbound()
             return
         error = partial(_memory_short, max_bytes)
         if self._critical_bytes is None:
             self._critical_since = asyncio.get_running_loop().time()
             self.reads.bound(READ_AT_ONCE, error)
-            self.health_reads.bound(HEALTH_READ_AT_ONCE, error)
+            self.anonymous_reads.bound(ANONYMOUS_READ_AT_ONCE, error)
         self._critical_bytes = max_bytes
         seconds = SPARED_SECONDS if self._is_critical_for_long() else math.inf
         self.reads.shed(error, READ_AT_ONCE, seconds)
-        self.health_reads.shed(error, HEALTH_READ_AT_ONCE, SPARED_SECONDS)
+        self.anonymous_reads.shed(error, ANONYMOUS_READ_AT_ONCE, SPARED_SECONDS)
 
     def _refuses_work(self) -> bool:
         return self._is_exhausted or self._is_critical_for_long()

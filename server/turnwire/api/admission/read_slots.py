@@ -1,4 +1,4 @@
-"""Slots of requests that are being read: without a bound in normal times, and few while memory is critical."""
+"""Slots of requests that are being read: few while memory is critical, and always few of those without credentials."""
 
 import asyncio
 import sys
@@ -29,9 +29,10 @@ class ReadSlots:
     another finds one. Used on the event loop only.
     """
 
-    def __init__(self) -> None:
-        """Has no bound."""
-        self._limit = _UNBOUNDED
+    def __init__(self, max_slots: int = _UNBOUNDED, error: MakeError | None = None) -> None:
+        """Takes the bound of normal times, and what makes the error of those that wait too long for it."""
+        self._max, self._usual_error = max_slots, error
+        self._limit = max_slots
         self._in_use = 0
         self._in_use_of = Counter[str]()
         """By network."""
@@ -40,10 +41,15 @@ class ReadSlots:
         self._first_network: str | None = None
         self._is_shared = False
         """Whether a second network has come."""
-        self.error: MakeError | None = None
+        self.error = error
         """Makes what a request gets that waits too long; None while there is no bound."""
         self._widening: asyncio.TimerHandle | None = None
         """The timer of `unbound`, until no request waits or there is a bound again."""
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether requests wait for a slot."""
+        return self._waiting.count > 0
 
     @property
     def are_bounded(self) -> bool:
@@ -57,14 +63,16 @@ class ReadSlots:
             self._widening.cancel()
 
     def unbound(self) -> None:
-        """Doubles the bound, again and again, and ends it when no request waits: they are not read all at once."""
+        """Doubles the bound, again and again, until it is as in normal times: requests that wait are not read all at
+        once.
+        """
         if self._waiting.count:
-            self._limit = max(1, self._limit * 2)
+            self._limit = min(self._max, max(1, self._limit * 2))
             self._grant()
-        if self._waiting.count:
+        if self._waiting.count and self._limit < self._max:
             self._widening = asyncio.get_running_loop().call_later(WIDEN_SECONDS, self.unbound)
         else:
-            self._limit, self.error = _UNBOUNDED, None
+            self._limit, self.error = self._max, self._usual_error
 
     async def acquire(self, connection: str) -> None:
         """Waits for a slot of a connection. Safe to cancel. Raises what `bound` was given: too many wait."""

@@ -14,6 +14,10 @@ from turnwire.event_loop.owner import context_without_owner, without_owner
 RECEIVE_SECONDS = 30.0
 """How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
 
+CROWDED_SECONDS = 0.25
+"""How long a request of those that always have a bound may take while another one waits for a slot. Such a request
+arrives with the head of its call."""
+
 SHED_AT_ONCE = 32
 """Requests that are ended in one round of the event loop: the end of a call takes up to 0.5 ms, and there may be tens
 of thousands of them."""
@@ -46,9 +50,16 @@ class _Reading:
 class Reads:
     """Requests of all listeners that are being read. Used on the event loop only."""
 
-    def __init__(self) -> None:
-        """None is being read, and all that come are."""
-        self._slots = ReadSlots()
+    def __init__(self, max_reads: int | None = None, error: MakeError | None = None) -> None:
+        """Args:
+        max_reads: How many are read at a time in normal times; None for all that come. With a bound, those that have
+            not come soon make room for those that wait.
+        error: Makes what the callers get for which there was no room.
+        """
+        self._slots = ReadSlots() if max_reads is None else ReadSlots(max_reads, error)
+        self._max_reads = max_reads
+        self._making_room: asyncio.TimerHandle | None = None
+        """Runs until no request waits for a slot."""
         self._reading: dict[str, dict[_Reading, None]] = {}
         """By network, in order of arrival."""
         self._shedding: asyncio.Task[None] | None = None
@@ -80,6 +91,9 @@ class Reads:
         try:
             async with reading.scope:
                 reading.error = self._slots.error
+                if self._max_reads is not None and self._making_room is None:
+                    loop = asyncio.get_running_loop()
+                    self._making_room = loop.call_later(CROWDED_SECONDS, self._make_room)
                 await self._slots.acquire(connection)
                 reading.has_slot = True
                 if reading.error is not None:
@@ -95,6 +109,14 @@ class Reads:
             if reading.error is not None:
                 raise reading.error() from None
             raise RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
+
+    def _make_room(self) -> None:
+        """Ends requests that have not come soon, again and again while others wait."""
+        self._making_room = None
+        if self._max_reads is None or self._slots.error is None or not self._slots.are_wanted:
+            return
+        self.shed(self._slots.error, self._max_reads, CROWDED_SECONDS)
+        self._making_room = asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._make_room)
 
     def _release(self, reading: _Reading) -> None:
         """Gives the slot of a request back. Idempotent."""

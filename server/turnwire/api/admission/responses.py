@@ -1,14 +1,13 @@
 """How answers leave the server: each large one has a place, and is made when it has one."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
 
 from google.protobuf.message import Message
 
 from turnwire.api.admission.flow import Client
+from turnwire.api.admission.large_messages import LargeMessages
 from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.sending import SMALL_BYTES
 from turnwire.api.rights import MAKES_OBJECTS, READS_CONTENT
@@ -30,10 +29,10 @@ Send = Callable[[Message | bytes], Awaitable[None]]
 class Answers:
     """Bounds the answers of all listeners. Used on the event loop only."""
 
-    def __init__(self, overload: Overload, beside: Executor) -> None:
-        """Takes what counts them, and the thread where large ones are made one after the other."""
+    def __init__(self, overload: Overload, large_messages: LargeMessages) -> None:
+        """Takes what counts them, and what makes large ones."""
         self._overload = overload
-        self._beside = beside
+        self._large_messages = large_messages
 
     async def one(
         self, name: str, run: Callable[[], Awaitable[Answer]], client: Client, when_sent: WhenSent
@@ -62,10 +61,10 @@ class Answers:
         sending = self._overload.sending
         answer = await run()
         if (size := size_of(answer)) <= SMALL_BYTES:
-            return await self._made(answer)
+            return await self._made(answer, client)
         reservation = sending.reserve(size, client, partial(self._cut_off, client))
         when_sent(lambda: sending.release(reservation))
-        return await self._made(answer)
+        return await self._made(answer, client)
 
     def stream(self, client: Client, send: Send) -> "StreamAnswers":
         """Returns what sends the answers of one stream.
@@ -79,11 +78,11 @@ class Answers:
     async def send(self, answer: Answer, client: Client, send: Send) -> None:
         """Sends one answer of a stream, with a place while it is sent if it is large; see `stream`."""
         if (size := size_of(answer)) <= SMALL_BYTES:
-            await send(await self._made(answer))
+            await send(await self._made(answer, client))
             return
         shared = answer.shared if isinstance(answer, Unmade) else None
         async with self._overload.sending.place(size, client, partial(self._cut_off, client), shared):
-            if made := await self._made(answer):
+            if made := await self._made(answer, client):
                 await send(made)
 
     def keep(self, size: int, client: Client) -> "Kept":
@@ -92,12 +91,12 @@ class Answers:
         reservation = sending.reserve(size, client, partial(self._cut_off, client))
         return Kept(partial(sending.renew, reservation), partial(sending.release, reservation))
 
-    async def _made(self, answer: Answer) -> Message | bytes:
+    async def _made(self, answer: Answer, client: Client) -> Message | bytes:
         if not isinstance(answer, Unmade):
             return answer
         if answer.answer_bytes <= OFFLOAD_BYTES:
             return answer.make()
-        return await asyncio.get_running_loop().run_in_executor(self._beside, answer.make)
+        return await self._large_messages.run(client, answer.make)
 
     def _cut_off(self, client: Client) -> None:
         self._overload.cut_offs.cut_off(client.connection, "answers that are not read")

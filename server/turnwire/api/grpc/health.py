@@ -21,7 +21,7 @@ from turnwire.api.grpc.fair_server import when_ended
 from turnwire.api.grpc.handlers import CallOutlet, end_with, to_bytes
 from turnwire.api.grpc.reads import read_request
 from turnwire.api.wire.status import status_of
-from turnwire.domain.errors import DomainError
+from turnwire.domain.errors import DomainError, TooManyCalls
 
 SERVICE_NAME = DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -72,7 +72,10 @@ class Health:
             end_with(context, CallFailed(status_of(error)))
             return
         try:
+            self._overload.count_anonymous(taken)
             await self._tell(context)
+        except TooManyCalls as error:
+            end_with(context, CallFailed(status_of(error)))
         finally:
             self._overload.leave(taken)
 
@@ -96,7 +99,7 @@ class Health:
         """Returns the name in a request. None if there is none; the call then has its status."""
         try:
             receive = partial(read_request, context)
-            return _service(await self._overload.health_reads.read(context.peer(), receive), context)
+            return _service(await self._overload.anonymous_reads.read(context.peer(), receive), context)
         except DomainError as error:
             end_with(context, CallFailed(status_of(error)))
             return None

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.fakes.identity import sent
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.admission import reads as module
 from turnwire.api.admission.reads import Reads
-from turnwire.domain.errors import MemoryShort, RequestTooSlow
+from turnwire.domain.errors import MemoryShort, RequestTooSlow, TooManyCalls
 from turnwire.event_loop import fair_queue
 from turnwire.event_loop.fair_loop import ROUND_SECONDS, FairSelectorLoop
 from turnwire.event_loop.owner import own
@@ -271,3 +272,45 @@ async def test_what_is_shed_gives_its_slot_back_before_its_call_has_ended() -> N
     other = asyncio.create_task(reads.read("ipv4:192.0.2.2:1", partial(asyncio.sleep, 0, b"x")))
     await other
     assert await incomplete.ended() == dict.fromkeys("12345678", MemoryShort)
+
+
+async def _never() -> bytes:
+    await asyncio.Event().wait()
+    return b""
+
+
+def _too_many() -> TooManyCalls:
+    return TooManyCalls.at("ANONYMOUS_READS", 2, timedelta(seconds=1))
+
+
+async def test_bounded_reads_go_on_beside_requests_that_do_not_come() -> None:
+    """Those of strangers always have a bound. Whoever has not come within a moment makes room for one that waits."""
+    strangers = Reads(2, _too_many)
+    slow = [asyncio.create_task(strangers.read(f"ipv4:192.0.2.1:{port}", _never)) for port in range(5)]
+    await settled()
+    assert strangers.count == 2
+    come = asyncio.create_task(strangers.read("ipv4:192.0.2.2:1", sent(b"x")))
+    await settled()
+    assert not come.done()
+    await elapse(timedelta(seconds=module.CROWDED_SECONDS + 0.01))
+    assert await come == b"x"
+    for _ in range(10):
+        await elapse(timedelta(seconds=module.CROWDED_SECONDS + 0.01))
+    assert [isinstance(one.exception(), TooManyCalls) for one in slow if one.done()] == [True] * 4
+    assert strangers.count == 1  # nobody wants its place
+    for one in slow:
+        one.cancel()
+
+
+async def test_bounded_reads_keep_their_bound_after_memory_was_critical() -> None:
+    """Which is less meanwhile."""
+    strangers = Reads(2, _too_many)
+    strangers.bound(1, _too_many)
+    slow = [asyncio.create_task(strangers.read(f"ipv4:192.0.2.1:{port}", _never)) for port in range(4)]
+    await settled()
+    assert strangers.count == 1
+    strangers.unbound()
+    await elapse(timedelta(seconds=0.3))
+    assert strangers.count == 2
+    for one in slow:
+        one.cancel()

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -13,6 +12,7 @@ from opencode.message.message_pb2 import GetMessageResponse
 from tests.support.fakes.loop import elapse, settled
 from turnwire.api.admission import sending
 from turnwire.api.admission.flow import Client
+from turnwire.api.admission.large_messages import LargeMessages
 from turnwire.api.admission.overload import Overload
 from turnwire.api.admission.responses import OFFLOAD_BYTES, Answers
 from turnwire.api.admission.sending import MAX_MADE, MAX_READ, UNREAD_SECONDS
@@ -40,7 +40,7 @@ def load() -> Overload:
 @pytest.fixture
 def answers(load: Overload) -> Answers:
     """What is tested."""
-    return Answers(load, ThreadPoolExecutor(1))
+    return Answers(load, LargeMessages())
 
 
 async def test_an_answer_is_made_when_it_has_a_place(answers: Answers, load: Overload) -> None:

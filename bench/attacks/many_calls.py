@@ -18,6 +18,7 @@ from bench.attacks.wire import END_HEADERS, HEADERS, RST_STREAM, Wire, call, dat
 from opencode.event.event_pb2 import WatchEventsRequest
 from opencode.session.session_pb2 import ListSessionsRequest
 
+HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
 GET = "/opencode.session.SessionService/GetSession"
 WATCH = "/opencode.event.EventService/WatchEvents"
 LIST = "/opencode.session.SessionService/ListSessions"
@@ -78,6 +79,18 @@ async def _header_storm(target: Target, seen: Seen) -> None:
         await closed(one)
 
     await connected(target, seen, 8, storm)
+
+
+async def _health_watches(target: Target, seen: Seen) -> None:
+    """Watches without credentials, which have no end."""
+    head, body = call(HEALTH_WATCH), message(b"")
+
+    async def watch(one: Wire) -> None:
+        for stream in range(1, 2_000, 2):
+            await one.send(frame(HEADERS, END_HEADERS, stream, head) + data_frames(stream, body, end=True))
+        await closed(one)
+
+    await connected(target, seen, 20, watch)
 
 
 async def _resets(target: Target, seen: Seen) -> None:
@@ -178,6 +191,13 @@ ATTACKS = (
         ("limits.max_metadata_bytes",),
         "further calls with much metadata",
         _header_storm,
+    ),
+    Attack(
+        "health_watches",
+        "20,000 watches of health, without credentials",
+        ("limits.max_calls",),
+        "further watches, and calls without credentials",
+        _health_watches,
     ),
     Attack(
         "rapid_reset",

@@ -23,9 +23,9 @@ HOLD_SECONDS = 1.0
 HELD_PER_SECOND = 200
 """Refusals that are held back and then answered, in a second, on average: the more there are, the longer each waits."""
 
-MAX_HELD = 4_000
-"""Refusals that are held back at the same time; beyond this they are answered immediately. Each takes some
-kilobytes."""
+MAX_HELD = 1_000
+"""Refusals that are held back at the same time; beyond this they are answered immediately. Each takes some kilobytes,
+over HTTP/1.1 up to a hundred, and does not notice that its client has left, for eight seconds at most."""
 
 log = structlog.get_logger()
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from datetime import timedelta
 
-import pytest
 from structlog.testing import capture_logs
 
 from tests.support.fakes.loop import elapse, settled
@@ -15,6 +14,7 @@ from turnwire.api.refusals import (
     PROMPT_PER_SECOND,
     Refusals,
 )
+from turnwire.api.web.http import HEAD_SECONDS
 from turnwire.ports.telemetry.line_limit import LINES_A_SECOND
 
 ATTACKER, OTHER = "192.0.2.1", "192.0.2.2"
@@ -77,17 +77,26 @@ async def test_the_more_wait_the_longer_each_does() -> None:
     """So that a second has about the same number of answers, however many callers there are."""
     refusals = Refusals(lambda: 0.0)
     with capture_logs():
-        calls = _refused(refusals, PROMPT_PER_SECOND + 10 * HELD_PER_SECOND)
+        calls = _refused(refusals, PROMPT_PER_SECOND + 5 * HELD_PER_SECOND)
         await settled()
-        for _ in range(8):
+        for _ in range(4):
             before = _answered(calls)
             await elapse(timedelta(seconds=1))
             assert _answered(calls) - before < 3 * HELD_PER_SECOND
-        await elapse(timedelta(seconds=15))
+        await elapse(timedelta(seconds=8))
         assert _answered(calls) == len(calls)
 
 
-@pytest.mark.slow
+async def test_none_waits_for_longer_than_a_silent_connection_may() -> None:
+    """A web connection whose client has left meanwhile is not noticed, and counts as one that says nothing."""
+    refusals = Refusals(lambda: 0.0)
+    with capture_logs():
+        calls = _refused(refusals, PROMPT_PER_SECOND + 4_000)
+        await settled()
+        await elapse(timedelta(seconds=HEAD_SECONDS))
+        assert _answered(calls) == len(calls)
+
+
 async def test_a_bounded_number_waits() -> None:
     """Also when callers are gone while they wait: their places are free again."""
     refusals = Refusals(lambda: 0.0)

@@ -19,10 +19,12 @@ from opencode.session.session_pb2 import ListSessionsRequest
 from tests.support.clients.web import WebClient, web_client
 from tests.support.servers.running import connect, running_server
 from turnwire.api.admission import reads
+from turnwire.api.admission.requests import RETRY_AFTER
 from turnwire.api.web import http
 from turnwire.api.web import server as web_server
 from turnwire.api.web.encoding.envelopes import envelope
 from turnwire.app import Server
+from turnwire.domain.errors import MemoryShort
 from turnwire.domain.limits import Limits
 
 LIMIT = 65_536
@@ -246,6 +248,19 @@ async def test_a_body_in_tiny_chunks_is_cut_off(server: Server) -> None:
     writer.transport.abort()
 
 
+async def test_a_broken_body_is_no_error_of_the_server(server: Server) -> None:
+    """Also not of one whose client waits until it may send it: its call is not carried out, and the log has no word."""
+    with capture_logs() as lines:
+        reader, writer = await raw(server)
+        writer.write(f"POST {SESSIONS}/CreateSession HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n".encode())
+        writer.write(CHUNKED.encode() + b"no chunk\r\n")
+        assert b" 400 " in await reader.readuntil(b"\r\n")
+        while server.overload.reads.count:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+    assert [line for line in lines if line["log_level"] == "error"] == []
+
+
 @pytest.mark.parametrize(
     "rest",
     [
@@ -314,6 +329,31 @@ async def test_bodies_that_come_slowly_have_a_bound(tmp_path: Path, monkeypatch:
         writer.write(unfinished(LIMIT) + b"{")
         assert b" 400 " in await reader.readuntil(b"\r\n")
         writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type", "answer"),
+    [
+        (f"{SESSIONS}/CreateSession", "application/json", b"resource_exhausted"),
+        (f"{SESSIONS}/CreateSession", "application/grpc-web", b"grpc-status: 8"),
+        (f"{SESSIONS}/CreateSession", "application/grpc-web-text", base64.b64encode(b"rpc-status: 8\r\n")),
+        (WATCH, "application/connect+proto", b"resource_exhausted"),
+    ],
+)
+async def test_a_body_that_says_it_is_too_large_waits_for_nothing(
+    server: Server, path: str, content_type: str, answer: bytes
+) -> None:
+    """While memory is critical few are read at a time, and what waits for that keeps its connection."""
+    server.overload.reads.bound(0, lambda: MemoryShort.at("limits.max_memory_bytes", 1, RETRY_AFTER))
+    try:
+        reader, writer = await raw(server)
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\n"
+        writer.write(f"{head}content-length: {10 * LIMIT}\r\n\r\n".encode())
+        async with asyncio.timeout(5):
+            assert await reader.readuntil(answer)
+        writer.transport.abort()
+    finally:
+        server.overload.reads.unbound()
 
 
 async def test_further_connections_are_refused(server: Server) -> None:

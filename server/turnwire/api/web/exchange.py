@@ -61,6 +61,11 @@ class Exchange:
         client = self.scope.get("client")
         return f"{client[0]}:{client[1]}" if client else ""
 
+    def announced_bytes(self) -> int:
+        """Returns the size of the body as its head says it; 0 if it does not. More than that does not come."""
+        announced = self.headers.get("content-length", "")
+        return int(announced) if announced.isdecimal() else 0
+
     async def body(self, max_bytes: int) -> bytes:
         """Returns the whole body of the request. How long it may take is for the caller to bound.
 
@@ -69,9 +74,6 @@ class Exchange:
             TooManyCalls: too much is being read.
             CallerGone: the client left.
         """
-        announced = self.headers.get("content-length")
-        if announced is not None and announced.isdecimal() and int(announced) > max_bytes:
-            raise TooLarge
         chunks: list[bytes] = []
         try:
             async with self._bodies.lease(network_of_peer(self.connection())) as lease:

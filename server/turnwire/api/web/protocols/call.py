@@ -27,6 +27,8 @@ from turnwire.api.web.encoding.compression import (
 from turnwire.api.web.encoding.envelopes import COMPRESSED, BrokenEnvelope, Envelope, envelope, envelopes
 from turnwire.api.web.encoding.statuses import simple_status
 from turnwire.api.web.exchange import Exchange
+from turnwire.api.wire.status import code_name, status_of
+from turnwire.domain.errors import InvalidRequest
 
 T = TypeVar("T")
 
@@ -88,6 +90,29 @@ def encodings(exchange: Exchange, sent_by: str, accepted_by: str) -> Encodings:
     if sent not in SUPPORTED:
         refuse(code_pb2.UNIMPLEMENTED, f"unknown compression {sent!r:.40}; supported: {', '.join(SUPPORTED)}")
     return Encodings(sent, accepts_gzip(exchange.header(accepted_by) or ""))
+
+
+def check_announced(serving: Serving, exchange: Exchange, more_bytes: int = 0) -> None:
+    """Refuses and notes a request that says that it is too large, before its call waits for anything.
+
+    Args:
+        serving: Has the limit.
+        exchange: The request.
+        more_bytes: Bytes that the protocol may add to a message.
+
+    Raises:
+        CallFailed: it is too large.
+    """
+    if exchange.announced_bytes() <= serving.max_message_bytes + more_bytes:
+        return
+    try:
+        refuse_too_large(serving)
+    except InvalidRequest as error:
+        status = status_of(error)
+    except CallFailed as failed:
+        status = failed.status
+    serving.gate.refused(code_name(status.code), "a request that is too large", WebCaller(exchange).address())
+    raise CallFailed(status)
 
 
 async def read_body(serving: Serving, exchange: Exchange, more_bytes: int = 0) -> bytes:

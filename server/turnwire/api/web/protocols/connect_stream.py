@@ -21,6 +21,7 @@ from turnwire.api.web.exchange import Exchange
 from turnwire.api.web.protocols.call import (
     Serving,
     answer_envelope,
+    check_announced,
     encodings,
     one_message,
     read_body,
@@ -52,6 +53,7 @@ async def serve(serving: Serving, route: Route, codec: CodecName, exchange: Exch
         method = route.method(codec)
         assert isinstance(method, StreamingMethod)
         seconds = deadline(exchange)
+        check_announced(serving, exchange, HEADER_BYTES)
         await while_connected(exchange, within(seconds, serving.gate.stream(method, receive, caller, outlet)))
     except CallFailed as failed:
         status = failed.status

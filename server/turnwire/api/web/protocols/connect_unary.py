@@ -22,6 +22,7 @@ from turnwire.api.web.exchange import Exchange, Headers
 from turnwire.api.web.protocols.call import (
     Encodings,
     Serving,
+    check_announced,
     decompressed,
     encodings,
     read_body,
@@ -113,6 +114,7 @@ async def _carry_out(serving: Serving, route: Route, request: _Request, exchange
     with contextlib.ExitStack() as sent:  # a large answer has its place until it is written
         try:
             seconds = deadline(exchange)
+            check_announced(serving, exchange)
             call = serving.gate.unary(method, request.receive, caller, sent.callback)
             answer = await while_connected(exchange, within(seconds, call))
         except CallFailed as failed:

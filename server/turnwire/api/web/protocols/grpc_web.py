@@ -27,6 +27,7 @@ from turnwire.api.web.exchange import Exchange
 from turnwire.api.web.protocols.call import (
     Serving,
     answer_envelope,
+    check_announced,
     encodings,
     one_message,
     read_body,
@@ -40,6 +41,10 @@ class Form(NamedTuple):
 
     codec: CodecName
     is_text: bool
+
+    def more_bytes(self, max_message_bytes: int) -> int:
+        """Returns how much longer the body of the longest message is."""
+        return max_message_bytes // 2 + 64 if self.is_text else HEADER_BYTES
 
 
 CONTENT_TYPES: Mapping[str, Form] = {
@@ -68,6 +73,7 @@ async def serve(serving: Serving, route: Route, content_type: str, exchange: Exc
             outlet.gzip = coding.answers_gzip
             receive = partial(_message, serving, form, exchange, coding.sent)
             method, seconds = route.method(form.codec), _deadline(exchange)
+            check_announced(serving, exchange, form.more_bytes(serving.max_message_bytes))
             if isinstance(method, StreamingMethod):
                 await while_connected(exchange, within(seconds, serving.gate.stream(method, receive, caller, outlet)))
             else:
@@ -85,11 +91,9 @@ async def answer_failure(exchange: Exchange, content_type: str, status: status_p
 
 
 async def _message(serving: Serving, form: Form, exchange: Exchange, sent: str) -> bytes:
-    if not form.is_text:
-        return await one_message(serving, await read_body(serving, exchange, HEADER_BYTES), sent)
-    text = await read_body(serving, exchange, serving.max_message_bytes // 2 + 64)
+    body = await read_body(serving, exchange, form.more_bytes(serving.max_message_bytes))
     try:
-        return await one_message(serving, _from_text(text), sent)
+        return await one_message(serving, _from_text(body) if form.is_text else body, sent)
     except binascii.Error:
         refuse(code_pb2.INVALID_ARGUMENT, "the request is not base64")
 

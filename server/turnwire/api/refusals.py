@@ -25,7 +25,7 @@ HELD_PER_SECOND = 200
 
 MAX_HELD = 1_000
 """Refusals that are held back at the same time; beyond this they are answered immediately. Each takes some kilobytes,
-over HTTP/1.1 up to a hundred, and does not notice that its client has left, for eight seconds at most."""
+over HTTP/1.1 up to 320, and does not notice that its client has left, for eight seconds at most."""
 
 log = structlog.get_logger()
 

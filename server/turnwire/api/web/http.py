@@ -22,16 +22,9 @@ all. A call by GET has its message in the first line."""
 HEAD_SECONDS = 10.0
 """How long the head of a request may take from its first byte, or from the beginning of the connection."""
 
-READ_BYTES = 32_768
-"""Bytes read from a connection at a time. Of a body that must wait, a connection keeps as many besides the 64 KiB with
-which uvicorn goes on reading."""
-
 _PIECE_BYTES = 16_384
-"""Bytes given to h11 at a time: it checks the size of a head while it is incomplete, so a complete one is no larger
-than both together."""
-
-_REFUSED_SECONDS = 1.0
-"""How long the rest of what is no HTTP is read, and dropped."""
+"""Bytes read from the connection at a time: h11 checks the size of a head while it is incomplete, so a complete one is
+no larger than both together."""
 
 MIN_CHUNK_BYTES = 64
 """Minimum average size of the chunks of one body. Clients send kilobytes in a chunk."""
@@ -61,11 +54,8 @@ class _Connection(h11.Connection):
         return event
 
 
-class Http(H11Protocol, asyncio.BufferedProtocol):
+class Http(H11Protocol):
     """One connection."""
-
-    _buffer = bytearray(READ_BYTES)
-    """Of all connections: what is read is taken out of it at once."""
 
     def __init__(
         self,
@@ -77,8 +67,6 @@ class Http(H11Protocol, asyncio.BufferedProtocol):
         """Takes what uvicorn gives to each connection."""
         super().__init__(config, server_state, app_state, _loop)
         self.conn = _Connection()
-        self._is_refused = False
-        """Whether the client sent what is no HTTP, and has been told."""
         self._late: asyncio.TimerHandle | None = None
         """Runs while a head is waited for, or the rest of a body that was answered before its end; between two
         requests uvicorn waits with its own, which ends with the next byte."""
@@ -91,47 +79,18 @@ class Http(H11Protocol, asyncio.BufferedProtocol):
             transport.abort()
         else:
             self._late = self.loop.call_later(HEAD_SECONDS, transport.abort)
-        if (bound := getattr(transport, "set_read_buffer_limits", None)) is not None:  # TLS
-            bound(READ_BYTES)
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Returns what the next bytes are read into."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Takes what has been read."""
-        self.data_received(bytes(memoryview(self._buffer)[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Takes what has come; uvloop, which reads 256 KiB at a time, calls this itself."""
+        """Reads what has come."""
         for start in range(0, len(data), _PIECE_BYTES):
-            if not (self._is_refused or self.transport.is_closing()):
+            if not self.transport.is_closing():
                 super().data_received(data[start : start + _PIECE_BYTES])
-        if self._is_refused or self.conn.our_state is h11.DONE:
+        if self.conn.our_state is h11.DONE:
             return  # it was the rest of a body
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
         elif self._late is None:
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answers what is no HTTP, and drops the rest of it for a moment: to close before it is read would reset the
-        connection, and the answer could be lost.
-        """
-        self._stop_waiting()
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-        head = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
-        self._is_refused = True
-        for event in (head, h11.Data(data=msg.encode()), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event))
-        if self.cycle is not None:  # its call ends as one whose client has left
-            self.cycle.disconnected, self.cycle.waiting_for_100_continue = True, False
-            self.cycle.message_event.set()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-            self._late = self.loop.call_later(_REFUSED_SECONDS, self.transport.abort)
-        else:  # TLS
-            self.transport.close()
 
     def on_response_complete(self) -> None:
         """Begins to wait for the next request, or for the rest of this one."""

@@ -106,11 +106,11 @@ def check_after(section: str, version: str, next_version: str) -> None:
 def sessions() -> int:
     """Returns how many conversations the running server shows a caller with the token."""
     code = (
-        "import os, pathlib; from turnwire.cli.connection import Connection; "
+        "import os, pathlib; from turnwire.cli.connection import Endpoint; "
         "from opencode.session import session_pb2 as s, session_pb2_grpc as g; "
         "token = pathlib.Path(os.environ['TURNWIRE_TOKEN_FILE']).read_text().strip(); "
         "ca = pathlib.Path(os.environ['TURNWIRE_CA']); "
-        "channel = Connection(os.environ['TURNWIRE_TARGET'], token=token, ca=ca).open(); "
+        "channel = Endpoint(os.environ['TURNWIRE_TARGET'], token=token, ca=ca).open(); "
         "print(len(g.SessionServiceStub(channel).ListSessions(s.ListSessionsRequest(), timeout=10).sessions))"
     )
     python = [*IN_NETWORK, "/opt/turnwire/current/bin/python", "-c", code]

@@ -23,6 +23,7 @@ from google.rpc import code_pb2, status_pb2
 from turnwire.api.admission.responses import WhenSent
 from turnwire.api.gate import CallFailed, Outlet, Receive, StreamingMethod, UnaryMethod
 from turnwire.api.registry import Service
+from turnwire.api.request_sizes import SIZES
 from turnwire.api.rights import LEAST_ROLE
 from turnwire.api.web.caller import WebCaller
 from turnwire.api.web.certificates import WebCertificates
@@ -153,7 +154,8 @@ def _status(error: Any, info: Any) -> status_pb2.Status:
 
 def _services() -> Iterable[Service]:
     for method in SERVICE.methods:
-        LEAST_ROLE[method.full_name] = Role.NOBODY  # type: ignore[index] # a table of this process alone
+        LEAST_ROLE[method.full_name] = Role.WRITER  # type: ignore[index] # a table of this process alone
+        SIZES[method.full_name] = None
     return (Service(SERVICE, ConformanceService()),)
 
 

@@ -33,10 +33,11 @@ _WITH_CONTENT = frozenset(
 """They bring messages, results and tools, which the core bounds."""
 
 _SETTINGS = ("CreateSession", "UpdateSession", "ForkSession")
-_SIZES = {
+SIZES: dict[str, int | None] = {
     **{f"opencode.session.SessionService.{name}": MAX_SETTINGS_REQUEST_BYTES for name in _SETTINGS},
     "opencode.file.UploadService.WriteUpload": MAX_PIECE_REQUEST_BYTES,
 }
+"""Maximum sizes of requests in bytes, by the full names of their methods; None leaves it to the listener."""
 
 
 def max_request_bytes(method: str, *, is_open: bool) -> int | None:
@@ -48,4 +49,4 @@ def max_request_bytes(method: str, *, is_open: bool) -> int | None:
     """
     if method in _WITH_CONTENT:
         return None
-    return MAX_OPEN_REQUEST_BYTES if is_open else _SIZES.get(method, MAX_SMALL_REQUEST_BYTES)
+    return MAX_OPEN_REQUEST_BYTES if is_open else SIZES.get(method, MAX_SMALL_REQUEST_BYTES)

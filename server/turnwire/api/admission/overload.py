@@ -47,8 +47,8 @@ ANONYMOUS_READS = 32
 gRPC receives as much as any request may have. One that has not come makes room soon; see `reads.CROWDED_SECONDS`."""
 
 ANONYMOUS_READ_AT_ONCE = 4
-"""As many while memory is critical. One arrives with the head of its call, so those that have not are spared for a
-moment only, from the beginning."""
+"""Reads at a time while memory is critical. One arrives with the head of its call, so those that have not are spared
+for a moment only, from the beginning."""
 
 log = structlog.get_logger()
 

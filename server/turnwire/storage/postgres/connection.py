@@ -21,7 +21,7 @@ from turnwire.domain.shards import shard_of
 from turnwire.storage.postgres.writing import SHARDED, arrays_of, statement_of, types_of, with_shard
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.changes import Change, Insert
-from turnwire.storage.sql.database import Dialect, Interrupted, Words
+from turnwire.storage.sql.database import Dialect, Interrupted, OneServer, Words
 
 FAILURES: tuple[type[Exception], ...] = (psycopg.Error, UnicodeDecodeError, msgspec.DecodeError)
 """How a database fails, as far as Python tells it."""
@@ -151,12 +151,11 @@ NUMBERS_AT_ONCE = 1000
 """Numbers of rows taken from their sequence at a time, which grows by as many."""
 
 
-class PostgresDatabase:
+class PostgresDatabase(OneServer):
     """Implements `turnwire.storage.sql.database.Database`; see there. In autocommit mode."""
 
     dialect = POSTGRES
     failures = FAILURES
-    lane = (0, 1)
 
     def __init__(self, url: str, *, read_only: bool) -> None:
         """Connects. Raises an error of psycopg."""
@@ -225,24 +224,10 @@ class PostgresDatabase:
         """Returns whether the transaction has changed a row."""
         return self._has_changed
 
-    def first_position(self, after: int) -> int:
-        """Returns the position that was given; a connection that writes has others."""
-        return after
-
     def begins_history(self, position: int) -> bool:
         """Returns False: only a connection that writes finds that out."""
         del position
         return False
-
-    def owns(self, session_id: str) -> bool:
-        """Returns True: one server has the database."""
-        del session_id
-        return True
-
-    def is_first(self, task: str) -> bool:
-        """Returns True: one server has the database."""
-        del task
-        return True
 
     def concerns_all(self, error: BaseException) -> bool:
         """Returns whether an error is of the server or of the connection."""

@@ -13,7 +13,7 @@ import msgspec
 from turnwire.domain.errors import StorageBusy, StorageCorrupt, StorageError, StorageFull
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.changes import Change, Delete, Insert
-from turnwire.storage.sql.database import Dialect, Interrupted, Words
+from turnwire.storage.sql.database import Dialect, Interrupted, OneServer, Words
 
 _OF_THE_DISK = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN))
 """The disk did not read or write, or only for now: it was mounted again, or no descriptor was left."""
@@ -86,12 +86,11 @@ def _statement(change: Change, rows: int = 1) -> str:
     return f"UPDATE {change.table} SET {changes} WHERE {change.key} = ?"
 
 
-class SqliteDatabase(sqlite3.Connection):
+class SqliteDatabase(sqlite3.Connection, OneServer):
     """Implements `turnwire.storage.sql.database.Database`; see there. In autocommit mode."""
 
     dialect = SQLITE
     failures = FAILURES
-    lane = (0, 1)
     _changes_before = 0
     """When the transaction began."""
 
@@ -180,23 +179,9 @@ class SqliteDatabase(sqlite3.Connection):
         """Returns whether the transaction has changed a row."""
         return self.total_changes > self._changes_before
 
-    def first_position(self, after: int) -> int:
-        """Returns the position behind those of this server, which are all."""
-        return after
-
     def begins_history(self, position: int) -> bool:
         """Returns True: a file does not tell whether it was restored."""
         del position
-        return True
-
-    def owns(self, session_id: str) -> bool:
-        """Returns True: one server has the file."""
-        del session_id
-        return True
-
-    def is_first(self, task: str) -> bool:
-        """Returns True: one server has the file."""
-        del task
         return True
 
     def concerns_all(self, error: BaseException) -> bool:

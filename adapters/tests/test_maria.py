@@ -288,6 +288,7 @@ async def test_an_event_source_goes_on_after_a_restored_backup(tmp_path: Path, m
         with contextlib.closing(sqlite3.connect(database)) as source_of_copy:
             source_of_copy.execute("VACUUM INTO ?", (str(copy),))
         async with maria.events(task) as before:
+            await before.next()
             for count, words in enumerate(("one", "two"), 1):
                 await maria.send(task, words)
                 await until(before, "PostConversation", count)

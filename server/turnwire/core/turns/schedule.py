@@ -707,15 +707,16 @@ class ChangeSettings(Struct, frozen=True):
     """More work for the same commit."""
 
     def decide(self, schedule: Schedule, now: Now) -> Decision[Schedule]:
-        """Returns the schedule, and the work that stores and tells the settings. Raises Changed."""
+        """Returns the schedule, the work that stores and tells the settings, and the session. Raises Changed."""
         if self.settings_version != schedule.settings_version:
             raise Changed
         if self.changed is None:
             return Decision(schedule, self.further)
-        view = SessionView(self.changed, schedule.active_turn_id, schedule.entries, schedule.open_requests)
-        work = Work((PutSession(self.changed),), (NewEvent(SessionUpdated(view)),)) + self.further
+        changed = msgspec.structs.replace(self.changed, updated_at=now.at)
+        view = SessionView(changed, schedule.active_turn_id, schedule.entries, schedule.open_requests)
+        work = Work((PutSession(changed),), (NewEvent(SessionUpdated(view)),)) + self.further
         later = msgspec.structs.replace(schedule, settings_version=schedule.settings_version + 1)
-        return Decision(later, work)
+        return Decision(later, work, changed)
 
 
 class ArchiveSession(Struct, frozen=True):

@@ -170,11 +170,10 @@ class Sessions(UseCase):
             if changed == session:
                 await asyncio.shield(owner.ask(ChangeSettings(version, None, record)))
                 return self._turns.view(session)
-            changed = self._revised(changed)
             further = record + self._environment.within_quotas(session.tenant)
-            done = await asyncio.shield(owner.ask(ChangeSettings(version, changed, further)))
+            done = await asyncio.shield(owner.ask(ChangeSettings(version, _revised(changed), further)))
             head = done.before_sequence + 1
-            return self._turns.view(msgspec.structs.replace(changed, head_sequence=head))
+            return self._turns.view(msgspec.structs.replace(done.reply, head_sequence=head))
 
         return await self._change(principal.tenant, session_id, attempt)
 
@@ -188,9 +187,6 @@ class Sessions(UseCase):
                 session = await self._environment.store.of(tenant).session(session_id)
                 with contextlib.suppress(Changed):
                     return await attempt(owner, version, session)
-
-    def _revised(self, changed: Session) -> Session:
-        return msgspec.structs.replace(changed, revision=changed.revision + 1, updated_at=self._environment.clock())
 
     async def delete(self, principal: Principal, session_id: str) -> None:
         """Ends the running turn, then removes the session and all its data. Continues when it is cancelled."""
@@ -210,7 +206,7 @@ class Sessions(UseCase):
 
     async def _give_title(self, turn: Turn, title: str, spent: Work) -> bool:
         async def attempt(owner: SessionTurns, version: int, session: Session) -> bool:
-            titled = None if session.title else self._revised(msgspec.structs.replace(session, title=title))
+            titled = None if session.title else _revised(msgspec.structs.replace(session, title=title))
             await asyncio.shield(owner.ask(ChangeSettings(version, titled, spent)))
             return titled is not None
 
@@ -223,3 +219,8 @@ class Sessions(UseCase):
 
 async def _nothing(_session_id: str) -> None:
     """Ends nothing."""
+
+
+def _revised(changed: Session) -> Session:
+    """Returns a session with the next revision; `ChangeSettings` sets the moment of the change."""
+    return msgspec.structs.replace(changed, revision=changed.revision + 1)

@@ -1,15 +1,18 @@
 """Changes of settings: of several at the same time, none is lost."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from tests.support.fakes.core import FakeStore, make_environment
-from tests.support.fakes.domain_values import make_session, make_turn
+from tests.support.fakes.domain_values import NOW, make_session, make_turn
 from tests.support.fakes.loop import settled
 from tests.support.fakes.turns import send
+from turnwire.core.actor import Now
 from turnwire.core.intake.requests import NamedRequest, NamedRequests, SessionChange
 from turnwire.core.turns.registry import Turns
+from turnwire.core.turns.schedule import ChangeSettings, Schedule
 from turnwire.core.use_cases.sessions import Sessions
 from turnwire.domain.conversation.sessions import Session, SessionSettings
 from turnwire.domain.principal import BUILT_IN
@@ -77,6 +80,16 @@ async def test_changes_of_a_session_do_not_wait_for_those_of_another() -> None:
     await store.end_commits()
     assert (await first, await second) == (True, False)
     assert [session.title for session in store.sessions_by_id.values()] == ["a", "c"]
+
+
+def test_a_change_of_settings_has_the_moment_of_its_commit() -> None:
+    """However much earlier the settings were read; so the answer is the session as a retry reads it."""
+    change, now = ChangeSettings(0, make_session(), Work()), Now(NOW + timedelta(seconds=1), 0.0)
+    decision = change.decide(Schedule(), now)
+    [put] = decision.work.changes
+    assert isinstance(put, PutSession)
+    assert put.session == decision.reply
+    assert decision.reply.updated_at == now.at
 
 
 async def test_of_two_changes_none_is_lost() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import signal
+import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -10,12 +12,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
+import msgspec
 import psycopg
 import pytest
 
 from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
 from opencode.message.message_pb2 import SendMessageResponse
-from opencode.session.session_pb2 import CreateSessionRequest, ListSessionsRequest
+from opencode.session.session_pb2 import (
+    CreateSessionRequest,
+    GetSessionRequest,
+    GetSessionResponse,
+    ListSessionsRequest,
+    SessionSettings,
+    UpdateSessionRequest,
+)
 from tests.support.clients.conversation import (
     Watch,
     answer_to,
@@ -29,8 +39,12 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.servers.authority import Authority
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect
+from turnwire.cluster.peers import PRINCIPAL
+from turnwire.domain.principal import BUILT_IN
+from turnwire.domain.shards import shard_of
 from turnwire.storage.postgres.nodes import SHARD
 
 pytestmark = pytest.mark.slow
@@ -52,9 +66,9 @@ class Nodes:
         self._open = contextlib.AsyncExitStack()
         self.processes: dict[str, ServerProcess] = {}
 
-    async def start(self, name: str) -> Client:
-        """Starts a node and returns a client of it."""
-        toml = f'[storage]\nurl = "{self._url}"\n[cluster]\nlisten = "127.0.0.1:0"\n'
+    async def start(self, name: str, files: str = "") -> Client:
+        """Starts a node and returns a client of it. `files` are lines for its section."""
+        toml = f'[storage]\nurl = "{self._url}"\n[cluster]\nlisten = "127.0.0.1:0"\n{files}'
         process = self.processes[name] = await ServerProcess.start(self._folder, toml, name=name)
         self._open.push_async_callback(process.kill)
         return await self._open.enter_async_context(connect(process.address))
@@ -70,6 +84,13 @@ class Nodes:
         with psycopg.connect(self._url, autocommit=True) as db:
             while db.execute(query).fetchall() != [(128,), (128,)]:
                 await asyncio.sleep(0.05)
+
+    def address_of(self, session_id: str) -> str:
+        """Returns where other nodes reach the owner of a session."""
+        query = f"SELECT address FROM nodes JOIN pg_locks USING (pid) WHERE classid::bigint = {SHARD} AND objid = %s"
+        with psycopg.connect(self._url, autocommit=True) as db:
+            [[address]] = db.execute(query, [shard_of(session_id)]).fetchall()
+        return str(address)
 
     async def aclose(self) -> None:
         """Kills all. Shows what they wrote, should the test have failed."""
@@ -237,6 +258,88 @@ async def test_a_third_node_gets_its_share_and_all_survive_its_end(nodes: Nodes)
             await again(partial(talk, client, "/words 1", session_id))
     for session_id in session_ids:
         assert len(await messages_of(a, session_id)) >= 8
+
+
+async def test_nodes_know_each_other_by_certificates(nodes: Nodes, tmp_path: Path) -> None:
+    """Calls and watches cross between nodes of one authority. Whoever else calls their listener is refused."""
+    authority, stranger = Authority("nodes"), Authority("somebody else")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    (tmp_path / "stranger.pem").write_bytes(stranger.pem)
+
+    def files(issuer: Authority, name: str, ca: str = "ca.pem") -> str:
+        cert, key = issuer.issue(name).write(tmp_path, name)
+        return f'cert = "{cert}"\nkey = "{key}"\nca = "{ca}"\n'
+
+    a = await nodes.start("a", files(authority, "node-a"))
+    b = await nodes.start("b", files(authority, "node-b"))
+    await nodes.balanced()
+    session_id = await new_session(a)
+    async with watching(b, session_id, after_sequence=0) as watch:
+        accepted = await b.messages.SendMessage(ask("/words 3", session_id))
+        await watch.until_turn_ended(accepted.turn_id)
+    assert words_of(await answer_to(a, accepted))
+
+    address = nodes.address_of(session_id)
+    call = {"session_id": session_id, "address": address}
+    node, other = authority.issue("node-c"), stranger.issue("node-c")
+    known = grpc.ssl_channel_credentials(authority.pem, node.key, node.cert)
+    assert (await call_as_node(known, **call)).session.id == session_id
+    for credentials in (
+        None,
+        grpc.ssl_channel_credentials(authority.pem),
+        grpc.ssl_channel_credentials(authority.pem, other.key, other.cert),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call_as_node(credentials, **call)
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    renewed, _ = authority.issue("node-a").write(tmp_path, "node-a")
+    served = await asyncio.to_thread(certificate_at, address, *node.write(tmp_path, "node-c"))
+    assert served == ssl.PEM_cert_to_DER_cert(renewed.read_text()), "a renewed certificate needs no restart"
+    taken = UpdateSessionRequest(session_id=session_id, settings=SessionSettings(title="taken"))
+    impostor = await nodes.start("impostor", files(stranger, "impostor", "stranger.pem"))
+    refusal = await refused(impostor.sessions.UpdateSession(taken))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SESSION_MOVING")
+    assert (await again(lambda: session_of(a, session_id))).settings.title != "taken"
+
+
+def certificate_at(address: str, cert: Path, key: Path) -> bytes:
+    """Returns the certificate of a listener that demands one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(cert, key)
+    context.set_alpn_protocols(["h2"])
+    host, _, port = address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=10) as connection,
+        context.wrap_socket(connection) as encrypted,
+    ):
+        return encrypted.getpeercert(binary_form=True) or b""
+
+
+async def call_as_node(
+    credentials: grpc.ChannelCredentials | None, *, address: str, session_id: str
+) -> GetSessionResponse:
+    """Returns what a node's listener for the others answers."""
+    async with (
+        grpc.aio.insecure_channel(address)
+        if credentials is None
+        else grpc.aio.secure_channel(address, credentials) as channel
+    ):
+        call = channel.unary_unary(
+            "/opencode.session.SessionService/GetSession",
+            request_serializer=GetSessionRequest.SerializeToString,
+            response_deserializer=GetSessionResponse.FromString,
+        )
+        metadata = ((PRINCIPAL, msgspec.json.encode(BUILT_IN)),)
+        return await call(GetSessionRequest(session_id=session_id), metadata=metadata, timeout=10)
+
+
+async def test_certificates_that_do_not_work_stop_the_start(nodes: Nodes, tmp_path: Path) -> None:
+    """The error names the key."""
+    cert, key = Authority("nodes").issue("node").write(tmp_path, "node")
+    (tmp_path / "ca.pem").write_bytes(b"?")
+    with pytest.raises(RuntimeError, match=r"cannot start: cluster\.ca: .*ca\.pem has no certificate in PEM"):
+        await nodes.start("a", f'cert = "{cert}"\nkey = "{key}"\nca = "ca.pem"\n')
 
 
 async def test_watches_of_all_sessions_are_refused_while_there_are_several(nodes: Nodes) -> None:

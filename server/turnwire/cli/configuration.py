@@ -45,18 +45,29 @@ def run_show(path: Path | None, environ: Mapping[str, str], options: Mapping[str
 
 
 def _problems_of_certificates(config: Config, file: str | None) -> tuple[ConfigProblem, ...]:
-    """Reads the files of `[tls]`, which keep a server from starting."""
-    tls = config.tls
-    if tls.cert is None or tls.key is None:
+    """Reads the files of `[tls]` and `[cluster]`, which keep a server from starting."""
+    tls, cluster = config.tls, config.cluster
+    if (tls.cert or cluster.cert) is None:
         return ()
-    from turnwire.api.grpc.tls import ServerCertificates, UnusableCertificates  # noqa: PLC0415 - imports gRPC
+    from turnwire.api.grpc.tls import (  # noqa: PLC0415 - imports gRPC
+        CLUSTER_KEYS,
+        TLS_KEYS,
+        ServerCertificates,
+        UnusableCertificates,
+    )
 
-    try:
-        ServerCertificates(tls.cert, tls.key, tls.client_ca)
-    except UnusableCertificates as error:
-        source = str(file)
-        return (ConfigProblem(error.key, source, error.problem, f"{source}: {error}"),)
-    return ()
+    problems = []
+    for cert, key, ca, keys in (
+        (tls.cert, tls.key, tls.client_ca, TLS_KEYS),
+        (cluster.cert, cluster.key, cluster.ca, CLUSTER_KEYS),
+    ):
+        try:
+            if cert and key:
+                ServerCertificates(cert, key, ca, keys)
+        except UnusableCertificates as error:
+            source = str(file)
+            problems.append(ConfigProblem(error.key, source, error.problem, f"{source}: {error}"))
+    return tuple(problems)
 
 
 def _print(review: Review) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 from msgspec import Struct
 
+from turnwire.api.grpc.tls import CLUSTER_KEYS, ServerCertificates
 from turnwire.api.registry import Service
 from turnwire.cluster.ownership import Ownership, own_id
 from turnwire.cluster.peers import GrpcPeers, PeerServer
@@ -33,11 +34,20 @@ answered by then."""
 
 
 class NodeCertificates(Struct, frozen=True):
-    """Files of this node (PEM), with which all nodes know each other."""
+    """Files of this node (PEM), with which all nodes know each other. Each new connection reads them again."""
 
     cert: Path
     key: Path
     ca: Path
+
+    def at_listener(self) -> grpc.ServerCredentials:
+        """Returns the credentials of the listener, which follow the files. Raises UnusableCertificates."""
+        return ServerCertificates(self.cert, self.key, self.ca, CLUSTER_KEYS).credentials()
+
+    def at_client(self) -> grpc.ChannelCredentials:
+        """Returns the credentials of a connection that begins. Raises OSError: a file cannot be read."""
+        cert, key, ca = (file.read_bytes() for file in (self.cert, self.key, self.ca))
+        return grpc.ssl_channel_credentials(ca, key, cert)
 
 
 class Node:
@@ -47,11 +57,10 @@ class Node:
         """Takes what identifies this node to the others; None on a Unix socket or the loopback interface.
 
         Raises:
-            OSError: a file cannot be read.
+            UnusableCertificates: a file cannot be read, or they do not work together.
         """
-        server, client = (None, None) if certificates is None else _credentials(certificates)
-        self._peers = GrpcPeers(client)
-        self._server = PeerServer(server)
+        self._server = PeerServer(None if certificates is None else certificates.at_listener())
+        self._peers = GrpcPeers(None if certificates is None else certificates.at_client)
         self._ownership: Ownership | None = None
         self._task: asyncio.Task[None] | None = None
         self.address = ""
@@ -133,9 +142,3 @@ class Node:
     def _drop(self, address: str) -> None:
         if self._ownership is not None and not self._ownership.is_owner(address):
             self._peers.drop(address)
-
-
-def _credentials(files: NodeCertificates) -> tuple[grpc.ServerCredentials, grpc.ChannelCredentials]:
-    cert, key, ca = (file.read_bytes() for file in (files.cert, files.key, files.ca))
-    server = grpc.ssl_server_credentials([(key, cert)], root_certificates=ca, require_client_auth=True)
-    return server, grpc.ssl_channel_credentials(ca, key, cert)

@@ -61,8 +61,8 @@ log = structlog.get_logger()
 class GrpcPeers:
     """Calls other nodes. Implements `cluster.routing.Peers`. Used on the event loop only."""
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
-        """Takes what identifies this node to the others; None on a Unix socket or the loopback interface."""
+    def __init__(self, credentials: Callable[[], grpc.ChannelCredentials] | None = None) -> None:
+        """Takes what returns credentials for a new connection, or raises OSError; None without certificates."""
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._closing = set[asyncio.Task[None]]()
@@ -113,11 +113,7 @@ class GrpcPeers:
         """Returns a connection to a node. Raises NotReached."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = (
-                grpc.aio.insecure_channel(address, OPTIONS)
-                if self._credentials is None
-                else grpc.aio.secure_channel(address, self._credentials, OPTIONS)
-            )
+            channel = self._channels[address] = self._open(address)
         if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return channel
         try:
@@ -131,6 +127,15 @@ class GrpcPeers:
                 await channel.close(None)
             raise NotReached from None
         return channel
+
+    def _open(self, address: str) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(address, OPTIONS)
+        try:
+            return grpc.aio.secure_channel(address, self._credentials(), OPTIONS)
+        except OSError as error:
+            log.error("node_not_reached", address=address, problem=str(error))
+            raise NotReached from None
 
 
 def _path(method: str) -> str:

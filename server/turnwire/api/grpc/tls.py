@@ -1,4 +1,4 @@
-"""The certificates of the gRPC listener, read again when their files change.
+"""The certificates of a gRPC listener, read again when their files change.
 
 gRPC asks before each handshake. That costs the status of at most three files; they are read when a status has changed.
 A new pair that does not work is logged once, and the pair before it stays.
@@ -10,7 +10,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import grpc
 import structlog
@@ -25,8 +25,20 @@ _KEY_MARK = ("private key", b"PRIVATE KEY-----")
 T = TypeVar("T")
 
 
+class Keys(NamedTuple):
+    """The keys of the configuration that name the files."""
+
+    cert: str
+    key: str
+    client_ca: str
+
+
+TLS_KEYS = Keys("tls.cert", "tls.key", "tls.client_ca")
+CLUSTER_KEYS = Keys("cluster.cert", "cluster.key", "cluster.ca")
+
+
 class UnusableCertificates(OSError):
-    """A file of `[tls]` cannot be used. The message begins with the key that names it."""
+    """A file of `[tls]` or `[cluster]` cannot be used. The message begins with the key that names it."""
 
     def __init__(self, key: str, problem: str) -> None:
         """Takes the key, and what is wrong with its file."""
@@ -38,14 +50,14 @@ class UnusableCertificates(OSError):
 class ServerCertificates:
     """Certificate, key and authorities of clients. Any thread may use it."""
 
-    def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
-        """Reads the files.
+    def __init__(self, cert: Path, key: Path, client_ca: Path | None, keys: Keys = TLS_KEYS) -> None:
+        """Reads the files. `keys` are those of the configuration, for errors.
 
         Raises:
             UnusableCertificates: a file cannot be read, or they do not work together.
         """
-        self._cert, self._key, self._client_ca = cert, key, client_ca
-        self._files = {"tls.cert": cert, "tls.key": key, **({"tls.client_ca": client_ca} if client_ca else {})}
+        self._cert, self._key, self._client_ca, self._keys = cert, key, client_ca, keys
+        self._files = {keys.cert: cert, keys.key: key, **({keys.client_ca: client_ca} if client_ca else {})}
         self._lock = threading.Lock()
         """Protects `_seen` and `_broken`: gRPC's threads ask at the same time."""
         self._broken = ""
@@ -94,9 +106,9 @@ class ServerCertificates:
         contents = self._contents()
         self._check(contents)
         if contents != self._contents():
-            raise UnusableCertificates("tls.cert, tls.key", "the files change while they are read")
-        pair = (contents["tls.key"], contents["tls.cert"])
-        return grpc.ssl_server_certificate_configuration([pair], root_certificates=contents.get("tls.client_ca"))
+            raise UnusableCertificates(f"{self._keys.cert}, {self._keys.key}", "the files change while they are read")
+        pair = (contents[self._keys.key], contents[self._keys.cert])
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=contents.get(self._keys.client_ca))
 
     def _contents(self) -> dict[str, bytes]:
         return {name: _from(name, path, Path.read_bytes) for name, path in self._files.items()}
@@ -104,7 +116,7 @@ class ServerCertificates:
     def _check(self, contents: dict[str, bytes]) -> None:
         """Refuses files that gRPC would take and no client could use. Raises UnusableCertificates."""
         for name, content in contents.items():
-            what, mark = _KEY_MARK if name == "tls.key" else _CERTIFICATE_MARK
+            what, mark = _KEY_MARK if name == self._keys.key else _CERTIFICATE_MARK
             if mark not in content:
                 raise UnusableCertificates(name, f"{self._files[name]} has no {what} in PEM")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -112,13 +124,13 @@ class ServerCertificates:
             context.load_cert_chain(self._cert, self._key, password=_no_password)
         except (ssl.SSLError, ValueError) as error:
             problem = f"{self._key} does not work with the certificate {self._cert}: {_text(error)}"
-            raise UnusableCertificates("tls.key", problem) from None
-        if "tls.client_ca" in contents:
+            raise UnusableCertificates(self._keys.key, problem) from None
+        if self._keys.client_ca in contents:
             try:
-                context.load_verify_locations(cadata=contents["tls.client_ca"].decode("ascii"))
+                context.load_verify_locations(cadata=contents[self._keys.client_ca].decode("ascii"))
             except (ssl.SSLError, ValueError) as error:
                 problem = f"{self._client_ca} does not work: {_text(error)}"
-                raise UnusableCertificates("tls.client_ca", problem) from None
+                raise UnusableCertificates(self._keys.client_ca, problem) from None
 
 
 def _from(name: str, path: Path, read: Callable[[Path], T]) -> T:

@@ -38,22 +38,22 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     listen: str = "127.0.0.1:50051"
     """Address to serve on: `host:port`, where port 0 selects a free port, `[ipv6]:port` or `unix:path`."""
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$")] = "0600"
-    """Permissions of the file of a Unix socket, in octal digits. A user who may write to it may connect."""
+    """Mode of the file of a Unix socket, in octal digits; who may write to it may connect."""
     socket_group: str = ""
-    """Group of the file of a Unix socket, by name or number; empty: as the system makes it."""
+    """Its group, by name or number; empty: the system's choice."""
     max_message_bytes: Count = 16 * 2**20
-    """Largest request. A message may hold more (`limits.max_message_bytes`), because files can come by other ways."""
+    """Largest request. A message may hold more (`limits.max_message_bytes`)."""
     max_connections: Count = 10_000
-    """Connections of gRPC at a time; further ones are closed at once."""
+    """Connections of gRPC; further ones are closed."""
     max_list_bytes: Count = 4095 * 2**10
-    """Entries of the largest answer of `GetMessages` and `ListSessions` without `page_size`: older ones are left out.
-    The default keeps the whole answer below the 4 MiB that gRPC clients take unless they raise their limit."""
+    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out. The default
+    stays below the 4 MiB that gRPC clients take."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
-    """How long running requests may continue when the server stops. By default, a stop takes about two seconds."""
+    """Time for running requests when the server stops."""
     heartbeat_seconds: Seconds = 15.0
-    """Time without events after which a watcher gets a heartbeat."""
+    """Silence after which a watcher gets a heartbeat."""
     insecure: bool = False
-    """True lets the server listen where other machines can reach it without both TLS and authentication."""
+    """True allows an address that other machines reach without TLS and authentication."""
 
     def socket_group_id(self) -> int | None:
         """Returns the number of the socket's group; None for the one that the system chooses.
@@ -70,21 +70,18 @@ class WebConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The web listener: Connect, gRPC-Web and JSON over HTTP, and the console. It uses `[tls]` and `[auth]` too."""
 
     listen: str = ""
-    """Address to serve on: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no web pages and
-    no calls over HTTP."""
+    """Address: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no HTTP."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call in addition to the console, such as `https://app.example`; `"*"` allows
-    all."""
+    """Origins of further web pages that may call, such as `https://app.example`; `"*"` allows all."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which a listener without TLS is called, such as `turnwire.example`, without a port: those that a proxy
-    hands on, or of this machine in its network. Addresses, `localhost`, the name in `listen` and those of
-    `allowed_origins` are taken in any case; `"*"` takes all, and then any page may call that has its name resolve to
-    this machine."""
+    """Further names by which a listener without TLS is called, without a port, such as `turnwire.example` ([which are
+    taken](../operate/web.md#which-pages-may-call)); `"*"` takes all, and then any page may call that has its name
+    resolve to this machine."""
     max_connections: Count = 10_000
-    """Connections at a time; further ones are closed at once. At most half of the files that the process may open. One
-    with TLS counts from the end of its handshake."""
+    """Connections; further ones are closed. At most half of the files that the process may open. TLS counts from the
+    end of its handshake."""
     insecure: bool = False
-    """True lets the listener be where other machines can reach it without both TLS and authentication."""
+    """As `server.insecure`."""
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,16 +92,16 @@ class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: Path | None = None
     """The certificate's private key, not encrypted (PEM)."""
     client_ca: Path | None = None
-    """Authorities of client certificates (PEM). If it is set, every client of the gRPC listener must present one,
-    health checks too. Clients of the web listener never do."""
+    """Authorities of client certificates (PEM): every client of the gRPC listener must then present one, health checks
+    too; those of the web listener never do."""
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How callers are identified. Without methods, every caller is an admin of the tenant `default`."""
 
     methods: tuple[Literal["token", "jwt", "mtls"], ...] = ()
-    """Ways to sign in: `token` for tokens that `turnwire token` creates, `jwt` for JSON web tokens (`[auth.jwt]`),
-    `mtls` for client certificates (`[auth.mtls]`). A call needs one of them."""
+    """Ways to sign in, of which a call needs one: tokens of `turnwire token`, JSON web tokens (`[auth.jwt]`), client
+    certificates (`[auth.mtls]`)."""
     tokens: Path | None = None
     """The SQLite file of the tokens. Default: in the folder of the database, `turnwire-tokens.db` for `turnwire.db`."""
     jwt: JwtSettings | None = None
@@ -117,15 +114,14 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where conversations are stored."""
 
     path: Path = Path("turnwire.db")
-    """The SQLite file. With `url` it only says in which folder the tokens and requests too large for memory are."""
+    """The SQLite file. With `url` only the folder of tokens and of requests too large for memory."""
     url: str = ""
-    """Address of a PostgreSQL database, `postgresql://USER@HOST/DATABASE`, that keeps conversations in place of the
-    file; "" for none. It has no password: PGPASSWORD or a password file (PGPASSFILE) has it. Needs the extra `postgres`
-    (docs/operate/install.md)."""
+    """PostgreSQL in place of the file: `postgresql://USER@HOST/DATABASE`; "" for none. The password is in PGPASSWORD or
+    PGPASSFILE. Needs the extra `postgres`."""
     retained_events_per_session: Count = 10_000
-    """Events that a session keeps, the newest ones; a watcher that asks for older events gets `resync`."""
+    """Newest events that a session keeps; for older ones a watcher gets `resync`."""
     retained_events_days: Count = 30
-    """Days after which events are dropped, however few a session has; those of a turn that runs stay."""
+    """Days after which events are dropped; those of a turn that runs stay."""
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,17 +132,16 @@ class LogConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: LogFormat = "text"
     """`text` for people, or `json` for one JSON object per line."""
     stuck_loop_seconds: Annotated[float, Meta(ge=0, le=60)] = 0.1
-    """Log a stack trace when the event loop is blocked for longer than this; 0 turns the warning off."""
+    """Log a stack trace when the event loop is blocked for longer; 0: never."""
 
 
 class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where Prometheus reads the server's metrics: `http://ADDRESS/metrics`, without authentication."""
 
     listen: str = ""
-    """Address to serve on: `host:port`, where port 0 selects a free port, or `[ipv6]:port`; "" serves no metrics. The
-    names of models and, if chosen, of tenants can be read there."""
+    """Address: `host:port` or `[ipv6]:port`; "" serves no metrics."""
     insecure: bool = False
-    """True allows an address that other machines can reach."""
+    """True allows an address that other machines reach."""
     by_tenant: bool = False
     """True gives turns, tokens and cost a label with the tenant."""
 
@@ -166,11 +161,10 @@ class TracingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     service_name: str = ""
     """Name of this server in the traces. "" takes `OTEL_SERVICE_NAME`, else `turnwire`."""
     sample_ratio: Share = 1.0
-    """Share of the traces that begin here and are recorded. 1.0 takes `OTEL_TRACES_SAMPLER`, else records all. For a
-    call that brings its trace along, its caller has decided."""
+    """Share of the traces that begin here and are recorded. 1.0 takes `OTEL_TRACES_SAMPLER`, else records all."""
     content: bool = False
-    """Whether prompts, answers, and arguments and results of tools become part of the traces. Everyone who may read
-    the traces can then read conversations."""
+    """Whether prompts, answers, arguments and results are part of the traces: who reads these can then read
+    conversations."""
 
 
 class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -187,16 +181,16 @@ class DefaultsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ModelSection(ModelFacts, frozen=True, kw_only=True):
-    """Facts about a model that the price list lacks or has wrong; they override it. The table also lists the model."""
+    """Facts about a model that override the price list. The table also lists the model."""
 
     input_usd_per_million: PicoUsd | None = None
     """Price of prompt tokens neither read from nor written to a cache."""
     output_usd_per_million: PicoUsd | None = None
     """Price of generated tokens, reasoning included."""
     cache_read_usd_per_million: PicoUsd | None = None
-    """Price of prompt tokens read from a cache; if there is no discount, repeat the input price."""
+    """Price of prompt tokens read from a cache; without a discount, repeat the input price."""
     cache_write_usd_per_million: PicoUsd | None = None
-    """Price of prompt tokens written to a cache; if there is no surcharge, repeat the input price."""
+    """Price of prompt tokens written to a cache; without a surcharge, repeat the input price."""
 
     def settings(self) -> ModelSettings:
         """Returns the model with its prices."""
@@ -214,9 +208,8 @@ class ClusterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """This server as one of [several nodes](../operate/cluster.md) on one PostgreSQL (`storage.url`)."""
 
     listen: str = ""
-    """Address for calls of the other nodes: `host:port`, where port 0 selects a free port, `[ipv6]:port` or
-    `unix:path`; "" for a server that has the database for itself. Its clients are trusted: where other machines reach
-    it, it needs `cert`, `key` and `ca`."""
+    """Address for calls of the other nodes: `host:port`, `[ipv6]:port` or `unix:path`; "" for a single server. Its
+    clients are trusted: where other machines reach it, it needs `cert`, `key` and `ca`."""
     advertise: str = ""
     """Address at which the other nodes reach this one, if it is not `listen`. The certificate is for this one."""
     cert: Path | None = None

@@ -43,9 +43,9 @@ class Agent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     color: Annotated[str, Meta(pattern="^(#[0-9a-fA-F]{6})?$")] = ""
     """For display in user interfaces: "#rrggbb" or ""."""
     tools: tuple[str, ...] | None = None
-    """Name patterns of the server tools that it may use, such as "fs.*". If omitted: all tools; empty: no tool."""
+    """Name patterns of server tools that it may use, such as "fs.*". Omitted: all; empty: none."""
     sender_names: bool = True
-    """Whether models are shown who wrote a user message, in conversations with more than one sender."""
+    """Whether models are shown who wrote, where there is more than one sender."""
     permissions: tuple[PermissionRule, ...] = ()
     """Like `[permissions]`, and placed after those rules; the last matching rule applies."""
 
@@ -79,17 +79,16 @@ class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Which files on the server's disk a message may name, and how large a file may be."""
 
     roots: tuple[Path, ...] = ()
-    """Folders whose files messages may name, and below which directories of sessions are. Empty: the folder where the
-    server is started, if it does not identify callers, listens on a loopback address or a Unix socket, and this folder
-    is not `/`; else no file of the server."""
+    """Folders whose files messages may name, and below which directories of sessions are. Empty: [what a server without
+    roots reads](../operate/security.md#files-of-the-server)."""
     max_bytes: Count = 20 * 2**20
     """Largest file: an attachment, or a file in a tool's result."""
     max_upload_bytes: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 2 * 2**30
-    """Largest upload. Uploads count for `quotas.max_stored_bytes`."""
+    """Largest upload."""
     max_uploads: Count = 20
-    """Uploads that a tenant may have at the same time, complete ones included."""
+    """Uploads of a tenant at a time, complete ones included."""
     upload_expiry_seconds: Annotated[float, Meta(gt=0, le=30 * 86_400)] = 86_400.0
-    """Time without a write after which an upload is removed; at most 30 days."""
+    """Time without a write after which an upload is removed."""
 
     @property
     def upload_expiry(self) -> timedelta:
@@ -116,26 +115,24 @@ class QuotaLimits(
     max_sessions: QuotaLimit | None = None
     """Sessions that are stored."""
     max_running_turns: QuotaLimit | None = None
-    """Turns that run, those that wait for a tool or a person included. A message that would start one more is
-    refused."""
+    """Turns that run or wait for a tool or a person."""
     max_waiting_messages: QuotaLimit | None = None
-    """Messages that wait behind running turns, in all sessions together."""
+    """Messages that wait, in all sessions together."""
     max_watchers: QuotaLimit | None = None
     """Event streams open at the same time."""
     max_requests_per_second: QuotaLimit | None = None
-    """Requests that are admitted a second, on average. A stream is one request."""
+    """Requests a second, on average. A stream is one."""
     max_request_burst: QuotaLimit | None = None
-    """Requests that are admitted at once after a pause. 0 or omitted: as many as in one second."""
+    """Requests at once after a pause. 0 or omitted: those of one second."""
     max_stored_bytes: QuotaLimit | None = None
-    """Settings of sessions, turns, messages, files, uploads and kept events, as they are stored. Equal files count
-    once. Answers of models and results of tools are stored even when the quota is used up; new messages, sessions,
-    settings and bytes of uploads are refused."""
+    """Everything that is stored, uploads and kept events included; equal files once. Answers and results of tools are
+    stored even beyond it."""
     max_tokens_per_day: TokenLimit | None = None
-    """Prompts and answers together. A step that has begun is finished, so it may go over the quota."""
+    """Prompts and answers together. A step that has begun may go over."""
     max_tokens_per_month: TokenLimit | None = None
     """The same for a calendar month."""
     max_cost_pico_usd_per_day: PicoUsd | None = None
-    """Money for models. Steps of unknown price count as 0. A step that has begun may go over the quota."""
+    """Money for models; steps of unknown price count as 0."""
     max_cost_pico_usd_per_month: PicoUsd | None = None
     """The same for a calendar month."""
 
@@ -162,9 +159,9 @@ class CompactionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     enabled: bool = True
     """Applies to sessions without a setting of their own."""
     threshold: Annotated[float, Meta(ge=0.1, le=0.99)] = 0.8
-    """Share of the model's context window that request and answer may fill before the conversation is compacted."""
+    """Share of the context window that request and answer may fill before older messages are summarised."""
     keep: Annotated[float, Meta(ge=0.05, le=0.9)] = 0.3
-    """Share of the context window that the newest messages may keep; less than `threshold`."""
+    """Share that the newest messages may keep; less than `threshold`."""
     model: ModelRef | None = None
     """Writes the summaries. If omitted or "": the model of the turn."""
 
@@ -173,18 +170,18 @@ class TitleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Titles that a model gives to sessions without one, when an answer has ended."""
 
     enabled: bool = False
-    """Whether such calls are made: one for each session, whose tokens and money count as others do."""
+    """Whether such a call is made for each session; it counts as others do."""
     model: ModelRef | None = None
-    """Writes all titles. If omitted or "": one of `models`, or else the model that answered. A model of `offline`
-    writes titles only where it is named here."""
+    """Writes all titles. If omitted or "": one of `models`, or else the model that answered, unless it is of
+    `offline`."""
     models: tuple[ModelRef, ...] = ()
-    """Cheap models, one for each provider: writes the titles of sessions that this provider has answered."""
+    """Cheap models, one for each provider whose sessions it titles."""
     max_seconds: Seconds = 20.0
-    """Time for the call of the model that writes a title."""
+    """Time for the call."""
     max_input_characters: Annotated[int, Meta(ge=2, le=100_000)] = 4000
-    """Characters of the question and the answer that the model gets, half of them of each."""
+    """Characters that the model gets, half of question and answer each."""
     max_output_tokens: Annotated[int, Meta(ge=16, le=100_000)] = 512
-    """Tokens that the model may write. Models that reason need some hundred before they write anything."""
+    """Tokens that the model may write; reasoning needs some hundred."""
     max_title_characters: Annotated[int, Meta(ge=8, le=1024)] = 60
     """Longest title; a longer one is cut at a word."""
 

@@ -36,78 +36,72 @@ class Limits(
 
     # Answers of models
     max_answer_bytes: Count = 8 * 2**20
-    """Text, reasoning and arguments of one answer: far more than any model writes, far less than memory holds."""
+    """Text, reasoning and arguments of one answer."""
     max_answer_parts: Count = 2_000
     """Parts of one answer: paragraphs with sources, reasoning, tool calls."""
     max_answer_received_bytes: Count = 128 * 2**20
-    """All that comes for one answer, unpacked. Each of 200,000 tokens comes with some 500 bytes around it."""
+    """All that comes for one answer, unpacked."""
     max_answer_seconds: Seconds = 3_600.0
-    """Time of one answer, from the connection to its end; `timeout_seconds` of a provider bounds its silence."""
+    """Time of one answer; `timeout_seconds` of a provider bounds its silence."""
     flush_interval_seconds: Annotated[float, Meta(gt=0, le=0.2)] = 0.2
-    """How long streamed text may stay unsaved. With the time of a commit it stays below the promised 250 ms."""
+    """How long streamed text may stay unsaved."""
 
     # Tool calls and MCP servers
     client_tool_timeout_seconds: Seconds = 600.0
-    """How long a call of a client tool waits for its result, from when the client may answer it. While a client holds a
-    lease of the call, the limit waits; when the lease ends without a result, it begins again."""
+    """How long a call of a client tool waits for its result. The limit waits while a client holds a lease, and begins
+    again when that ends."""
     leased_tool_timeout_seconds: Seconds = 86_400.0
-    """How long a call of a client tool waits for its result at most, however often it is claimed and its leases are
-    renewed."""
+    """The same at most, whatever the leases."""
     question_timeout_seconds: Seconds = 540.0
-    """How long a question of a tool waits for its answer; then it expires. MCP servers commonly forget after ten
-    minutes what they have asked."""
+    """How long a question of a tool waits. MCP servers commonly forget after ten minutes."""
     max_open_permissions: Count = 100
-    """Calls of one answer that wait until a person allows them; the model reads an error for further ones."""
+    """Calls of one answer that wait for a person."""
     max_parallel_tool_calls: Count = 8
-    """Calls of the server's tools that run at the same time in one turn."""
+    """Server tools that run at a time in one turn."""
     max_tool_output_bytes: Count = 256 * 1024
-    """Output of one call of a server tool; the rest is dropped. A quarter of a million bytes fills most contexts."""
+    """Output of one call of a server tool."""
 
     # Queues and turns
     max_steps: Count = 50
-    """Model calls of one turn. A message may ask for less."""
+    """Model calls of one turn. A message may set less."""
     max_running_turns: Count = 256
-    """Turns whose model is asked at the same time, on the whole server; further ones wait, tenants in turns. Turns that
-    wait for a tool or a retry do not count."""
+    """Turns whose model is asked at a time, on the whole server; further ones wait, tenants in turns."""
     max_queued_messages: Annotated[int, Meta(ge=0)] = 100
-    """Messages that wait in one session; further messages are refused."""
+    """Messages that wait in one session."""
     max_repeated_calls: Annotated[int, Meta(ge=2)] = 3
     """Consecutive steps with identical calls and results after which a turn ends; a start counts anew."""
     max_turn_tokens: TokenLimit = 0
-    """Prompts and answers of one turn; 0 sets no limit. A message may ask for less."""
+    """Prompts and answers of one turn; 0: no limit. A message may set less."""
     max_turn_cost_pico_usd: PicoUsd = PicoUsd(0)
-    """Money for one turn; 0 sets no limit. Steps of unknown price count as 0. A message may ask for less."""
+    """Money for one turn; steps of unknown price count as 0."""
     max_session_tokens: TokenLimit = 0
-    """Prompts and answers of all turns of a session; 0 sets no limit. A session may ask for less."""
+    """Prompts and answers of all turns of a session; 0: no limit. A session may set less."""
     max_session_cost_pico_usd: PicoUsd = PicoUsd(0)
-    """Money for all turns of a session; 0 sets no limit. A session may ask for less."""
+    """Money for all turns of a session."""
 
     # Watches and connections
     max_watchers: Count = 10_000
     """Event streams open at the same time."""
     max_calls: Count = 20_000
-    """Calls at the same time, open streams and those whose answer is not read included; further ones are refused.
-    Calls without credentials and health watches have a quarter of it, those of one address an eighth."""
+    """Calls at a time, open streams and unread answers included. Calls without credentials and health watches have a
+    quarter of it, those of one address an eighth."""
     max_calls_per_address: Count = 15_000
-    """Calls at the same time of one address (of IPv6, of a /64; of all Unix sockets), so that others find some left.
-    Behind a proxy all callers have its address."""
+    """Calls at a time of one address (of IPv6, of a /64; of all Unix sockets)."""
     max_streams_per_connection: Count = 1_000
-    """Calls at the same time on one connection of gRPC, open streams included. A client waits with further ones, or
-    opens another connection."""
+    """Calls at a time on one connection of gRPC; a client waits with further ones."""
 
     # Memory
     max_memory_bytes: Count = 2**30
-    """Memory of the process; nine tenths of the limit of its control group if that is less. From six tenths on, caches
-    are dropped. New work is refused once seven tenths of this have been in use for two seconds, until less than 0.65 of
-    it are, and at once from 0.95 on; running work continues. All budgets of memory are parts of it."""
+    """Memory of the process; nine tenths of the limit of its control group if that is less. [What happens near
+    it](../operate/overload.md#memory-pressure)."""
 
     # Archives
     max_exports: Count = 8
-    """Exports that run at the same time: each holds a connection of the database and, on the disk, one session."""
+    """Exports at a time: each holds a connection of the database and, on the disk, one session."""
     max_tenant_exports: Count = 2
-    """Exports of one tenant that run at the same time."""
+    """Exports of one tenant at a time."""
     max_imports: Count = 4
-    """Imports that run at the same time, one of each tenant."""
+    """Imports at a time, one of each tenant."""
 
     @property
     def max_pending_calls(self) -> int:

@@ -33,10 +33,9 @@ class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     clock_skew_seconds: Annotated[float, Meta(ge=0, le=300)] = 30.0
     """How far the provider's clock may be from this one's."""
     keys_max_age_seconds: Seconds = 300.0
-    """After this time the keys are read again. A token with an unknown key has them read at once, at most every 10
-    seconds."""
+    """Age at which the keys are read again; for an unknown key at once, at most every 10 seconds."""
     subject_claim: str = "sub"
-    """Claim with the subject. Dots lead into objects, as in `user.name`, unless a claim has that very name."""
+    """Claim with the subject. Dots lead into objects (`user.name`), unless a claim has that very name."""
     tenant_claim: str = "tenant"
     """Claim with the tenant; a text that is a name of a tenant."""
     default_tenant: TenantName | None = None
@@ -44,7 +43,7 @@ class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     role_claim: str = "role"
     """Claim with the role: a text or a list of texts, where the highest role counts."""
     roles: Mapping[str, RoleName] = {}
-    """Maps values of the role claim to roles. If it is empty, the values are the names of the roles."""
+    """Roles by value of the claim. Empty: the values are the names of the roles."""
     default_role: RoleName | None = None
     """Role of tokens whose claim names no role; such tokens are refused if it is left out."""
 

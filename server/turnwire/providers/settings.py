@@ -41,7 +41,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     default_model: str = ""
     """Model to suggest to people, without the provider's name; "" suggests the first listed one."""
     models: tuple[str, ...] = ()
-    """Models to list. Left out, a provider at its vendor's own address lists the vendor's models of the price list."""
+    """Models to list. Left out, a provider at its vendor's address lists those of the price list."""
     only_listed_models: bool = False
     """True refuses models that neither `models` nor a table of `[models]` names."""
     price_provider: str = ""
@@ -55,8 +55,8 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sends_reasoning: bool = False
     """True for Chat Completions servers that require `reasoning_content` back with tool calls (DeepSeek, Moonshot)."""
     sends_traceparent: bool = False
-    """True sends the header `traceparent`, so that the provider's own traces join ours: for your own gateways and
-    models. Anyone else would learn which requests belong together. Needs `tracing.enabled`."""
+    """True sends the header `traceparent`, so that the provider's traces join ours: for your own gateways, as others
+    would learn which requests belong together. Needs `tracing.enabled`."""
     reasoning_summary: Literal["", "auto", "concise", "detailed"] = ""
     """Asks OpenAI Responses for readable reasoning, if the organisation has access to it; "" does not."""
 

@@ -26,30 +26,29 @@ class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     args: tuple[str, ...] = ()
     """Arguments of the program."""
     env: tuple[str, ...] = ()
-    """NAMES of the variables that the program gets besides common ones (HOME, PATH and others); never values."""
+    """NAMES of further variables that the program gets, besides HOME, PATH and the like; never values."""
     cwd: Path | None = None
     """Working directory of the program. Left out: the server's own."""
     url: str = ""
     """Address of a server that speaks streamable HTTP, without user name or password."""
     headers_env: Mapping[str, str] = {}
-    """Headers of each request: the NAME of the variable that holds the value, by header name."""
+    """NAME of the variable with the value, by header name."""
     sends_traceparent: bool = False
-    """True sends the place in the trace with each call, as `traceparent` in `_meta`, so that the server's own traces
-    join ours. Needs `tracing.enabled`."""
+    """True sends `traceparent` in `_meta` with each call, so that the server's traces join ours. Needs
+    `tracing.enabled`."""
     timeout_seconds: Seconds = 60.0
-    """Time limit of one call, without the time in which it waits for a person's answer."""
+    """Time limit of one call, without waiting for a person."""
     questions: bool = True
-    """False does not offer the server to ask people while a call runs."""
+    """False: it may not ask people while a call runs."""
     one_call_at_a_time: bool = False
-    """True lets calls of all sessions wait for each other. Needed where a program that speaks version 2025-11-25 or
-    before asks questions and gets several calls at once: nothing says which of them asks, so such questions are
-    refused."""
+    """True lets calls of all sessions wait for each other: for programs of version 2025-11-25 or before that ask
+    questions, as these are refused while several calls run."""
     protocol: Literal["auto", "handshake"] = "auto"
-    """"auto" takes the newest version that the server speaks; "handshake" begins as servers of version 2025-11-25 and
-    before expect it, without trying a newer one first."""
+    """"auto" takes the newest version that the server speaks; "handshake" begins as servers of 2025-11-25 and before
+    expect it."""
     start_timeout_seconds: Seconds = 30.0
-    """Time limit from the start of a connection to its list of tools; then the server tries again. Programs that
-    install themselves take long. Turns wait that long too, the first time."""
+    """Time limit from connecting to the list of tools; then the server tries again. Turns wait that long too, the first
+    time."""
 
 
 class Backoff(Struct, frozen=True):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from turnwire.config import load_config
+
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "examples/deploy/turnwire.service"
 EXPOSURE = 15
@@ -49,6 +51,15 @@ def test_messages_cannot_attach_the_state() -> None:
     """The working directory is a root for attachments by default, unless it is `/`; backups are in the state."""
     assert settings("WorkingDirectory") == ["/"]
     assert re.findall(r"^WORKDIR (.*)$", (ROOT / "Containerfile").read_text(), re.MULTILINE) == ["/"]
+
+
+@pytest.mark.parametrize("file", ["nodes.toml", "kubernetes/turnwire.toml"])
+def test_nodes_can_read_their_configuration(file: str) -> None:
+    """Each with its own address for the others, which is in an environment variable."""
+    config = load_config(ROOT / "examples/deploy" / file, {"TURNWIRE_CLUSTER_ADVERTISE": "node1:50052"})
+    assert (config.cluster.advertise, config.server.listen) == ("node1:50052", "0.0.0.0:50051")
+    assert config.cluster.ca
+    assert config.storage.url
 
 
 @pytest.mark.slow

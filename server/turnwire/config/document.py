@@ -27,6 +27,7 @@ KEY_OF_OVERRIDE = {
     "TURNWIRE_LISTEN": ("server", "listen"),
     "TURNWIRE_STORAGE_PATH": ("storage", "path"),
     "TURNWIRE_STORAGE_URL": ("storage", "url"),
+    "TURNWIRE_CLUSTER_ADVERTISE": ("cluster", "advertise"),
     "TURNWIRE_DEFAULT_MODEL": ("defaults", "model"),
     "TURNWIRE_LOG_LEVEL": ("log", "level"),
     "TURNWIRE_LOG_FORMAT": ("log", "format"),

@@ -1,4 +1,4 @@
-"""The guarantees of docs/contract.md that faults of nodes may break, each with its check and its error."""
+"""The guarantees of docs/reference/contract.md that faults of nodes may break, each with its check and its error."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ class AcknowledgedOnce(GuaranteeBroken):
 
 
 class NamedOnce(GuaranteeBroken):
-    """All answers to one name are about one message."""
+    """All answers to one name (`request_id`) are about one message."""
 
 
 class SequencesWithoutGaps(GuaranteeBroken):
-    """A watch that goes on with its token has each stored event once, in order."""
+    """A watch of a session that goes on with its token has each stored event once, in order."""
 
 
 class WatchEqualsStore(GuaranteeBroken):

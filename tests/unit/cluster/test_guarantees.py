@@ -1,11 +1,15 @@
 """The checks of what several nodes guarantee find what is broken: else a run without findings would prove nothing."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import guarantees
 from tests.support.cluster.guarantees import GuaranteeBroken, History, check
+
+CONTRACT = Path(__file__).parents[3] / "docs/reference/contract.md"
 
 
 def whole() -> History:
@@ -89,3 +93,10 @@ def test_a_broken_one_fails_by_its_name(breaking: Callable[[History], None], nam
     kind: type[GuaranteeBroken] = getattr(guarantees, name)
     with pytest.raises(kind):
         check(history)
+
+
+def test_the_contract_names_them_all() -> None:
+    """With the same names and the same sentences."""
+    section = CONTRACT.read_text().partition("## Guarantees with names\n")[2].partition("\n## ")[0]
+    documented = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
+    assert documented == {kind.__name__: kind.__doc__ for kind in GuaranteeBroken.__subclasses__()}

@@ -275,8 +275,9 @@ lock: $(VENV)/created ## Writes requirements*.txt from pyproject.toml with the n
 	@$(MAKE) --no-print-directory $(VENV)/release
 	@$(BIN)/python -m release.requirements stamp
 
-build: $(VENV)/release ## Builds what operators install into dist/: wheel, sources, requirements, bill of materials.
-	@$(BIN)/python -m release.build
+# docs/internals/release.md has the variables: WITHOUT, PLATFORMS and PYTHON_IMAGE.
+build: $(VENV)/release ## Builds a release into dist/. Needs Node and Go, or: make build WITHOUT="typescript terminal"
+	@$(BIN)/python -m release.build --without $(WITHOUT) --platforms $(PLATFORMS) --python-image "$(PYTHON_IMAGE)"
 
 clean: ## Removes .venv, dist and caches.
 	@rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

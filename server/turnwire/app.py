@@ -288,7 +288,7 @@ class Server:
         assert self._turns is not None and isinstance(self._store, PostgresStore)
         sessions = NodeSessions(self._turns, environment.conversations, environment.feed, self._store.forget)
         stack.push_async_callback(node.give_all)
-        return await node.start(await self._store.locks(), sessions, services, self._fail)
+        return await node.start(await self._store.locks(), sessions, services, self._store.busy_sessions, self._fail)
 
     async def _listen(
         self, listeners: _Listeners, services: Sequence[Service], gate: Gate, stack: AsyncExitStack

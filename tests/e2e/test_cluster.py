@@ -17,8 +17,10 @@ import psycopg
 import pytest
 
 from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
-from opencode.message.message_pb2 import SendMessageResponse
+from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
 from opencode.session.session_pb2 import (
+    SESSION_STATUS_IDLE,
+    SESSION_STATUS_RUNNING,
     CreateSessionRequest,
     GetSessionRequest,
     GetSessionResponse,
@@ -153,6 +155,27 @@ async def test_any_node_answers_any_call(nodes: Nodes) -> None:
         for client in (a, b):
             listed = await client.sessions.ListSessions(ListSessionsRequest())
             assert session_id in {one.id for one in listed.sessions}
+
+
+async def test_a_list_shows_what_runs_at_other_nodes(nodes: Nodes) -> None:
+    """As their owners do: the turn, and what waits behind it. When they end it is idle everywhere."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    await nodes.balanced()
+    mine, other = await new_session(a), await new_session(b)
+    for client, session_id in ((a, mine), (b, other)):
+        await client.messages.SendMessage(ask("/sleep 600", session_id))
+        await client.messages.SendMessage(ask("later", session_id))
+    for client in (a, b):
+        listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        running = {one.id: (one.status, one.queued_messages) for one in listed if one.active_turn_id}
+        assert running == dict.fromkeys((mine, other), (SESSION_STATUS_RUNNING, 1))
+    for client in (a, b):
+        for session_id in (mine, other):
+            await client.messages.AbortSession(AbortSessionRequest(session_id=session_id))
+        listed = (await client.sessions.ListSessions(ListSessionsRequest())).sessions
+        assert {one.status for one in listed} == {SESSION_STATUS_IDLE}
 
 
 async def test_a_name_is_carried_out_once_wherever_it_arrives(nodes: Nodes) -> None:

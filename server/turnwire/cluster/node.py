@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 from msgspec import Struct
 
 from turnwire.api.grpc.tls import CLUSTER_KEYS, ServerCertificates
 from turnwire.api.registry import Service
+from turnwire.cluster.listing import ListEverywhere
 from turnwire.cluster.ownership import Ownership, own_id
 from turnwire.cluster.peers import GrpcPeers, PeerServer
 from turnwire.cluster.routing import Routed
@@ -84,6 +86,7 @@ class Node:
         locks: Locks,
         sessions: NodeSessions,
         services: Sequence[Service],
+        busy: Callable[[], Awaitable[frozenset[str]]],
         on_failure: Callable[[StorageError], None],
     ) -> tuple[Service, ...]:
         """Takes shards, and carries out calls of other nodes.
@@ -92,6 +95,7 @@ class Node:
             locks: Locks of the connection on which this node writes.
             sessions: Operations on the sessions of shards.
             services: Carry out calls on this node.
+            busy: Returns the ids of the sessions whose turns have not all ended, also those of other nodes.
             on_failure: Called when the node can neither own shards nor give them away any more.
 
         Returns:
@@ -111,10 +115,13 @@ class Node:
         ends_at = asyncio.get_running_loop().time() + FIRST_SHARDS_SECONDS
         while not ownership.has_shards() and asyncio.get_running_loop().time() < ends_at:
             await ownership.changed(FIRST_SHARDS_SECONDS)
-        return tuple(
-            Service(service.descriptor, Routed(service.descriptor, service.servicer, ownership, self._peers))
-            for service in services
-        )
+        return tuple(Service(one.descriptor, self._routed(one, ownership, busy)) for one in services)
+
+    def _routed(self, service: Service, owners: Ownership, busy: Callable[[], Awaitable[frozenset[str]]]) -> Routed:
+        routed: Any = Routed(service.descriptor, service.servicer, owners, self._peers)
+        if service.descriptor.full_name == "opencode.session.SessionService":
+            routed.ListSessions = ListEverywhere(routed.ListSessions, routed.GetSession, owners, busy)
+        return cast(Routed, routed)
 
     async def give_all(self) -> None:
         """Gives all shards away: their turns go on with other nodes. Calls are still sent there. Idempotent."""

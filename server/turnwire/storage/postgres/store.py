@@ -25,6 +25,7 @@ from turnwire.storage.sql.engine import last_position
 from turnwire.storage.sql.removal import give_up_imports
 from turnwire.storage.sql.store import READERS, RetentionSettings, SqlStore, Surroundings
 from turnwire.storage.sql.timelines import Timelines
+from turnwire.storage.sql.turns import busy_sessions
 from turnwire.storage.sql.words import adopt_words
 from turnwire.storage.sql.writer import NoFiles
 
@@ -147,6 +148,10 @@ class PostgresStore(SqlStore):
         self._writer.owns = locks.owns
         self._renewing = asyncio.create_task(self._renew_accounts(), name="accounts of all nodes")
         return locks
+
+    async def busy_sessions(self) -> frozenset[str]:
+        """Returns the ids of the sessions of all tenants and nodes that have a turn that has not ended."""
+        return await self._reading.run(busy_sessions)
 
     async def aclose(self) -> None:
         """Closes the connections."""

@@ -81,6 +81,12 @@ def unfinished_turns(db: Database) -> tuple[Turn, ...]:
     return tuple(turn_of(*row) for row in db.rows(f"SELECT {TURN_HEADER} FROM turns WHERE ended = 0 ORDER BY id"))
 
 
+def busy_sessions(db: Database) -> frozenset[str]:
+    """Returns the ids of the sessions of all tenants that have a turn that has not ended."""
+    query = "SELECT DISTINCT session_id FROM turns JOIN sessions ON sessions.id = turns.session WHERE ended = 0"
+    return frozenset(str(session_id) for (session_id,) in db.rows(query))
+
+
 def spent(db: Database, tenant: str, session_id: str) -> Spent:
     """Returns what the ended turns have used; see `TenantStore.spent`."""
     field = db.dialect.field

@@ -1,4 +1,4 @@
-"""The server's words: one name for one public class, and docstrings that begin with their subject."""
+"""The words of the code: one name for one public class, and docstrings that begin with their subject."""
 
 import ast
 import re
@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "server/turnwire"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "server/turnwire"
+GENERATED = ROOT / "clients/python/src/opencode"
+DOCUMENTED = ("server/turnwire", "adapters/src", "clients/python", "tests/support")
+"""Folders whose docstrings are checked."""
 WITHOUT_SUBJECT = re.compile(r"\s*(Of|What|Who|Whose|So many|As many)\b")
 
 
@@ -44,10 +48,16 @@ def test_no_two_public_classes_have_one_name(sources: Mapping[str, str]) -> None
 
 
 @pytest.mark.slow
-def test_docstrings_begin_with_their_subject(sources: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("folder", DOCUMENTED)
+def test_docstrings_begin_with_their_subject(folder: str) -> None:
     """Not "Of one call", but "Timeout of one call"; not "What a model is", but "A model"."""
-    found = [f"{path}:{line} {text}" for path, source in sources.items() for line, text in without_subject(source)]
-    assert sorted(found) == []
+    paths = [path for path in sorted((ROOT / folder).rglob("*.py")) if GENERATED not in path.parents]
+    assert paths
+    assert [
+        f"{path.relative_to(ROOT)}:{line} {text}"
+        for path in paths
+        for line, text in without_subject(path.read_text("utf-8"))
+    ] == []
 
 
 def test_a_name_that_is_given_twice_is_noticed() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ACCOUNT = "postgres"
-"""Whose the server is when the tests run as root, whom PostgreSQL refuses."""
+"""Account that runs PostgreSQL when the tests run as root, which PostgreSQL refuses."""
 
 SETTINGS = {
     "listen_addresses": "",

@@ -1,4 +1,4 @@
-"""What all HTTP applications share: who may call, how much, one line in the log for each request, streams of events.
+"""The edge of all HTTP applications: access, limits, one log line for each request, and streams of events.
 
 `Edge` stands before all applications; in them, `bearer_token` and `json_object` read requests, `event_stream` answers.
 """

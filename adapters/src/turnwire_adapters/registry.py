@@ -17,7 +17,7 @@ class HttpAdapter:
     prefix: str
     """Where it is mounted unless `--mount` says otherwise: a path without a slash at its end; "" is the root."""
     summary: str
-    """What it is, for `--help`."""
+    """Description of the adapter for `--help`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Command:
     module: str
     """Has `add_arguments(parser: ArgumentParser) -> None` and `run(arguments: Namespace) -> int`."""
     summary: str
-    """What it does, for `--help`."""
+    """Description of the command for `--help`."""
 
 
 HTTP_ADAPTERS: dict[str, HttpAdapter] = {
@@ -36,7 +36,7 @@ HTTP_ADAPTERS: dict[str, HttpAdapter] = {
     "maria": HttpAdapter("turnwire_adapters.maria", "/maria", "tasks and event envelopes of Maria"),
     "plue": HttpAdapter("turnwire_adapters.plue", "/plue", "the four functions of Plue's message API"),
 }
-"""What `turnwire-adapters serve` takes."""
+"""Adapters of `turnwire-adapters serve`, by name."""
 
 _IMPORTERS = "turnwire_adapters.importers"
 
@@ -45,9 +45,9 @@ IMPORTERS: dict[str, Command] = {
     "ikigai": Command(f"{_IMPORTERS}.ikigai", "rows of ikigai, as JSON Lines"),
     "opencode": Command(f"{_IMPORTERS}.opencode_database", "sessions of OpenCode's database"),
 }
-"""What `turnwire-adapters import` takes: foreign files become sessions of a server."""
+"""Importers of `turnwire-adapters import`, by name: foreign files become sessions of a server."""
 
 MIGRATIONS: dict[str, Command] = {
     "pynchy": Command(f"{_IMPORTERS}.pynchy.migrating", "types the messages of a pynchy file"),
 }
-"""What `turnwire-adapters migrate` takes: foreign files are changed in place."""
+"""Migrations of `turnwire-adapters migrate`, by name: foreign files are changed in place."""

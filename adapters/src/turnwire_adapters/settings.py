@@ -1,4 +1,4 @@
-"""What `turnwire-adapters serve` is told: options, or variables of the environment, or defaults, in this order."""
+"""Settings of `turnwire-adapters serve`: options, then environment variables, then defaults."""
 
 import ipaddress
 import re
@@ -59,7 +59,7 @@ class ServeSettings:
     allowed_hosts: Sequence[str] = ()
     """Names of the listener, beside addresses and localhost."""
     max_body_bytes: int = 24 << 20
-    """Of one request: the server's largest one, of 16 MiB, with its files in base64."""
+    """Largest body of a request: the server's largest one, of 16 MiB, with its files in base64."""
     stop_seconds: int = 10
     """How long requests may go on after a stop has begun; streams end at once and can be resumed."""
     log_format: str = "text"

@@ -60,7 +60,7 @@ def test_messages_are_appended_and_answered(blocking: BlockingClient) -> None:
 
 
 def test_errors_are_those_of_the_client(blocking: BlockingClient) -> None:
-    """Of calls, watches and answers."""
+    """Calls, watches and answers raise them."""
     with pytest.raises(NotFoundError):
         blocking.abort("ses_nobody")
     with pytest.raises(NotFoundError):

@@ -74,7 +74,7 @@ async def test_an_answer_can_be_awaited(client: Client) -> None:
 
 
 async def test_texts_of_several_steps_are_divided(client: Client) -> None:
-    """What stands before and after a tool call are two paragraphs."""
+    """Text before a tool call and text after it are two paragraphs."""
     assert await client.ask("Before.\n/tool missing {}\n/step\nAfter.") == "Before.\n\nAfter."
 
 

@@ -253,7 +253,7 @@ async def test_requests_are_answered_by_hand(client: Client) -> None:
 
 @pytest.mark.slow
 async def test_a_function_answers_questions(tmp_path: Path) -> None:
-    """What it returns is what was filled in; None declines."""
+    """Its return value is the reply to the question; None declines."""
     async with running_server(tmp_path, asker(), ENVIRON) as server, connect(server.address) as stubs:
         await ready(stubs)
         client = await Client.connect(server.address).open()

@@ -1,4 +1,4 @@
-"""What a watch does when events alone cannot tell what changed, and when a server asks it to wait."""
+"""Watches when events alone do not tell what changed, and when a server asks the client to wait."""
 
 from datetime import timedelta
 
@@ -91,7 +91,7 @@ async def updates_of(script: Script, count: int) -> list[tuple[str, list[str]]]:
 
 
 async def test_a_watch_that_breaks_goes_on_at_its_last_token() -> None:
-    """What a batch without a token had comes again, and counts once."""
+    """Events of a batch without a token come again, and count once."""
     script = Script(
         [batch(CAUGHT_UP, token="a"), batch(added(11, 5), token="b"), batch(added(12, 6))],
         [batch(added(12, 6), added(13, 7), token="c")],
@@ -103,7 +103,7 @@ async def test_a_watch_that_breaks_goes_on_at_its_last_token() -> None:
 
 
 async def test_resync_reads_the_list_and_shows_nothing_before_it_is_complete() -> None:
-    """What is held stays on the screen until the new list has caught up, over a break as well."""
+    """The old state stays on the screen until the new list has caught up, even across a break."""
     resync = SessionEvent(session_id="ses_1", resync=Resync())
     script = Script(
         [batch(CAUGHT_UP), batch(resync)],

@@ -31,21 +31,21 @@ from tests.support.servers.running import Client, connect
 from tests.support.vectors.holding import compared
 
 LAST_SECONDS = 90
-"""What a program has to find the end, once the network is calm."""
+"""Seconds that a program has to reach the end once the network is calm."""
 
 
 @dataclass
 class Outcome:
-    """What became of a run."""
+    """Result of a run."""
 
     happened: dict[str, int]
     """How often each thing happened in the session."""
     connections: dict[str, int]
     """How many connections there were, by their end."""
     stored: list[SessionMessage]
-    """What the server has, without what is not compared."""
+    """Messages of the server, reduced to the compared fields."""
     held: list[SessionMessage] = field(default_factory=list)
-    """What the program printed, the same way."""
+    """Messages that the program printed, reduced in the same way."""
     code: int | None = None
     """Exit code of the program; None when it did not end in time."""
     stderr: str = ""

@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 END = "CHAOS END"
-"""What the last message says, and its answer."""
+"""Text of the last message and of its answer."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Program:
     source: str
     """A file in that folder; while it is missing, there is no such program."""
     command: tuple[str, ...]
-    """What starts it; address and session are added."""
+    """Command that starts it; address and session are added."""
     build: tuple[tuple[str, ...], ...] = ()
     """Commands that build it, in order. `{work}` is an empty folder, here and in `command`."""
     tools: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ LIFE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Fate:
-    """What happens to one connection."""
+    """The fault of one connection."""
 
     end: str
     """One of ENDS, or "whole"."""
@@ -172,9 +172,9 @@ class _Line:
     def __init__(self, fate: Fate) -> None:
         self.fate = fate
         self.is_silent = False
-        """What comes is thrown away, and nobody is told."""
+        """Whether arriving bytes are dropped without notice."""
         self.is_full = asyncio.Event()
-        """So many bytes came from the server as the fate allows."""
+        """Set when the server has sent as many bytes as the fate allows."""
         self._bytes = 0
 
     async def pipe(

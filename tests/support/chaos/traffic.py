@@ -1,4 +1,4 @@
-"""What happens in the session: all that changes a conversation, drawn from a seed, one thing after the other."""
+"""Random traffic in a session: every kind of change to a conversation, drawn from a seed, one after the other."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ heartbeat_seconds = 1.0
 [storage]
 retained_events_per_session = 400
 """
-"""Of the server: a tool that asks, and places that are dropped after a while."""
+"""Configuration of the server: a tool that asks, and places that are dropped after a while."""
 
 WORLDS = "één twee drie 世界 und Grüße 🌍 👩‍👩‍👧 नमस्ते"
 PAUSE_SECONDS = 0.02

@@ -1,4 +1,4 @@
-"""What one tenant has: a conversation with everything that has an id, and the ids."""
+"""Belongings of one tenant: a conversation with everything that has an id, and the ids."""
 
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -38,7 +38,7 @@ roots = ["/tmp"]
 "danger" = "ask"
 
 """ + asker()
-"""What the server must be configured with."""
+"""Configuration that the server must have."""
 
 SECRET = "the words of"
 

@@ -1,1 +1,1 @@
-"""What is asked of several nodes on one database: guarantees with names, and their checks."""
+"""Guarantees of several nodes on one database, each with a name and a check."""

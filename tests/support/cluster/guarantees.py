@@ -30,7 +30,7 @@ class NodesAgree(GuaranteeBroken):
 
 @dataclass
 class History:
-    """What clients of one session have seen."""
+    """Observations of the clients of one session."""
 
     answers: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """By the name of the request: the words that were sent, and the id of the message of each answer."""

@@ -43,7 +43,7 @@ def database_full() -> sqlite3.OperationalError:
 
 
 class Faults:
-    """What happens to the commits of one server. Its methods are called on the event loop.
+    """Faults in the commits of one server. Its methods are called on the event loop.
 
     A commit that fails does so on the writer's thread, after all of it was written and before its transaction ends, by
     the error that SQLite raises on a full disk: the transaction is rolled back, and with it all that shares it.

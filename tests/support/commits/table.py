@@ -91,7 +91,7 @@ class Case:
     sessions: list[str] = field(default_factory=list)
     """The sessions that are looked at; the first one is that of the command."""
     ids: dict[str, Any] = field(default_factory=dict)
-    """What the set-up has made, by name."""
+    """Ids that the set-up has made, by name."""
     is_unanswered: bool = False
     """Whether the server was killed before it had answered the call."""
     disturbed_at: int = 0
@@ -140,7 +140,7 @@ class Command:
     asks_people: bool = False
     """Whether it needs the program whose tools ask people."""
     at_rest: Step = _nothing
-    """What else to wait for before all is at rest."""
+    """Further condition to wait for before all is at rest."""
     removes: bool = False
     """Whether its session is gone afterwards."""
 
@@ -456,7 +456,7 @@ async def aborted(client: Client, case: Case) -> None:
 
 
 async def aborted_with_its_queue_kept(client: Client, case: Case) -> None:
-    """What waited was answered, in its order."""
+    """The waiting messages were answered, in their order."""
     found = [words_of(one) for one in await messages_of(client, case.session_id) if one.type == MESSAGE_TYPE_USER]
     assert [one.split("\n")[0] for one in found] == ["hold", "first waits", "second waits"]
 

@@ -1,4 +1,4 @@
-"""What the models of the world answer: each message of a user names its script."""
+"""Answers of the world's models: each message of a user names its script."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from tests.support.rules import check_anthropic
 from tests.support.servers.provider import RecordedRequest, ScriptedReply
 
 FINE = Say("Fine.")
-"""What a model says when its script has ended."""
+"""Last words of a model when its script has ended."""
 
 _MARK = re.compile(r"\(script (k\d+)\)")
 

@@ -1,4 +1,4 @@
-"""What of a conversation is settled at one sequence, however far its growing texts are."""
+"""The settled part of a conversation at one sequence, however far its growing texts are."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from opencode.message.content_pb2 import MESSAGE_STATUS_STREAMING, PART_STATUS_S
 from tests.support.oracles.fold import held_text
 
 SETTLED = ("success", "error", "cancelled")
-"""Of a call: it has its result."""
+"""States of a call that has its result."""
 
 
 def settled(messages: Iterable[SessionMessage]) -> list[SessionMessage]:

@@ -1,4 +1,4 @@
-"""What was told of each durable event, by whoever watched: no replay and no restart may tell another one."""
+"""Every durable event as each watcher received it: no replay and no restart may send a different one."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from tests.support.oracles.fold import ContractBroken
 
 
 class Told(NamedTuple):
-    """What was told at some moment."""
+    """The received events at one moment."""
 
     events: dict[tuple[str, int], bytes]
     """Session and sequence -> the event."""

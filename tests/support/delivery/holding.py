@@ -1,4 +1,4 @@
-"""What a client holds of one session, kept twice: by the oracle's fold and by the Python client's."""
+"""A client's state of one session, kept twice: by the oracle's fold and by the Python client's."""
 
 import copy
 

@@ -54,7 +54,7 @@ NOWHERE = "ses_nowhere"
 """The id of nothing. A bundle gets something in each run of the same steps, whatever became of them."""
 
 ACTION_SECONDS = 120.0
-"""What takes so long hangs."""
+"""Time after which an action counts as hanging."""
 
 TOOLS = (tool("look"), tool("risky"))
 
@@ -99,14 +99,14 @@ OFF_PATH = frozenset({"MESSAGE_NOT_FOUND", "INVALID_REQUEST", "TURN_IN_PROGRESS"
 
 
 class Delivery(RuleBasedStateMachine):
-    """What may happen. Runs in a thread; everything else is on `loop`, in the thread of the test."""
+    """Rules of the actions that may happen. Runs in a thread; all else is on `loop`, in the thread of the test."""
 
     loop: ClassVar[asyncio.AbstractEventLoop]
     folder: ClassVar[Path]
     failure: ClassVar[str] = ""
     """How the first failure came, in case that it does not come again."""
     counts: ClassVar[Counter[str]] = Counter()
-    """What was done and seen in all runs that ended, for reports."""
+    """Counts of actions and observations in all runs that ended, for reports."""
 
     sessions = Bundle("sessions")
     requests = Bundle("requests")

@@ -1,4 +1,4 @@
-"""What the server promised: requests that it acknowledged, and what of it a restored backup still has."""
+"""Promises of the server: acknowledged requests, and those of them that a restored backup still has."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ class Named:
     makes: str
     """The field of the answer that says what was made: a message, a turn or a session."""
     words: str = ""
-    """What the message says, for a request that stores one."""
+    """Text of the message, for a request that stores one."""
     refusals: frozenset[str] = frozenset()
     """Why it may be refused in a session that is there."""
     made: str = ""
-    """What it made; "" while nobody knows: it was refused, or the answer was lost."""
+    """Id of what it made; "" while unknown: it was refused, or its answer was lost."""
     turn_id: str = ""
     """The turn that answers it; "" for none."""
     sent_at: int = 0
@@ -59,7 +59,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Promises:
-    """What the server had promised at some moment."""
+    """Promises that the server had given at one moment."""
 
     sessions: dict[str, Session]
     acknowledged: dict[Named, tuple[str, str]]

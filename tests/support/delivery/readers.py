@@ -26,14 +26,14 @@ COMPARED_BATCHES = 8
 """After so many batches a reader compares, besides at each marker."""
 
 PATIENCE_SECONDS = 120.0
-"""What takes so long hangs."""
+"""Time after which a reader counts as hanging."""
 
 Connection = Callable[[], Client]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What must come of a place: None where both can."""
+    """Expected result of a resume at a place: None where both are possible."""
 
     resync: bool | None = None
     prunes: bool = False
@@ -52,7 +52,7 @@ class Place:
 
 
 class Reader:
-    """What readers of one session and of all have in common."""
+    """The common part of readers of one session and of all sessions."""
 
     def __init__(self, name: str, session_id: str, connection: Connection, now: Callable[[], int]) -> None:
         """Args:

@@ -51,7 +51,7 @@ class Town:
         self._restores: list[tuple[int, Backup]] = []
         """When which backup was put back, of those that led to the database of now."""
         self.counts: Counter[str] = Counter()
-        """What was done and seen, for reports."""
+        """Counts of actions and observations, for reports."""
 
     async def start(self, *, retained: int, asks_people: bool) -> None:
         """Starts the world."""

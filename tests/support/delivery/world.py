@@ -33,7 +33,7 @@ NOTICED_SECONDS = 1
 """After which the end of a process that has ended is known."""
 
 TOLD_LINES = 60
-"""Of what a server wrote, in the report of a failure."""
+"""Most lines of a server's log in the report of a failure."""
 
 
 class World:

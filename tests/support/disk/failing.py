@@ -25,7 +25,7 @@ KILL = 9999
 
 
 class Call(IntEnum):
-    """What a process asks of its disk."""
+    """Kinds of requests of a process to its disk."""
 
     READ = 1
     WRITE = 2

@@ -1,4 +1,4 @@
-"""What a power cut leaves: the disk at any moment of a record, by what was synced until then.
+"""The disk after a power cut: its state at any moment of a record, by the bytes synced until then.
 
 What was synced is there. Of what was not, anything may be: nothing, all, the beginning, some of the writes, some
 sectors of them. Names are made, changed and removed in their order; after the last sync of the folder, up to any of
@@ -33,7 +33,7 @@ class _Record(NamedTuple):
 
 @dataclass
 class _File:
-    """What is on the disk of a file, and what was written and not synced."""
+    """A file: its bytes on the disk, and its writes that are not synced."""
 
     kept: bytearray = field(default_factory=bytearray)
     pending: list[_Record] = field(default_factory=list)

@@ -18,7 +18,7 @@ from turnwire.ports.provider import StreamItem
 WORDS = "word " * 400
 """About 500 tokens."""
 USAGE = Usage(input_tokens=30, output_tokens=4)
-"""What each call of the model uses, where a test counts it."""
+"""Usage of each call of the model, where a test counts it."""
 OLD = (
     make_message("u1", f"first {WORDS}", turn_id="t1"),
     make_answer("a1", f"one {WORDS}", turn_id="t1"),
@@ -59,7 +59,7 @@ class World:
 
     @property
     def published(self) -> list[object]:
-        """What watchers were told besides what is stored."""
+        """Events that reached watchers without being stored."""
         assert isinstance(self.environment.feed, RecordingFeed)
         return [event.kind for event in self.environment.feed.published]
 

@@ -105,7 +105,7 @@ class FakeStore:
     """The queue of every session."""
     accounted: Account = field(default_factory=Account)
     uploads: Any = None
-    """What the test gives, such as `tests.support.fakes.uploads.FakeUploads`."""
+    """Uploads that the test supplies, such as `tests.support.fakes.uploads.FakeUploads`."""
     followers: list[Callable[[Commit, Committed], None]] = field(default_factory=list)
     on_read: Callable[[], None] = lambda: None
     """Called at the end of each read of the log: what happens meanwhile."""
@@ -398,9 +398,9 @@ class FakeServerTools:
         self._tools = tools
         self.calls: list[tuple[str, str, Callable[[str], None], asyncio.Future[ToolOutcome | ToolPause]]] = []
         self.asks: list[Ask] = []
-        """What each call may ask with, in the order of the calls."""
+        """The function through which each call may ask, in the order of the calls."""
         self.resumptions: list[ToolResumption | None] = []
-        """What each call went on with."""
+        """The resumption with which each call continued."""
 
     async def until_called(self, times: int) -> None:
         """Returns once nothing is ready to run; so many calls run then, or have run."""

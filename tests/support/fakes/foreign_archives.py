@@ -80,7 +80,7 @@ def mutations(value: Any) -> st.SearchStrategy[Any]:
 _ODD = st.sampled_from(
     [None, True, 0, -1, 1.5, 2**70, 1e308, "", "x", "\ud800", "message", [], {}, [None], {"x": {}}, [[]], "data:,", ...]
 )
-"""What stands in place of a value; ... takes the key or item away."""
+"""Odd replacements of a value; ... takes the key or item away."""
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

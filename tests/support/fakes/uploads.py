@@ -29,7 +29,7 @@ class FakeUploads:
     looked_at: list[datetime] = field(default_factory=list)
     """The moments of all looks for expired uploads."""
     expired: list[int | Exception] = field(default_factory=list)
-    """What the next looks find."""
+    """Results of the next looks."""
 
     def __post_init__(self) -> None:
         """Lets reads happen."""

@@ -11,10 +11,10 @@ TIMES = 4
 """The large input is so many times the small one."""
 
 WORST_RATIO = 9.0
-"""Of their costs: linear work has TIMES, quadratic work has its square. Between them there is room for noise."""
+"""Largest ratio of their costs: linear work has TIMES, quadratic work its square. Between them is room for noise."""
 
 NOTICED_SECONDS = 0.5
-"""What costs less is not looked at: the noise is as large."""
+"""Smallest cost that is judged: below it, noise is as large."""
 
 
 def pumps(examples: Sequence[bytes], count: int, seed: int = 0) -> Iterator[tuple[bytes, bytes, bytes]]:

@@ -63,7 +63,7 @@ class Hold(asyncio.Event):
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answers, for any API."""
+    """A model's answer, for any API."""
 
     pieces: tuple[Piece, ...] = ()
     ending: str = ""

@@ -75,7 +75,7 @@ Piece = Say | Think | Call | Refuse | HostedCall | HostedResult
 
 @dataclass(frozen=True)
 class Tokens:
-    """What the answer says that it used."""
+    """Token counts that an answer reports."""
 
     prompt: int = 10
     generated: int = 5

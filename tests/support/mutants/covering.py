@@ -33,7 +33,7 @@ OTHERS = (
     "operator",
     "recordings",
 )
-"""What tests of the real server are called that are about rooms without mutants."""
+"""Names of tests of the real server that cover only modules without mutants."""
 
 OPTIONS = ("-q", "--tb=short", "--no-header", "--assert=plain", "-p", "no:cacheprovider")
 """Assertions as Python has them: pytest's own need packages that were not imported before."""

@@ -1,4 +1,4 @@
-"""What a mutant is: six kinds of changes, most of them cosmic-ray's own."""
+"""Kinds of mutants: six changes, most of them cosmic-ray's own."""
 
 import ast
 import functools

@@ -19,7 +19,7 @@ LONGER = 10
 """A mutant may take this many times as long as the tests took without it, and as many seconds of the processor."""
 
 LEAST_SECONDS = 60.0
-"""What a mutant may take in any case: the imports of a busy machine."""
+"""Time that every mutant has: imports take long on a busy machine."""
 
 MAX_BYTES = 6 << 30
 """Address space of the process: an endless list must not take the machine's memory."""
@@ -28,7 +28,7 @@ _ALL = "import sys, pytest, hypothesis, aiohttp.web, openai, anthropic, turnwire
 
 
 class Outcome(StrEnum):
-    """What became of a mutant."""
+    """Result of the trial of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"

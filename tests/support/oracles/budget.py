@@ -1,11 +1,11 @@
-"""What a budget grants, by looking at everything each time."""
+"""Oracle of a budget's grants, which looks at everything each time."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """What somebody has, or waits for."""
+    """A part of the budget that a tenant holds or waits for."""
 
     tenant: str
     connection: str

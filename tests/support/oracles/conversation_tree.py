@@ -1,4 +1,4 @@
-"""What a conversation with alternatives is, as plain lists: the tree of messages, and the path through it.
+"""A conversation with alternatives as plain lists: the tree of messages, and the path through it.
 
 Written by `docs/concepts/sessions-and-messages.md` and by nothing else. Messages are known by their ids.
 """
@@ -19,7 +19,7 @@ class ConversationTree:
         self._places: dict[str, int] = {}
         self._next_place = count().__next__
         self._hidden: list[tuple[list[str], list[str]]] = []
-        """What can be restored, the newest last: messages of the path, and other beginnings."""
+        """Hidden parts that can be restored, the newest last: messages of the path, and other beginnings."""
 
     def add(self, message_id: str) -> None:
         """A message came behind the path."""
@@ -56,7 +56,7 @@ class ConversationTree:
         self.path = []
 
     def restore(self) -> bool:
-        """What was hidden last came back. Returns False when nothing can."""
+        """Restores the part that was hidden last. Returns False when there is none."""
         if not self._hidden:
             return False
         block, beginnings = self._hidden.pop()

@@ -120,7 +120,7 @@ DAMAGES = (
         also=frozenset({"tenants.totals"}),
     ),
 )
-"""What SQLite itself finds (`file.damaged`, `file.index`) is not made by a statement."""
+"""Damage by statements. SQLite's own findings (`file.damaged`, `file.index`) are made otherwise."""
 
 
 def damage_index(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an event tells in every replay: a replayed event may show its subject as it is now, and all else stays."""
+"""The constant part of an event: a replay may show its subject as it is now, and all else stays."""
 
 from opencode.event.session_event_pb2 import SessionEvent
 

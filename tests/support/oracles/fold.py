@@ -32,7 +32,7 @@ class ContractBroken(AssertionError):
 
 
 class SessionFold:
-    """What a client holds of one session."""
+    """State of one session as a client holds it."""
 
     def __init__(
         self,
@@ -362,7 +362,7 @@ class _Growing:
 
 
 class Fold:
-    """What a client holds that watches all sessions."""
+    """State of a client that watches all sessions."""
 
     def __init__(self) -> None:
         """Begins with nothing."""

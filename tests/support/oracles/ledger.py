@@ -1,4 +1,4 @@
-"""What clients were promised, and whether a server keeps it: the invariants after a fault.
+"""Promises to clients, and the check that a server keeps them: the invariants after a fault.
 
 A client sends with names, uploads, deletes and watches through a ledger, which notes what was acknowledged. After the
 fault `check` asks another server for all of it.

@@ -1,4 +1,4 @@
-"""Whose turn it is in a fair queue, by looking at everything each time."""
+"""Oracle of a fair queue's order, which looks at everything each time."""
 
 from turnwire.domain.networks import network_of_peer
 

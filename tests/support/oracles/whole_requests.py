@@ -1,4 +1,4 @@
-"""What is sent of a conversation, made anew from all of it: what the core makes of what is new has to be the same."""
+"""Model requests made anew from a whole conversation: the core, which only adds new messages, must make the same."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,4 +1,4 @@
-"""What the model APIs accept, written from their references and from PROVIDER_RULES, not from our request builders.
+"""Rules of the model APIs, written from their references and PROVIDER_RULES, not from our request builders.
 
 Each `check_…` takes the JSON body of a request and returns every rule that it breaks, as sentences with the place in
 front; an empty list is a request that the API would not refuse for its shape. Pure functions.

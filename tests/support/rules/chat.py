@@ -155,7 +155,7 @@ _BEFORE = {
     "assistant": {"system", "user", "assistant", "tool"},
     "tool": {"assistant", "tool"},
 }
-"""Who may have spoken directly before whom."""
+"""Roles that may stand directly before each role."""
 
 
 def _strict_order(request: Body) -> Iterator[str]:

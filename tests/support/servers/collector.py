@@ -34,7 +34,7 @@ class ReceivedSpan:
 
 @dataclass
 class Collector:
-    """What has arrived so far."""
+    """Receiver of traces: its address, and the spans that have arrived so far."""
 
     endpoint: str = ""
     """Its address, for `tracing.endpoint`."""

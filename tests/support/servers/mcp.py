@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = ("-m", "tests.support.servers.mcp_program")
 ASKER = ("-m", "tests.support.servers.mcp_asker")
 ENVIRON = {**os.environ, "MCP_TEST_TOKEN": "secret words"}
-"""What the Turnwire server sees as its environment."""
+"""Environment of the Turnwire server."""
 
 
 def stdio(folder: Path, name: str = "test", *more: str) -> str:

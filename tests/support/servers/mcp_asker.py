@@ -27,7 +27,7 @@ runs: list[str] = []
 
 
 class Colour(BaseModel):
-    """What `paint` asks."""
+    """The question of `paint`."""
 
     colour: str = Field(description="Name of a colour", max_length=20)
     coats: int = Field(default=1, ge=1, le=5)

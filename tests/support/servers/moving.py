@@ -42,7 +42,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Outcome:
-    """What all answers of an import said together."""
+    """Summary of all responses of an import."""
 
     sessions: list[ImportedSession]
     problems: list[ImportProblem]

@@ -29,9 +29,9 @@ class PostgresProxy:
         self._database = database
         self._listener: asyncio.Server | None = None
         self.url = ""
-        """Of the database through the proxy."""
+        """Address of the database through the proxy."""
         self.cut: Cut | None = None
-        """What happens to the next COMMIT of a transaction that writes the mark; None again when it has come."""
+        """Fault of the next COMMIT of a transaction that writes the mark; None again when it has come."""
         self.mark = b""
         """Bytes that a statement of the transaction has among its values."""
         self.is_cut = asyncio.Event()

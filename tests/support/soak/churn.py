@@ -1,4 +1,4 @@
-"""What clients do: everything, at the same time, drawn from a seed, until they are told to stop."""
+"""Clients that do everything at the same time, drawn from a seed, until they are stopped."""
 
 import asyncio
 import contextlib
@@ -285,7 +285,7 @@ class Churn:
 
 
 class Models:
-    """What the model server answers: well, broken or never, drawn from a seed."""
+    """Answers of the model server: well, broken or never, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         """Takes the seed."""

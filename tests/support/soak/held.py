@@ -1,4 +1,4 @@
-"""What a server holds, and whether it holds more than before."""
+"""Resources of a server process, and the check that it holds no more than before."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +12,16 @@ RESIDENT_BYTES = 48 * 2**20
 """Memory beside that share."""
 
 USED_SHARE = 1.1
-"""What the C library says is used after the churn, for that of before."""
+"""Largest ratio of memory in use after the churn to that before, as the C library reports it."""
 
 USED_BYTES = 8 * 2**20
 """Used memory beside that share: caches that fill."""
 
 DATABASE_BYTES = 2 * 2**20
-"""What the file may grow by in any case: remembered requests, usage, and pages that wait for the next shrinking."""
+"""Growth of the file that is always allowed: stored requests, usage, and pages that wait for the next shrinking."""
 
 REMEMBERED_BYTES = 1024
-"""What the file may grow by for each thing that was done: answers to named requests are remembered for a day."""
+"""Growth of the file allowed for each action: responses to named requests are kept for a day."""
 
 THREADS = 4
 """Threads that may be there besides: a pool begins one when more wait at once than ever before, up to its bound."""
@@ -31,7 +31,7 @@ DESCRIPTORS = 4
 
 
 class Held(Struct, frozen=True):
-    """What a server process holds at a moment of rest."""
+    """Resources of a server process at a moment of rest."""
 
     tasks: dict[str, int]
     """Its asyncio tasks, by the function that each runs."""
@@ -44,7 +44,7 @@ class Held(Struct, frozen=True):
     resident_bytes: int
     """Memory, after freed memory was given back."""
     used_bytes: int
-    """What is used of the memory that the C library manages; 0 where it does not tell. What is resident beyond that is
+    """Memory in use of that which the C library manages; 0 where it does not report it. Resident memory beyond that is
     code, Python's own small objects, and holes between what is used, which grow with all that comes and goes."""
     objects: dict[str, int]
     """Python's objects that the collector of garbage knows, by type."""

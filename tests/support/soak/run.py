@@ -47,11 +47,11 @@ ENDED_SECONDS = 2.0
 """How long a server's end may follow the failure of a call."""
 
 LOG_LINES = 60
-"""What is shown of the log of a server that has ended."""
+"""Most lines that are shown of the log of a server that has ended."""
 
 
 class Soaked(msgspec.Struct):
-    """What became of a run."""
+    """Result of a run."""
 
     before: Held
     after: Held
@@ -60,7 +60,7 @@ class Soaked(msgspec.Struct):
     seconds: float
     """How long the churn lasted."""
     leaks: list[str]
-    """What is held and was not before, for people."""
+    """Descriptions of resources that are held and were not before."""
 
 
 class Process:

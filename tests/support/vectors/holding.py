@@ -1,4 +1,4 @@
-"""What a client holds of one session: the fold of the oracle, and what clients/vectors/README.md adds to it."""
+"""A client's state of one session: the fold of the oracle, with the additions of clients/vectors/README.md."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a scene records: the events of its watches, and what the server has stored at the end."""
+"""The record of a scene: the events of its watches, and the server's state at the end."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,7 +20,7 @@ class Cut(Enum):
 
 @dataclass
 class Want:
-    """What a client must hold at the end."""
+    """The state that a client must hold at the end."""
 
     messages: list[SessionMessage] = field(default_factory=list)
     """Those that do not wait, in order."""

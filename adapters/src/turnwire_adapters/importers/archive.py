@@ -15,19 +15,19 @@ from typing import Any, BinaryIO
 from turnwire_adapters.importers.problems import Problem
 
 VERSION = 3
-"""Of the format."""
+"""Version of the archive format that is written."""
 
 MAX_NAME_CHARS = 1024
-"""Of a title and of a sender; the rest is kept beside it."""
+"""Longest title and longest name of a sender; the rest is kept beside it."""
 
 MAX_METADATA_BYTES = 64 * 1024
-"""Of `metadata_json`."""
+"""Largest `metadata_json`."""
 
 MAX_SYSTEM_CHARS = 65_536
-"""Of a session's system prompt."""
+"""Longest system prompt of a session."""
 
 MAX_TEXT_BYTES = 32 * 2**20
-"""Of a message: the largest that a server takes unless it is set otherwise."""
+"""Largest text of a message; servers refuse a larger one unless they are configured otherwise."""
 
 NAMED_PROBLEMS = 1_000
 """Problems that are named; the others are counted."""
@@ -55,7 +55,7 @@ Record = SessionRecord | MessageRecord | Problem
 
 @dataclass(kw_only=True)
 class Summary:
-    """What an archive holds."""
+    """Counts of the contents of an archive."""
 
     sessions: int = 0
     messages: int = 0

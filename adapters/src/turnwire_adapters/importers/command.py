@@ -1,4 +1,4 @@
-"""What all commands `turnwire-adapters import NAME FILE` share: options, an archive on the way, a server, a report."""
+"""The common part of `turnwire-adapters import NAME FILE`: options, a temporary archive, a server and a report."""
 
 import asyncio
 import contextlib

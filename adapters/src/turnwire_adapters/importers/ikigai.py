@@ -40,7 +40,7 @@ SYSTEM = "ikigai"
 """The origin of what comes from ikigai."""
 
 MAX_KEY_CHARACTERS = 255
-"""Of the key of a conversation or a row."""
+"""Longest key of a conversation or a row."""
 
 _YEARS = range(1970, 9999)
 _REDACTED = "redacted_thinking"
@@ -277,7 +277,7 @@ class _Conversation:
     _prompts: list[str] = field(default_factory=list)
     _cleared_prompts: list[str] = field(default_factory=list)
     _times: list[datetime] = field(default_factory=list)
-    """Of the first row and of the last one, by the clock."""
+    """Times of the earliest and the latest row."""
     _skipped: set[str] = field(default_factory=set)
     _shown: list[int] = field(default_factory=list)
     """Places of the messages that were not taken back."""

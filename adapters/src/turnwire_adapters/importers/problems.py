@@ -1,4 +1,4 @@
-"""What an import says of a file: errors that refuse it, and problems beside which it goes on."""
+"""Findings of an import about a file: errors that refuse it, and problems that do not stop the import."""
 
 from dataclasses import asdict, dataclass
 

@@ -26,7 +26,7 @@ from opencode.transfer.transfer_pb2_grpc import TransferServiceStub
 from turnwire_client import Client, TurnwireError, UnavailableError
 
 PIECE_BYTES = 2**20
-"""Of one call; all that is in memory of the archive, whatever its size."""
+"""Bytes of the archive in one call. No more of it is in memory, whatever its size."""
 
 MAX_ATTEMPTS = 5
 PAUSE_SECONDS = 1.0
@@ -40,7 +40,7 @@ _LEFT_OUT = frozenset({"QUOTA_EXCEEDED", "NOT_STORED"})
 
 @dataclass(kw_only=True)
 class Report:
-    """What the server said of an import, or of a comparison."""
+    """Server's results of an import or a comparison."""
 
     sessions: list[ImportedSession] = field(default_factory=list)
     problems: list[ImportProblem] = field(default_factory=list)

@@ -29,7 +29,7 @@ QUEUE = "queued_messages.synchronized"
 """`msg` of the snapshot of the queue: `{"msg", "id", "queued_messages": [{"id", "message"}]}`, next first."""
 
 _NAMESPACE = uuid.UUID("6f0c2a0e-6f6d-5a39-9d27-8d3f0c1f7b52")
-"""Of the ids of envelopes, which are UUIDs of version 5."""
+"""Namespace of the ids of envelopes, which are UUIDs of version 5."""
 
 
 class Envelopes:

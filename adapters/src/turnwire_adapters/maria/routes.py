@@ -89,10 +89,10 @@ PAUSE_SECONDS = 0.2
 """Between two attempts."""
 
 MAX_TASKS = 200
-"""Of one list."""
+"""Most tasks in one list."""
 
 MAX_PLACE_DIGITS = 20
-"""Of an event's sequence, which has 64 bits. What is longer is no place."""
+"""Most digits of an event's sequence, which has 64 bits. A longer number is no place."""
 
 PAGE_SIZE = 500
 """Messages of one call."""

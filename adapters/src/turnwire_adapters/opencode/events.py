@@ -1,4 +1,4 @@
-"""What happens in Turnwire, told in OpenCode's words.
+"""Turnwire's events, translated into those of OpenCode.
 
 A `Translator` turns the events of all sessions of one caller into OpenCode's. It reads what an event does not have: the
 session around a message, the question of an answer.

@@ -39,7 +39,7 @@ from turnwire_adapters.opencode.ids import is_chosen, shown
 Json = dict[str, Any]
 
 VERSION = "1.18.33"
-"""Of OpenCode: the one whose clients are tested."""
+"""Version of OpenCode whose clients are tested."""
 
 PROJECT = "global"
 """The id of the only project; OpenCode calls so what belongs to no repository."""
@@ -72,7 +72,7 @@ _API = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an answer shows of the message that it answers."""
+    """The parts of a user message that OpenCode shows with its answer."""
 
     message_id: str
     """As clients know it."""
@@ -81,7 +81,7 @@ class Question:
     model: Mapping[str, str] = field(default_factory=dict)
     """providerID and modelID, and variant if there was one; empty when the client named none."""
     parts: tuple[Json, ...] = ()
-    """Of each part, in order: the id and marks that the client gave it."""
+    """Id and marks that the client gave to each part, in order."""
 
 
 def question_of(message: SessionMessage) -> Question:

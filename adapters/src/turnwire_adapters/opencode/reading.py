@@ -1,4 +1,4 @@
-"""What OpenCode's clients read: sessions, conversations, and messages by the ids that they know."""
+"""Reads of OpenCode's clients: sessions, conversations, and messages by the ids that they know."""
 
 import base64
 import contextlib
@@ -36,7 +36,7 @@ from turnwire_adapters.opencode.objects import (
 from turnwire_client import Client, NotFoundError
 
 PAGE_SIZE = 1_000
-"""Of lists that are read to their end; the most that a server answers."""
+"""Page size for lists that are read to their end; a server returns no more at once."""
 _KEPT = 20_000
 """Messages of users whose facts are kept: those of the answers that are shown most often are among them."""
 _KEPT_HIDDEN = 200
@@ -46,7 +46,7 @@ _TURN_PAGE_SIZE = 20
 
 
 class Known:
-    """What was read for any caller. Bounded.
+    """Bounded cache of facts that were read for any caller.
 
     Facts of user messages never change: what is forgotten of them is read again. What a session hides is known only
     until a turn makes it final, and is told to clients when that begins.

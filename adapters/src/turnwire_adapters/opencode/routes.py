@@ -61,7 +61,7 @@ _EMPTY_LISTS = (
     *("/experimental/workspace/status", "/project/{project_id}/directories", "/find/file"),
 )
 _EMPTY_OBJECTS = ("/config", "/global/config", "/mcp", "/provider/auth", "/vcs", "/experimental/resource")
-"""What Turnwire has nothing of, and clients ask for nevertheless."""
+"""Paths of objects that clients request and Turnwire does not have; the response is {}."""
 
 
 def app(upstream: Upstream) -> Starlette:

@@ -33,7 +33,7 @@ RECENT_SECONDS = 120
 """A stream of all directories begins with the newest turn of each session that changed within this time. A client that
 lost its stream opens another one after at most 30 seconds, and does not read its messages again."""
 RECENT_SESSIONS = 20
-"""Of those sessions, the ones that changed last."""
+"""Largest number of those sessions: the ones that changed last."""
 _KEPT_SESSIONS = 10_000
 """Sessions of which a stream remembers how far it told them."""
 WRITTEN_SECONDS = 5.0
@@ -155,7 +155,7 @@ class EventStream:
         self._resumes = bool(last_event_id)
         self._batches: AsyncGenerator[WatchEventsResponse, None] | None = None
         self._first: list[tuple[list[ServerSentEvent], dict[str, int]]] = []
-        """What came before the watch had caught up: frames, and the sequences that they reach."""
+        """Frames from before the watch had caught up, with the sequences that they reach."""
         self._written: dict[str, int] = {}
         """Sequences by session up to which the client was told; of the sessions that changed last."""
         self._moved = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What OpenCode's clients change: sessions, prompts, answers to requests. What Turnwire has not is refused by name."""
+"""Changes by OpenCode's clients: sessions, prompts, replies to requests. Unsupported fields are refused by name."""
 
 import json
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ from turnwire_adapters.opencode.reading import PAGE_SIZE, Reader
 from turnwire_client import FailedPreconditionError, NotFoundError, Settings
 
 _MARKS = ("id", "synthetic", "ignored", "metadata")
-"""What a client may say of a part besides its content; kept with the message."""
+"""Fields of a part besides its content that a client may set; kept with the message."""
 _MAX_DIRECTORY = 256
 """Characters of a directory: it is the value of a label."""
 _REPLIES = ("once", "always", "reject")

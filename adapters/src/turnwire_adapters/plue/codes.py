@@ -59,7 +59,7 @@ def plue_code(reason: str) -> PlueCode:
 
 
 class PlueError(Exception):
-    """What a client gave is wrong; nothing was sent to the server."""
+    """Invalid input of a client; nothing was sent to the server."""
 
     def __init__(self, code: PlueCode, message: str) -> None:
         """Takes the code and a sentence for people."""

@@ -29,7 +29,7 @@ class Raw:
 
 
 Prices = Mapping[tuple[str, str], int]
-"""Of a million output tokens in pico-USD, by provider and model, as far as they are known."""
+"""Known prices of a million output tokens in pico-USD, by provider and model."""
 
 
 def encoded(value: object) -> str:

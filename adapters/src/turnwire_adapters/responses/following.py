@@ -30,7 +30,7 @@ PAUSE_SECONDS = 0.5
 """Between two attempts to go on."""
 
 _FACTS_OF_TURN = ("conversation", SERVERS, STRICT)
-"""What the request that began a turn settled for all of its responses."""
+"""Facts of the request that began a turn; they hold for all responses of the turn."""
 
 SILENCE_SECONDS = 40.0
 """Without a word for so long, a connection counts as lost: the server says something every 15 seconds."""
@@ -38,12 +38,12 @@ SILENCE_SECONDS = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What does not change of a response."""
+    """The constant part of a response."""
 
     named: ResponseId
     turn: Turn
     facts: dict[str, Any]
-    """What the request that began the turn left with its message."""
+    """Facts that the request that began the turn stored with its message."""
 
     def show(self, outcome: Outcome, facts: dict[str, Any]) -> dict[str, Any]:
         """Returns the response object."""

@@ -52,7 +52,7 @@ class Forgetting:
         """Takes the server that has the sessions."""
         self._upstream = upstream
         self._tasks: set[asyncio.Task[None]] = set()
-        """What runs; each ends by itself, or with the block."""
+        """Running tasks; each ends by itself, or with the block."""
         self._swept: dict[str, float] = {}
         """When the sessions of a token were looked at."""
 

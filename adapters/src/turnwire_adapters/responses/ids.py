@@ -18,7 +18,7 @@ _FOREIGN = "x."
 
 
 class ResponseId(NamedTuple):
-    """What the id of a response names."""
+    """Content of the id of a response."""
 
     session_id: str
     turn_id: str
@@ -27,7 +27,7 @@ class ResponseId(NamedTuple):
 
 
 class ItemId(NamedTuple):
-    """What the id of an item or of a call names."""
+    """Content of the id of an item or a call."""
 
     session_id: str
     message_id: str

@@ -1,4 +1,4 @@
-"""What a request of the API asks for, checked: every field that this server does not have is refused by its name."""
+"""Checked requests of the API: every field that this server does not have is refused by its name."""
 
 import base64
 import binascii
@@ -86,7 +86,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool answered."""
+    """Output of a tool for one call."""
 
     call_id: str
     output: str
@@ -95,7 +95,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What a person decided about a call."""
+    """A person's decision about a call."""
 
     request_id: str
     approve: bool
@@ -121,7 +121,7 @@ class CreateRequest:
     input: list[Input]
     settings: TurnSettings
     facts: dict[str, Any]
-    """What the response object repeats, and Turnwire has no field for."""
+    """Fields that the response object repeats and Turnwire has no place for."""
     stream: bool = False
     background: bool = False
     store: bool = True

@@ -46,15 +46,15 @@ class _PartState:
     interrupted: bool = False
     call: ToolCallState | None = None
     ready: bool = False
-    """Of a call: it waits for no person's answer any more, or never did."""
+    """Whether a call no longer waits for a person's answer, or never did."""
     asked: bool = False
-    """Of a call: a person is, or was, asked whether it may run."""
+    """Whether a person is, or was, asked if the call may run."""
     allowed: bool | None = None
     """The person's answer; None until there is one."""
     item: Item | None = None
     """The item whose beginning is out."""
     is_open: bool = False
-    """Of a text: whether the events of its content have begun."""
+    """Whether the events of a text's content have begun."""
     base: int = 0
     """The place at which its text began."""
     sent: int = 0
@@ -78,7 +78,7 @@ class _MessageState:
     allowed_calls: list[_PartState] | None = None
     """The calls to tell in the second; None in the first."""
     waiting: list[Item] = field(default_factory=list)
-    """What the client has to do before the turn goes on."""
+    """Calls and questions that the client has to answer before the turn continues."""
     ended_seconds: int = 0
     """When the answer ended."""
     decided_seconds: int = 0
@@ -115,13 +115,13 @@ class ResponseStream:
         self.ended = False
         """Whether the response has ended: nothing follows."""
         self.waiting: list[Item] = []
-        """Of a response that ended because the turn waits for the client: the calls and questions."""
+        """Calls and questions for which the turn waits; empty unless the response ended because of them."""
         self.awaited: list[Item] = []
         """The calls and questions at the end of the response before, whose answers begin this one."""
         self.facts: dict[str, Any] = {}
-        """What the client left with the results that began the response; {} of the first response of a turn."""
+        """Facts that came with the results that began the response; {} in the first response of a turn."""
         self.decisions: dict[str, bool] = {}
-        """What people decided, by the ids of the questions: True where a call may run."""
+        """Decisions of people by the ids of the questions: True where a call may run."""
         self._session_id = session_id
         self._target = segment
         self._client_tools = frozenset(client_tools)

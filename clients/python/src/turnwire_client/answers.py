@@ -17,7 +17,7 @@ BETWEEN_PARTS = "\n\n"
 
 
 class Pieces:
-    """What is new of some texts, each byte once, whether it comes in deltas, snapshots or whole parts."""
+    """The new text of growing parts: each byte once, whether it comes in deltas, snapshots or whole parts."""
 
     def __init__(self) -> None:
         """Begins with nothing shown."""
@@ -80,7 +80,7 @@ class Answer:
         """The turns whose text is shown: that of the message, and the one that it joined."""
         self._iterator: AsyncGenerator[str, None] | None = None
         self.accepted: SendMessageResponse | None = None
-        """What the server said when it had stored the message; None before that."""
+        """The server's response once it has stored the message; None before that."""
         self.turn: Turn | None = None
         """The turn, with its cost, once it has ended."""
         self.text = ""

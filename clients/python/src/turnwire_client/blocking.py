@@ -185,7 +185,7 @@ class BlockingAnswer(Waiting[str]):
 
     @property
     def accepted(self) -> SendMessageResponse | None:
-        """What the server said when it had stored the message; None before that."""
+        """The server's response once it has stored the message; None before that."""
         return self._answer.accepted
 
     @property
@@ -266,7 +266,7 @@ class BlockingClient:
 
     @property
     def server(self) -> GetServerInfoResponse:
-        """What the server said of itself at the beginning."""
+        """The server's description of itself when the client connected."""
         return self._client.server
 
     def send(self, content: Content, session_id: str = "", **settings: Unpack[Settings]) -> SendMessageResponse:

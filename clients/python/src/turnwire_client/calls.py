@@ -27,8 +27,8 @@ _TRANSIENT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EX
 """Statuses after which the same call can succeed."""
 
 _BROKEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED})
-"""What gRPC calls a connection that was cut within an answer. An error of the server with such a status has a
-reason."""
+"""Statuses that gRPC gives to a connection that broke during a response. An error of the server with such a status has
+a reason."""
 
 _REPEATABLE = frozenset({"opencode.tool.PermissionResponse"})
 """Requests without a name that a server confirms when they come again."""

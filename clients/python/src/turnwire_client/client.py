@@ -65,7 +65,7 @@ TIMEOUT_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 
 Content = str | MessagePart | Sequence[str | MessagePart]
-"""What a message says: texts and other parts."""
+"""Content of a message: texts and other parts."""
 
 Stub = TypeVar("Stub")
 Answered = TypeVar("Answered", bound=Message)
@@ -82,7 +82,7 @@ class Settings(TypedDict, total=False):
     """The system prompt; "" for none."""
     options: GenerationOptions
     busy_policy: "BusyPolicy.ValueType"
-    """What to do while a turn runs."""
+    """Behaviour when a turn is already running."""
     expected_turn_id: str
     """The turn that the user saw: BUSY_POLICY_STEER and BUSY_POLICY_INTERRUPT act on this one or on none."""
     tools: Iterable[Tool]
@@ -96,10 +96,10 @@ class Settings(TypedDict, total=False):
 
 
 class Appending(TypedDict, total=False):
-    """What is known of a message that is appended. The fields of answers are for type ASSISTANT only."""
+    """Optional fields of an appended message. The fields of answers are for type ASSISTANT only."""
 
     type: "MessageType.ValueType"
-    """Who speaks; left out, a user."""
+    """Author of the message; a user when left out."""
     metadata: Mapping[str, Any]
     """The client's own facts about the message, kept with it."""
     sender: str
@@ -140,7 +140,7 @@ class Client:
         self._opened: grpc.aio.Channel | None = None
         self._tools: dict[str, Tool] = {}
         self.server = GetServerInfoResponse()
-        """What the server said of itself at the beginning: features, limits, who the caller is."""
+        """The server's description of itself when the client connected: features, limits, the caller."""
 
     @classmethod
     def connect(

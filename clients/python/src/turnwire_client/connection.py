@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 MAX_ANSWER_BYTES = 64 << 20
-"""Of one answer. A message may have 32 MiB, and a snapshot shows all of it; gRPC's own limit is 4 MiB."""
+"""Largest response. A message may have 32 MiB, and a snapshot shows all of it; gRPC's own limit is 4 MiB."""
 
 Token = str | Callable[[], str | Awaitable[str]]
 """A token, or a function that returns one: called once, and again when the server no longer takes what it returned."""

@@ -30,7 +30,7 @@ def text_of(message: SessionMessage) -> str:
 
 
 class Conversation:
-    """What a client holds of one session. Not safe for several threads at once.
+    """State of one session as a client holds it. Not safe for several threads at once.
 
     The messages, requests and turns that it hands out belong to it: read them, do not change them. They change with
     the next event; copy what must not.
@@ -60,7 +60,7 @@ class Conversation:
         self.deleted = False
         """The session is deleted: nothing else is held any more."""
         self.needs_reread = False
-        """What is held is not what the server stores: read the list again with `reset`, and watch from its token."""
+        """The state differs from the server's: read the list again with `reset`, and watch from its token."""
         self._messages: dict[str, SessionMessage] = {}
         self._parts: dict[str, dict[int, Part]] = {}
         """The parts of each message by index: the same objects that the message has."""
@@ -396,7 +396,7 @@ _TAKES: Mapping[str, Callable[[Conversation, Any], None]] = {
     "session_created": Conversation._on_session,
     "session_updated": Conversation._on_session,
 }
-"""What an event of each kind does. The other kinds change nothing."""
+"""Handlers of events by their kind. The other kinds change nothing."""
 
 
 def _copied_turn(turn: Turn) -> Turn:

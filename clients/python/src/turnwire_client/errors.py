@@ -1,4 +1,4 @@
-"""What goes wrong, as exceptions.
+"""Exceptions of the client.
 
 TurnwireError
 ├── InvalidArgumentError        a field is wrong: `violations` names each
@@ -42,7 +42,7 @@ class FieldViolation:
     field: str
     """Its path, such as `parts[0].file.url`."""
     description: str
-    """What is wrong, for people."""
+    """Explanation for people."""
     reason: str = ""
     """A stable word; "" when there is none."""
 
@@ -124,7 +124,7 @@ class DeadlineExceededError(TurnwireError):
 
 
 class DataLossError(TurnwireError):
-    """What is stored is damaged."""
+    """Stored data is damaged."""
 
 
 class InternalError(TurnwireError):

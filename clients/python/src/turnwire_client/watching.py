@@ -32,7 +32,7 @@ class Update:
     conversation: Conversation
     """The conversation as it is now. The same object in every update of a watch: it changes with the next one."""
     event: SessionEvent | None = None
-    """What happened. None when all was read anew, or the connection was lost."""
+    """The event that led to this update. None when all was read anew, or the connection was lost."""
     problem: TurnwireError | None = None
     """Why the connection was lost; the watch is connecting again. None otherwise."""
 
@@ -49,7 +49,7 @@ class Update:
 
 
 class Observer(Protocol):
-    """What looks at each update before the caller gets it, for as long as the watch lasts."""
+    """A receiver of each update before the caller gets it, for as long as the watch lasts."""
 
     def notice(self, update: Update) -> None:
         """Looks at an update; must not wait."""
@@ -163,7 +163,7 @@ class Watch:
 
     @property
     def _target(self) -> Conversation:
-        """What events go into."""
+        """The conversation to which events are applied."""
         return self.conversation if self._reading is None else self._reading
 
     def _take(self, batch: WatchEventsResponse) -> Iterator[Update]:

@@ -8,7 +8,7 @@ Check = Callable[[bytes], object]
 
 
 class Target(NamedTuple):
-    """What is fed with bytes."""
+    """A target of the fuzzer: a function of bytes, and its first examples."""
 
     check: Check
     """Raises what is neither an answer nor a refusal that is declared."""

@@ -1,4 +1,4 @@
-"""What MCP servers send: lines on a pipe, and what a call answers."""
+"""Bytes from MCP servers: lines on a pipe, and results of calls."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ def _child(chunks: list[bytes]) -> _Child:
 
 
 def check_result(data: bytes) -> None:
-    """What the SDK takes for a result becomes an outcome within the bounds, or a question that can be asked."""
+    """Every result that the SDK accepts becomes an outcome within the bounds, or a question that can be asked."""
     with contextlib.suppress(ValidationError):
         outcome = outcome_of(CallToolResult.model_validate_json(data))
         assert (

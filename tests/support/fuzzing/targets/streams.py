@@ -1,4 +1,4 @@
-"""What model servers send: server-sent events, and the streams of each API."""
+"""Bytes from model servers: server-sent events, and the streams of each API."""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -88,7 +88,7 @@ def _check_stream(api: str, data: bytes) -> None:
 
 
 class _Told:
-    """What watchers are told of a message."""
+    """A message as its watchers receive it."""
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []

@@ -48,7 +48,7 @@ def check_schema(data: bytes) -> None:
 
 
 class _Store:
-    """What resume tokens need."""
+    """The part of a store that resume tokens need."""
 
     token_key = b"k" * 32
 

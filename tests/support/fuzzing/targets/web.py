@@ -1,4 +1,4 @@
-"""What browsers and proxies send: bodies in envelopes, compressed or not."""
+"""Bytes from browsers and proxies: bodies in envelopes, compressed or not."""
 
 import asyncio
 import gzip

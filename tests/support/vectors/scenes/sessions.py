@@ -1,4 +1,4 @@
-"""What is told of sessions: settings, the archive, the end; messages without turns; summaries."""
+"""Scenes of sessions: settings, the archive, the end; messages without turns; summaries."""
 
 from pathlib import Path
 

@@ -23,7 +23,7 @@ from turnwire_adapters.importers.pynchy.rows import TYPES
 from turnwire_adapters.importers.sqlite_file import lenient, quoted
 
 OLD_COLUMNS = ("id", "chat_jid", "sender", "sender_name", "content", "timestamp", "is_from_me")
-"""Of `messages`; programs that know only these go on reading and writing the file."""
+"""Columns of `messages` before the migration. Programs that know only these can still read and write the file."""
 
 _REQUIRED = ("id", "chat_jid", "sender", "content", "timestamp")
 
@@ -33,7 +33,7 @@ NEW_COLUMNS = {
     "message_type": f"message_type TEXT NOT NULL DEFAULT 'user' CHECK (message_type IN ({_TYPES}))",
     "metadata": "metadata TEXT CHECK (metadata IS NULL OR json_valid(metadata))",
 }
-"""What a migration adds where it is missing. In a column declared as JSON, the text "007" would become the number 7.
+"""Columns that a migration adds where they are missing. In a column declared as JSON, the text "007" would become 7.
 
 A check that is NULL passes in SQLite, but some versions refuse to add it to a table with rows.
 """
@@ -47,19 +47,19 @@ _MIN_ROWID, _MAX_ROWID = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a file has."""
+    """Columns, index and tables of a file."""
 
     columns: tuple[str, ...]
-    """Of `messages`, in their order."""
+    """Columns of `messages`, in their order."""
     has_index: bool
     chat_columns: tuple[str, ...]
-    """Of `chats`; none when there is no such table."""
+    """Columns of `chats`; empty when there is no such table."""
     content_is_json: bool
     """Whether `content` is declared as JSON, so that a text is a JSON string there."""
 
     @property
     def missing_columns(self) -> tuple[str, ...]:
-        """What a migration adds."""
+        """Columns that a migration adds."""
         return tuple(name for name in NEW_COLUMNS if name not in self.columns)
 
     @property
@@ -90,13 +90,13 @@ class Row:
 
     @property
     def sender(self) -> str | None:
-        """Who sent it; None when the row does not name a sender as text."""
+        """Name of the sender; None when the row does not name a sender as text."""
         sender = self.old[2]
         return sender if isinstance(sender, str) else None
 
     @property
     def content(self) -> str:
-        """What was sent, "" for nothing."""
+        """Content as text; "" when there is none."""
         content = self.old[4]
         if isinstance(content, bytes):
             return content.decode(errors="replace")
@@ -106,7 +106,7 @@ class Row:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What `metadata` says; {} when it is no JSON object."""
+        """Parsed `metadata`; {} when it is no JSON object."""
         try:
             facts = json.loads(self.metadata) if isinstance(self.metadata, str) else None
         except (ValueError, RecursionError):

@@ -26,10 +26,10 @@ MAX_KEPT_CHARS = 48 * 1024
 """JSON that a message or a session keeps beside its text."""
 
 _FENCES = ("", "\n```", "```")
-"""What may stand behind a text in its row."""
+"""Endings that a row may have after its text."""
 
 _FACTS = {"exit_code": int, "failed": bool, "legacy_kind": str}
-"""What metadata of a row may say, and of which type it is."""
+"""Keys that are kept of the metadata of a row, with their types."""
 
 _MAX_FACT_CHARS = 100
 
@@ -39,7 +39,7 @@ _AUDIT = "security_audit"
 
 @dataclass(frozen=True)
 class _Around:
-    """What a text had before and behind it in its row."""
+    """Surroundings of a text in its row: the parts before and after it."""
 
     before: str
     after: str

@@ -52,7 +52,7 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What a file holds at one moment, and what a migration does to it."""
+    """State of a file at one moment, and the changes that a migration would make."""
 
     shape: Shape
     rows: int
@@ -63,14 +63,14 @@ class Survey:
     to_change: int
     """Rows whose values are to change."""
     digest: str
-    """Of the old columns of all rows, in any order."""
+    """Digest of the old columns of all rows, whatever their order."""
     typed_digest: str
-    """Of all rows as they are afterwards, types and metadata included."""
+    """Digest of all rows as they are after the migration, with types and metadata."""
 
 
 @dataclass(kw_only=True)
 class Done:
-    """What a migration has done."""
+    """Result of a migration."""
 
     changed: int = 0
     bad: dict[int, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a row is, by its sender and its text, and what it says without what old rows wrote around it.
+"""Classification of rows by sender and text, and their text without the decoration that old rows have.
 
 Rows of today's pynchy have a type, which wins; rows before that show only by their sender what they are. All of this is
 pure: a row may be classified again at any time.
@@ -33,12 +33,12 @@ _FENCE = "```"
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """What a row is."""
+    """Type of a row, with the facts that the type leaves out."""
 
     type: str
     """One of `TYPES`; another word where a program has stored one."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the type does not say: `legacy_kind` of a row that is neither shown nor sent to a model; of a command
+    """Facts beyond the type: `legacy_kind` of a row that is neither shown nor sent to a model; of a command
     `exit_code`, or `failed` where the text has a mark and no code."""
 
     @property

@@ -12,19 +12,19 @@ from opencode.tool.tool_pb2 import ToolDefinition
 from turnwire_client.tools.schemas import object_schema, value_of
 
 MAX_SCHEMA_BYTES = 64 << 10
-"""Of a declaration; the server refuses a longer one."""
+"""Largest schema in a declaration; the server refuses a longer one."""
 
 MAX_OUTPUT_BYTES = 16 << 20
-"""Of a result; a larger one is an error. The server cuts what a model reads at its own limit, and keeps the rest."""
+"""Largest result; a larger one is an error. A model reads it up to the server's own limit; all of it is stored."""
 
 MAX_ERROR_CHARS = 4_096
-"""Of an error that a model reads."""
+"""Longest error text that a model reads."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Result(NamedTuple):
-    """What a call gave."""
+    """Result of a call."""
 
     output: str
     is_json: bool = False

@@ -28,7 +28,7 @@ MAX_RUNNING = 16
 """Calls of one watch that run at once; the others wait."""
 
 LEASE_SECONDS = 60
-"""Of a claim, renewed when half of it is over. After a crash of this client, others can run the call so much later."""
+"""Duration of a claim, renewed after half of it. When this client crashes, others can run the call after this time."""
 
 SUBMIT_SECONDS = 3_600.0
 """How long a result is sent again while no server answers."""
@@ -59,7 +59,7 @@ class ToolRunner:
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
         self._holder = holder
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """Of the calls that run or wait for their turn, by the id of the call."""
+        """Tasks of the calls that run or wait for their turn, by the id of the call."""
         self._submitting: set[str] = set()
         """Calls whose result is on its way: an update may tell it before the answer to the request comes."""
         self._free = asyncio.Semaphore(MAX_RUNNING)

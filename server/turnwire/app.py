@@ -95,9 +95,10 @@ _Listeners = tuple["GrpcServer | WebServer", ...]
 class Server:
     """One Turnwire server; an asynchronous context manager. Entering starts it, leaving stops it."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], *, shares_ports: bool) -> None:
         """Use `create_server`."""
         self._config, self._environ = _with_memory_of_machine(config), environ
+        self._shares_ports = shares_ports
         if config.web.listen:  # before the event loop is watched, which an import of a tenth of a second holds
             import turnwire.api.web.server  # noqa: PLC0415 - `_bind_web` takes it from there
         if config.storage.url:
@@ -240,7 +241,8 @@ class Server:
         """Takes the address. Calls wait until the listener starts."""
         config = self._config
         limits = GrpcLimits(config.limits, config.server.max_message_bytes, config.server.max_connections)
-        listener = GrpcServer(limits, self.overload, _certificates(config.tls), tracer)
+        certificates = _certificates(config.tls)
+        listener = GrpcServer(limits, self.overload, certificates, tracer, shares_port=self._shares_ports)
         stack.push_async_callback(listener.stop, timedelta())
         access = SocketAccess(int(config.server.socket_mode, 8), config.server.socket_group_id())
         self.address = listener.bind(config.server.listen, access)
@@ -262,7 +264,7 @@ class Server:
         certificates = WebCertificates(tls.cert, tls.key) if tls.cert and tls.key else None
         web = WebServer(settings, certificates, tracer, problem=self._problem)
         stack.push_async_callback(web.stop, timedelta())
-        self.web_address = web.bind(host, port)
+        self.web_address = web.bind(host, port, shares_port=self._shares_ports)
         return (web,)
 
     def _bind_node(self, stack: AsyncExitStack) -> "Node | None":
@@ -375,14 +377,15 @@ class Server:
         log.debug("serving", address=self.address, database=config.storage.url or str(config.storage.path))
 
 
-def create_server(config: Config, environ: Mapping[str, str]) -> Server:
+def create_server(config: Config, environ: Mapping[str, str], *, shares_ports: bool = False) -> Server:
     """Returns a server that is not started.
 
     Args:
         config: The configuration.
         environ: The environment, for the API keys of providers and the variables of MCP servers.
+        shares_ports: Whether other processes listen on the same addresses, each for a part of the connections.
     """
-    return Server(config, environ)
+    return Server(config, environ, shares_ports=shares_ports)
 
 
 def _with_memory_of_machine(config: Config) -> Config:

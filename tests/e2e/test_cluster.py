@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import ssl
@@ -397,3 +398,54 @@ async def test_watches_of_all_sessions_are_refused_while_there_are_several(nodes
             await asyncio.sleep(0.05)
         finally:
             call.cancel()
+
+
+def children_of(pid: int) -> list[int]:
+    """Returns the processes that a process has started and that run."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_processes_share_an_address(tmp_path: Path, postgres_url: str) -> None:
+    """Callers notice the death of one by a connection that ends; another one takes its place, and all end together."""
+    toml = f'[storage]\nurl = "{postgres_url}"\n'
+    parent = await ServerProcess.start(tmp_path, toml, options=("--processes", "2"), forked=False)
+    try:
+        pids = children_of(parent.pid)
+        assert len(pids) == 2
+        while sum("listening on" in line for line in parent.stderr) < 2:
+            await asyncio.sleep(0.02)
+        async with connect(parent.address) as client:
+            session_id = await again(lambda: new_session(client))
+            await again(lambda: talk(client, "/words 2", session_id))
+            before = [m.SerializeToString() for m in await again(lambda: messages_of(client, session_id))]
+            os.kill(pids[0], signal.SIGKILL)
+            for _ in range(10):
+                async with connect(parent.address) as other:
+                    await again(partial(talk, other, "/words 1", session_id))
+            while len(renewed := set(children_of(parent.pid)) - set(pids)) != 1:
+                await asyncio.sleep(0.02)
+            assert pids[1] in children_of(parent.pid)
+            os.kill(pids[1], signal.SIGKILL)  # so that the new one has to answer
+            await again(lambda: talk(client, "/words 1", session_id))
+            after = await again(lambda: messages_of(client, session_id))
+            assert [m.SerializeToString() for m in after][: len(before)] == before
+            while len(children_of(parent.pid)) != 2:
+                await asyncio.sleep(0.02)
+        assert await parent.terminate() == 0
+        assert not any(Path(f"/proc/{pid}").exists() for pid in (*pids, *renewed))
+    finally:
+        await parent.kill()
+        print(*parent.stderr, sep="\n")
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ("", "--processes needs storage.url: several processes share PostgreSQL, and never an SQLite file"),
+        ('[storage]\nurl = "postgresql://u@h/d"\n[cluster]\nlisten = "127.0.0.1:0"\n', "exclude each other"),
+    ],
+)
+async def test_processes_need_postgresql(toml: str, problem: str, tmp_path: Path) -> None:
+    """They never share an SQLite file, and have their own addresses for each other."""
+    with pytest.raises(RuntimeError, match=problem):
+        await ServerProcess.start(tmp_path, toml, options=("--processes", "2"))

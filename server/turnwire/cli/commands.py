@@ -72,7 +72,8 @@ def token() -> None:
 @_listen
 @_db
 @click.option("--web", help="Address of the console and of calls over HTTP, such as 127.0.0.1:8080.")
-def serve(config: Path | None, listen: str | None, db: str | None, web: str | None) -> None:
+@click.option("--processes", type=click.IntRange(1, 16), help="Number of nodes on one PostgreSQL behind one address.")
+def serve(config: Path | None, listen: str | None, db: str | None, web: str | None, processes: int | None) -> None:
     """Run the server until SIGTERM or Ctrl-C."""
     import gc
 
@@ -87,9 +88,14 @@ def serve(config: Path | None, listen: str | None, db: str | None, web: str | No
     import structlog  # noqa: F401
 
     del sys.modules["rich"]
-    from turnwire.cli.serve import run_server
+    if processes is None:
+        from turnwire.cli.serve import run_server
 
-    code = run_server(config, os.environ, _options(listen, db, web))
+        code = run_server(config, os.environ, _options(listen, db, web))
+    else:
+        from turnwire.cli.processes import run_processes
+
+        code = run_processes(config, os.environ, _options(listen, db, web), processes)
     # All is stored and closed. The end of the interpreter would look at all objects once more, for up to a second, and
     # free what belongs to gRPC after its core is gone: now and then a stop ended with SIGSEGV.
     sys.stdout.flush()

@@ -37,21 +37,34 @@ wait anew."""
 log = structlog.get_logger()
 
 
-def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[str, str]) -> int:
+def run_server(
+    path: Path | None,
+    environ: Mapping[str, str],
+    options: Mapping[str, str],
+    adapt: Callable[[Config], Config] = lambda config: config,
+    *,
+    shares_ports: bool = False,
+) -> int:
     """Serves until SIGTERM or SIGINT, then shuts down cleanly.
 
     Args:
         path: The configuration file; None looks for one.
         environ: The process's environment.
         options: Options that override file and environment; see `turnwire.config.load_config`.
+        adapt: Returns the configuration of this process; raises ConfigError.
+        shares_ports: Whether other processes listen on the same addresses.
 
     Returns:
         The exit code: 0 after a clean stop, 1 when the server could not start or continue, 2 for a wrong configuration.
     """
-    if _is_reloaded_by_hangup():
+    if is_reloaded_by_hangup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a handler; what it would read is read now anyway
+
+    def read() -> Config:
+        return adapt(load_config(path, environ, options))
+
     try:
-        config = load_config(path, environ, options)
+        config = read()
     except ConfigError as error:
         print(f"turnwire: {error}", file=sys.stderr)
         return 2
@@ -59,17 +72,21 @@ def run_server(path: Path | None, environ: Mapping[str, str], options: Mapping[s
     configure_logging(config.log.level, config.log.format, output)
     try:
         with asyncio.Runner(loop_factory=fair_loop) as runner:
-            return runner.run(_serve(config, environ, output, lambda: load_config(path, environ, options)))
+            return runner.run(
+                _serve(create_server(config, environ, shares_ports=shares_ports), config, environ, output, read)
+            )
     finally:
         output.close()
 
 
-async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput, read: Callable[[], Config]) -> int:
+async def _serve(
+    server: Server, config: Config, environ: Mapping[str, str], output: LogOutput, read: Callable[[], Config]
+) -> int:
     stop, reload = _stop_signal(), _reload_signal()
     widen_shared_threads(asyncio.get_running_loop())
     async with AsyncExitStack() as running:
         try:
-            server = await running.enter_async_context(create_server(config, environ))
+            await running.enter_async_context(server)
         except (DomainError, OSError, RuntimeError) as error:
             # grpcio raises RuntimeError when the address is in use.
             print(f"turnwire: cannot start: {error}", file=sys.stderr)
@@ -77,12 +94,12 @@ async def _serve(config: Config, environ: Mapping[str, str], output: LogOutput, 
         _calm_garbage_collection()
         share_interpreter()
         _announce(config, server.address, server.web_address, output)
-        _notify(environ, "READY=1")
+        notify(environ, "READY=1")
         reloading = asyncio.create_task(_reload_when_asked(server, reload, read, Masking(environ)), name="reloading")
         ended = asyncio.create_task(server.wait_ended())
         await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
         reloading.cancel()
-        _notify(environ, "STOPPING=1")
+        notify(environ, "STOPPING=1")
         if config.server.shutdown_grace_seconds <= SHORT_GRACE_SECONDS:
             gc.disable()  # what turns leave is freed without it, and it would look at all that comes instead at once
         began, readings = time.monotonic(), server.readings()
@@ -165,7 +182,7 @@ def _stop_signal() -> asyncio.Future[str]:
     return stop
 
 
-def _is_reloaded_by_hangup() -> bool:
+def is_reloaded_by_hangup() -> bool:
     """Returns whether SIGHUP is for the configuration. On a terminal it ends the server: the terminal is gone."""
     return not sys.stderr.isatty()
 
@@ -173,7 +190,7 @@ def _is_reloaded_by_hangup() -> bool:
 def _reload_signal() -> asyncio.Event:
     """Returns an event that SIGHUP sets."""
     reload = asyncio.Event()
-    if _is_reloaded_by_hangup():
+    if is_reloaded_by_hangup():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     return reload
 
@@ -206,7 +223,7 @@ def _announce(config: Config, address: str, web_address: str, output: LogOutput)
     output.write(f"listening on {address}\n")
 
 
-def _notify(environ: Mapping[str, str], state: str) -> None:
+def notify(environ: Mapping[str, str], state: str) -> None:
     """Reports a state to the service manager (sd_notify), if one listens. Nothing depends on whether it arrives."""
     path = environ.get("NOTIFY_SOCKET", "")
     if not path:

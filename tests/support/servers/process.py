@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.servers.commands import Command, start_command
@@ -33,6 +33,7 @@ class ServerProcess:
         *,
         name: str = "turnwire",
         listen: str = "127.0.0.1:0",
+        options: Sequence[str] = (),
         forked: bool = True,
     ) -> "ServerProcess":
         """Starts a server on a free port with the database `folder/NAME.db`.
@@ -43,6 +44,7 @@ class ServerProcess:
             environ: Variables besides those of this process.
             name: Of the database and the configuration.
             listen: The address; a free port unless a server that is gone is started again.
+            options: Further options of the command.
             forked: False for a new interpreter, whose modules see `environ` when they are imported.
 
         Raises:
@@ -52,7 +54,7 @@ class ServerProcess:
         file.write_text(toml)
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("TURNWIRE_", "OPENAI_", "ANTHROPIC_"))}
         process = await start_command(
-            *("serve", "--config", str(file), "--listen", listen, "--db", str(folder / f"{name}.db")),
+            *("serve", "--config", str(file), "--listen", listen, "--db", str(folder / f"{name}.db"), *options),
             cwd=folder,
             environ={**clean, **(environ or {})},
             toml=toml,
@@ -65,6 +67,12 @@ class ServerProcess:
             raise RuntimeError("\n".join(server.stderr))
         server.address = server._listening.result()
         return server
+
+    @property
+    def pid(self) -> int:
+        """The process id, of one that was not forked."""
+        assert isinstance(self._process, asyncio.subprocess.Process)
+        return self._process.pid
 
     async def kill(self) -> None:
         """Ends the process with SIGKILL. Idempotent."""

@@ -60,17 +60,20 @@ class GrpcServer:
         overload: Overload,
         certificates: ServerCertificates | None = None,
         tracer: Tracer = NO_TRACER,
+        *,
+        shares_port: bool = False,
     ) -> None:
         """Args:
         limits: Limits on the requests of clients.
         overload: Bounds the calls of all listeners together.
         certificates: For TLS; without them nothing is encrypted.
         tracer: Starts the spans of calls; without one, calls have no interceptor and cost nothing more.
+        shares_port: Whether other processes listen on the same address.
         """
         interceptors = () if tracer is NO_TRACER else (CallTracing(tracer),)
         fair = fair_servers(limits.limits.max_pending_calls, overload.refusals)
         with unblocked_wakeups(), fair:
-            self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits))
+            self._server = grpc.aio.server(interceptors=interceptors, options=_options(limits, shares_port))
         self._health = Health(overload)
         self._certificates = certificates
 
@@ -131,10 +134,10 @@ class GrpcServer:
             stopping.cancel()
 
 
-def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+def _options(limits: GrpcLimits, shares_port: bool) -> list[tuple[str, int]]:
     return [
         # otherwise a second server could silently bind the same port and get half of the calls
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         # a call that its client has reset counts until it is forgotten, so resetting does not allow more
         ("grpc.max_concurrent_streams", limits.limits.max_streams_per_connection),

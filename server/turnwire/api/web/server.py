@@ -117,12 +117,13 @@ class WebServer:
             ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
         )
 
-    def bind(self, host: str, port: int) -> str:
+    def bind(self, host: str, port: int, *, shares_port: bool = False) -> str:
         """Takes the address. Callers can connect, but wait until `start`.
 
         Args:
             host: A name or an address.
             port: 0 selects a free port.
+            shares_port: Whether other processes listen on the same address.
 
         Returns:
             The URL with the actual port, such as http://127.0.0.1:8080.
@@ -136,6 +137,8 @@ class WebServer:
             )[0]
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shares_port:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             _notice_dead_peers(self._socket)
             self._socket.setblocking(False)
             self._socket.bind(address)

@@ -355,18 +355,6 @@ async def test_a_request_that_comes_slowly_ends_when_memory_is_short(
         await until(lambda: one.ended > 0)
 
 
-async def test_few_requests_are_received_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as memory has room for before it is looked at again; those of others do not wait for them."""
-    monkeypatch.setattr(reads, "LENT_SECONDS", 3600.0)
-    async with running_server(tmp_path) as server, by_hand(server) as one, connect(server.address) as client:
-        await client.sessions.ListSessions(ListSessionsRequest())
-        for stream in range(1, 81, 2):
-            await one.send(frame(HEADERS, END_HEADERS, stream, call("/opencode.message.MessageService/SendMessage")))
-        await until(lambda: server.overload.calls == 40)
-        assert being_read(server) == overload.READS // 4
-        await client.sessions.ListSessions(ListSessionsRequest())
-
-
 async def test_one_connection_has_a_bound_of_calls(tmp_path: Path) -> None:
     """A client that asks for more than it was told gets them refused, one by one; those that run go on."""
     toml = "[limits]\nmax_streams_per_connection = 10\n"

@@ -33,10 +33,6 @@ the end of the others has helped, or not: it takes some tenths of a second until
 SPARED_SECONDS = 0.1
 """Age up to which requests are still read then: a small one, such as an abort, has arrived by that time."""
 
-READS = 16
-"""Requests that have begun a moment ago and are read at a time; see `reads.LENT_SECONDS`. As large as requests may be
-by default, and copied once, they have half of `limits.max_memory_bytes`."""
-
 READ_AT_ONCE = 8
 """Requests that are read at a time while memory is critical. Of those that are incomplete when it becomes critical, the
 newest go on: those of honest clients are among them. As large as requests may be by default, they have half of what is
@@ -78,9 +74,9 @@ class Overload:
         self._limits = limits
         self.cut_offs = CutOffs()
         self.refusals = Refusals()
-        self.reads = Reads(READS, partial(TooManyCalls.at, "READS", READS, RETRY_AFTER))
+        self.reads = Reads()
         too_many = partial(TooManyCalls.at, "ANONYMOUS_READS", ANONYMOUS_READS, RETRY_AFTER)
-        self.anonymous_reads = Reads(ANONYMOUS_READS, too_many, are_small=True)
+        self.anonymous_reads = Reads(ANONYMOUS_READS, too_many)
         self.requests = Requests(limits.max_request_memory_bytes)
         self.sending = Sending(limits.max_sending_bytes)
         self.calls = 0

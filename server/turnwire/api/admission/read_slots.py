@@ -1,6 +1,7 @@
-"""Slots of requests that are being read: always few, and fewer while memory is critical."""
+"""Slots of requests that are being read: few while memory is critical, and always few of those without credentials."""
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,10 +10,13 @@ from turnwire.domain.errors import DomainError
 from turnwire.domain.networks import network_of_peer
 
 MAX_WAITING_READS = 1_000
-"""Requests that wait until they may be read. Of more, the newest of the connection that has most is refused."""
+"""Requests that wait until they may be read, while memory is critical. Of more, the newest of the connection that has
+most is refused."""
 
 WIDEN_SECONDS = 0.1
 """How often the bound is doubled when memory is no longer critical: what is read meanwhile shows by then."""
+
+_UNBOUNDED = sys.maxsize
 
 MakeError = Callable[[], DomainError]
 """Makes the error of one caller: an error that several share would keep the frames of all their calls."""
@@ -21,11 +25,11 @@ MakeError = Callable[[], DomainError]
 class ReadSlots:
     """Grants requests their turn to be read: networks take turns, and so do the connections of a network.
 
-    Where requests of several networks have come, each network has a quarter of the slots at most, so that the next one
-    of another finds one. Used on the event loop only.
+    Where requests of several networks have come, each network has half of the slots at most, so that the next one of
+    another finds one. Used on the event loop only.
     """
 
-    def __init__(self, max_slots: int, error: MakeError) -> None:
+    def __init__(self, max_slots: int = _UNBOUNDED, error: MakeError | None = None) -> None:
         """Takes the bound of normal times, and what makes the error of those that wait too long for it."""
         self._max, self._usual_error = max_slots, error
         self._limit = max_slots
@@ -38,7 +42,7 @@ class ReadSlots:
         self._is_shared = False
         """Whether a second network has come."""
         self.error = error
-        """Makes what a request gets that waits too long."""
+        """Makes what a request gets that waits too long; None while there is no bound."""
         self._widening: asyncio.TimerHandle | None = None
         """The timer of `unbound`, until no request waits or there is a bound again."""
 
@@ -48,9 +52,9 @@ class ReadSlots:
         return self._waiting.count > 0
 
     @property
-    def are_fewer(self) -> bool:
-        """Whether there are fewer than in normal times."""
-        return self._limit < self._max
+    def are_bounded(self) -> bool:
+        """Whether requests may have to wait."""
+        return self.error is not None
 
     def bound(self, limit: int, error: MakeError) -> None:
         """Grants no further slots while `limit` are in use."""
@@ -70,19 +74,15 @@ class ReadSlots:
         else:
             self._limit, self.error = self._max, self._usual_error
 
-    def try_acquire(self, connection: str) -> bool:
-        """Takes a slot for a connection if there is one and no request waits. Returns whether it did."""
+    async def acquire(self, connection: str) -> None:
+        """Waits for a slot of a connection. Safe to cancel. Raises what `bound` was given: too many wait."""
         network = network_of_peer(connection)
         if self._first_network is None:
             self._first_network = network
         self._is_shared |= network != self._first_network
-        if self._waiting.count or self._in_use >= self._limit or self._has_its_share(network):
-            return False
-        self._take(network)
-        return True
-
-    async def acquire(self, connection: str) -> None:
-        """Waits for a slot, after `try_acquire`. Safe to cancel. Raises `error`: too many wait."""
+        if not self.are_bounded:
+            self._take(network)
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(connection, turn)
         self._grant()
@@ -120,10 +120,11 @@ class ReadSlots:
                 turn.set_result(None)
 
     def _has_its_share(self, network: str) -> bool:
-        return self._is_shared and self._in_use_of[network] >= max(1, self._limit // 4)
+        return self._is_shared and self._in_use_of[network] >= max(1, self._limit // 2)
 
     def _refuse_surplus(self) -> None:
         if self._waiting.count > MAX_WAITING_READS:
             _, turn = self._waiting.take_newest_of_largest()
             if not turn.done():
+                assert self.error is not None
                 turn.set_exception(self.error())

@@ -1,14 +1,10 @@
-"""Requests that are being read: each has a time to arrive, and few at a time are read that have just begun.
-
-A request may bring 16 MiB in a moment, so hundreds at once would fill the memory before it is looked at again.
-"""
+"""Requests that are being read: each has a time to arrive, and when memory is critical few are read at a time."""
 
 import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import takewhile
 
 from turnwire.api.admission.read_slots import MakeError, ReadSlots
 from turnwire.domain.errors import RequestTooSlow
@@ -18,13 +14,9 @@ from turnwire.event_loop.owner import context_without_owner, without_owner
 RECEIVE_SECONDS = 30.0
 """How long a request may take to arrive. What is too large for that on a slow line is uploaded in pieces."""
 
-LENT_SECONDS = 0.1
-"""How long a request keeps its slot while another one waits for it. Then it is read without one: memory has been looked
-at meanwhile, and who sends slowly keeps out nobody."""
-
 CROWDED_SECONDS = 0.25
-"""How long a request that is small may take while another one waits for its slot. It arrives with the head of its
-call."""
+"""How long a request of those that always have a bound may take while another one waits for a slot. Such a request
+arrives with the head of its call."""
 
 SHED_AT_ONCE = 32
 """Requests that are ended in one round of the event loop: the end of a call takes up to 0.5 ms, and there may be tens
@@ -58,15 +50,14 @@ class _Reading:
 class Reads:
     """Requests of all listeners that are being read. Used on the event loop only."""
 
-    def __init__(self, max_reads: int, error: MakeError, *, are_small: bool = False) -> None:
+    def __init__(self, max_reads: int | None = None, error: MakeError | None = None) -> None:
         """Args:
-        max_reads: How many may have slots in normal times.
+        max_reads: How many are read at a time in normal times; None for all that come. With a bound, those that have
+            not come soon make room for those that wait.
         error: Makes what the callers get for which there was no room.
-        are_small: Whether all arrive with the heads of their calls. Those that have not come soon are ended then when
-            others wait; else they go on without a slot.
         """
-        self._slots = ReadSlots(max_reads, error)
-        self._max_reads, self._are_small = max_reads, are_small
+        self._slots = ReadSlots() if max_reads is None else ReadSlots(max_reads, error)
+        self._max_reads = max_reads
         self._making_room: asyncio.TimerHandle | None = None
         """Runs until no request waits for a slot."""
         self._reading: dict[str, dict[_Reading, None]] = {}
@@ -90,7 +81,7 @@ class Reads:
             RequestTooSlow: it took too long.
             MemoryShort: memory became critical before it was there, or stayed so until it could be read.
         """
-        if self._are_small or self._slots.are_fewer:
+        if self._slots.are_bounded:
             with without_owner():  # it holds what others wait for
                 return await self._read_in_time(connection, receive)
         return await self._read_in_time(connection, receive)
@@ -99,9 +90,15 @@ class Reads:
         reading = _Reading(connection)
         try:
             async with reading.scope:
-                if not self._slots.try_acquire(connection):
-                    await self._wait(reading)
+                reading.error = self._slots.error
+                if self._max_reads is not None and self._making_room is None:
+                    loop = asyncio.get_running_loop()
+                    self._making_room = loop.call_later(CROWDED_SECONDS, self._make_room)
+                await self._slots.acquire(connection)
                 reading.has_slot = True
+                if reading.error is not None:
+                    reading.error, reading.since = None, asyncio.get_running_loop().time()
+                    reading.scope.reschedule(reading.since + RECEIVE_SECONDS)
                 try:
                     return await self._read(reading, network_of_peer(connection), receive)
                 finally:
@@ -113,33 +110,13 @@ class Reads:
                 raise reading.error() from None
             raise RequestTooSlow.at("RECEIVE_SECONDS", RECEIVE_SECONDS) from None
 
-    async def _wait(self, reading: _Reading) -> None:
-        """Waits for a slot. The time in which the request has to arrive begins then."""
-        loop = asyncio.get_running_loop()
-        reading.error = self._slots.error
-        if self._making_room is None:
-            self._making_room = loop.call_later(self._soon(), self._make_room)
-        await self._slots.acquire(reading.connection)
-        reading.error, reading.since = None, loop.time()
-        reading.scope.reschedule(reading.since + RECEIVE_SECONDS)
-
-    def _soon(self) -> float:
-        return CROWDED_SECONDS if self._are_small else LENT_SECONDS
-
     def _make_room(self) -> None:
-        """Takes the slots of requests that have not come soon, again and again while others wait."""
+        """Ends requests that have not come soon, again and again while others wait."""
         self._making_room = None
-        if not self._slots.are_wanted:
+        if self._max_reads is None or self._slots.error is None or not self._slots.are_wanted:
             return
-        loop = asyncio.get_running_loop()
-        if self._are_small:
-            self.shed(self._slots.error, self._max_reads, self._soon())
-        elif not self._slots.are_fewer:
-            late = loop.time() - self._soon()
-            for readings in self._reading.values():
-                for one in takewhile(lambda one: one.since <= late, readings):
-                    self._release(one)
-        self._making_room = loop.call_later(self._soon(), self._make_room)
+        self.shed(self._slots.error, self._max_reads, CROWDED_SECONDS)
+        self._making_room = asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._make_room)
 
     def _release(self, reading: _Reading) -> None:
         """Gives the slot of a request back. Idempotent."""

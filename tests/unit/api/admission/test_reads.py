@@ -1,4 +1,4 @@
-"""Requests are read within a time, and few at a time, fewer while memory is critical."""
+"""Requests are read within a time, and few at a time while memory is critical."""
 
 import asyncio
 import contextvars
@@ -23,19 +23,10 @@ from turnwire.event_loop.fair_loop import ROUND_SECONDS, FairSelectorLoop
 from turnwire.event_loop.owner import own
 
 
-def _too_many() -> TooManyCalls:
-    return TooManyCalls.at("READS", 2, timedelta(seconds=1))
-
-
-def unhindered() -> Reads:
-    """Returns reads with more slots than a test wants."""
-    return Reads(1000, _too_many)
-
-
 async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the time that it had as its limit."""
     monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
-    reads = unhindered()
+    reads = Reads()
     with pytest.raises(RequestTooSlow) as error:
         await reads.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
     assert error.value.metadata["limit"] == "RECEIVE_SECONDS"
@@ -44,7 +35,7 @@ async def test_a_request_that_does_not_come_ends(monkeypatch: pytest.MonkeyPatch
 
 async def test_what_is_received_goes_on_when_its_call_has_ended() -> None:
     """GRPC frees a message only when it is read. Its error is told to nobody then: asyncio logs none."""
-    reads, told = unhindered(), list[dict[str, Any]]()
+    reads, told = Reads(), list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     received = asyncio.get_running_loop().create_future()
     left, reading = (asyncio.create_task(reads.read("a", lambda: received)) for _ in range(2))
@@ -103,7 +94,7 @@ MEMORY_SHORT = partial(MemoryShort.of, "limits.max_memory_bytes", 1, "short")
 
 async def test_incomplete_requests_are_shed() -> None:
     """All of them, the oldest first; those that are there, or begin later, go on."""
-    reads = unhindered()
+    reads = Reads()
     incomplete = Incomplete(reads)
     await incomplete.begin("1", "2", "3")
     assert reads.count == 3
@@ -113,7 +104,7 @@ async def test_incomplete_requests_are_shed() -> None:
 
 async def test_the_newest_of_each_network_are_spared() -> None:
     """In turns, until there are as many: what one network does not need, another one has."""
-    reads = unhindered()
+    reads = Reads()
     incomplete = Incomplete(reads)
     await incomplete.begin(*"12345")
     await incomplete.begin("honest", network="192.0.2.2")
@@ -123,7 +114,7 @@ async def test_the_newest_of_each_network_are_spared() -> None:
 
 async def test_some_are_spared_where_there_are_many_networks() -> None:
     """Those of the networks that came last."""
-    reads = unhindered()
+    reads = Reads()
     incomplete = Incomplete(reads)
     for number in range(5):
         await incomplete.begin(str(number), network=f"192.0.2.{number}")
@@ -133,7 +124,7 @@ async def test_some_are_spared_where_there_are_many_networks() -> None:
 
 async def test_only_those_that_have_just_begun_are_spared_in_the_end() -> None:
     """A small request is there in a moment."""
-    reads = unhindered()
+    reads = Reads()
     incomplete = Incomplete(reads)
     await incomplete.begin(*"12")
     await elapse(timedelta(seconds=0.2))
@@ -144,7 +135,7 @@ async def test_only_those_that_have_just_begun_are_spared_in_the_end() -> None:
 
 async def test_few_are_read_at_a_time_when_that_is_bounded() -> None:
     """Those that were begun before count, and further ones wait until one has ended, or for the end of the bound."""
-    reads = unhindered()
+    reads = Reads()
     incomplete = Incomplete(reads)
     await incomplete.begin(*"12")
     reads.bound(3, MEMORY_SHORT)
@@ -164,7 +155,7 @@ async def test_few_are_read_at_a_time_when_that_is_bounded() -> None:
 async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what it has waited for: it is not its caller that was slow."""
     monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
-    reads = unhindered()
+    reads = Reads()
     reads.bound(0, MEMORY_SHORT)
     with pytest.raises(MemoryShort):
         await reads.read("a", asyncio.Event().wait)  # type: ignore[arg-type]  # never comes
@@ -172,7 +163,7 @@ async def test_one_that_waits_to_be_read_too_long_ends(monkeypatch: pytest.Monke
 
 async def test_a_request_that_waited_to_be_read_has_its_time_then() -> None:
     """It is not its caller that was slow."""
-    reads = unhindered()
+    reads = Reads()
     reads.bound(0, MEMORY_SHORT)
     incomplete = Incomplete(reads)
     await incomplete.begin("1")
@@ -190,7 +181,7 @@ def test_a_request_that_is_there_is_not_shed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(fair_queue, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
 
     async def check() -> None:
-        reads, come = unhindered(), asyncio.get_running_loop().create_future()
+        reads, come = Reads(), asyncio.get_running_loop().create_future()
 
         async def read() -> bytes:
             own(connection)
@@ -241,7 +232,7 @@ async def test_a_read_that_fails_keeps_nothing_of_its_call() -> None:
     held = Held()
     kept = weakref.ref(held)
     with pytest.raises(KeyError):
-        await unhindered().read("a", partial(begin, held))
+        await Reads().read("a", partial(begin, held))
     await settled()
     del held
     assert kept() is None
@@ -250,7 +241,7 @@ async def test_a_read_that_fails_keeps_nothing_of_its_call() -> None:
 @pytest.mark.usefixtures("uncollected")
 async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
     """Also while memory stays critical, and one after the other is shed."""
-    reads, held = unhindered(), Held()
+    reads, held = Reads(), Held()
     kept = weakref.ref(held)
 
     async def receive(_: Held) -> bytes:
@@ -273,7 +264,7 @@ async def test_what_is_shed_keeps_nothing_of_its_call() -> None:
 
 async def test_what_is_shed_gives_its_slot_back_before_its_call_has_ended() -> None:
     """The calls of a flood wait for each other; those of others are read at once."""
-    reads = unhindered()
+    reads = Reads()
     incomplete = Incomplete(reads)
     await incomplete.begin(*"12345678")
     reads.bound(2, MEMORY_SHORT)
@@ -288,39 +279,13 @@ async def _never() -> bytes:
     return b""
 
 
-async def test_slots_are_lent() -> None:
-    """Few requests that have just begun are read at a time. One that is slow goes on, and keeps out nobody."""
-    reads = Reads(2, _too_many)
-    incomplete = Incomplete(reads)
-    await incomplete.begin(*"12345")
-    assert incomplete.received == [*"12"]
-    await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    assert incomplete.received == [*"1234"]
-    await incomplete.begin("6")
-    assert incomplete.received == [*"1234"]
-    for _ in range(2):
-        await elapse(timedelta(seconds=module.LENT_SECONDS + 0.01))
-    assert incomplete.received == [*"123456"]
-    assert await incomplete.ended() == {}
-
-
-async def test_slots_are_not_lent_while_memory_is_critical() -> None:
-    """What is read then is all that there is memory for."""
-    reads = Reads(4, _too_many)
-    reads.bound(2, MEMORY_SHORT)
-    incomplete = Incomplete(reads)
-    await incomplete.begin(*"123")
-    await elapse(timedelta(seconds=module.LENT_SECONDS * 3))
-    assert incomplete.received == [*"12"]
-    reads.unbound()
-    await settled()
-    assert incomplete.received == [*"123"]
-    assert await incomplete.ended() == {}
+def _too_many() -> TooManyCalls:
+    return TooManyCalls.at("ANONYMOUS_READS", 2, timedelta(seconds=1))
 
 
 async def test_bounded_reads_go_on_beside_requests_that_do_not_come() -> None:
     """Those of strangers always have a bound. Whoever has not come within a moment makes room for one that waits."""
-    strangers = Reads(2, _too_many, are_small=True)
+    strangers = Reads(2, _too_many)
     slow = [asyncio.create_task(strangers.read(f"ipv4:192.0.2.1:{port}", _never)) for port in range(5)]
     await settled()
     assert strangers.count == 2
@@ -339,7 +304,7 @@ async def test_bounded_reads_go_on_beside_requests_that_do_not_come() -> None:
 
 async def test_bounded_reads_keep_their_bound_after_memory_was_critical() -> None:
     """Which is less meanwhile."""
-    strangers = Reads(2, _too_many, are_small=True)
+    strangers = Reads(2, _too_many)
     strangers.bound(1, _too_many)
     slow = [asyncio.create_task(strangers.read(f"ipv4:192.0.2.1:{port}", _never)) for port in range(4)]
     await settled()

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -228,7 +229,7 @@ class Server:
         stack.callback(store.end_soon)
         services: Sequence[Service] = all_services(use_cases, authenticator.offered)
         if node is not None:
-            services = await self._join_cluster(node, environment, services, stack)
+            services = await self._join_cluster(node, environment, codec, services, stack)
         await self._listen(listeners, services, gate, stack)
         providers.start()
         stack.callback(feed.close)
@@ -281,16 +282,25 @@ class Server:
         return node
 
     async def _join_cluster(
-        self, node: "Node", environment: Environment, services: Sequence[Service], stack: AsyncExitStack
+        self,
+        node: "Node",
+        environment: Environment,
+        codec: Codec,
+        services: Sequence[Service],
+        stack: AsyncExitStack,
     ) -> Sequence[Service]:
         """Takes shards, and returns the services for callers."""
         from turnwire.cluster.sessions import NodeSessions  # noqa: PLC0415 - for nodes alone
+        from turnwire.core.watches.parts import Parts  # noqa: PLC0415 - for nodes alone
         from turnwire.storage.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
 
         assert self._turns is not None and isinstance(self._store, PostgresStore)
         sessions = NodeSessions(self._turns, environment.conversations, environment.feed, self._store.forget)
         stack.push_async_callback(node.give_all)
-        return await node.start(await self._store.locks(), sessions, services, self._store.busy_sessions, self._fail)
+        parts = Parts(environment, self._turns, codec)
+        environment.all_sessions = partial(node.watch_all, environment, parts)
+        locks, busy = await self._store.locks(), self._store.busy_sessions
+        return await node.start(locks, sessions, parts, services, busy=busy, on_failure=self._fail)
 
     async def _listen(
         self, listeners: _Listeners, services: Sequence[Service], gate: Gate, stack: AsyncExitStack

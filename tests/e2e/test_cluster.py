@@ -17,7 +17,7 @@ import msgspec
 import psycopg
 import pytest
 
-from opencode.event.event_pb2 import SubscribeGlobalEventsRequest, WatchEventsRequest
+from opencode.event.event_pb2 import DELTA_MODE_NONE, SubscribeGlobalEventsRequest, WatchEventsRequest
 from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
 from opencode.session.session_pb2 import (
     SESSION_STATUS_IDLE,
@@ -366,38 +366,139 @@ async def test_certificates_that_do_not_work_stop_the_start(nodes: Nodes, tmp_pa
         await nodes.start("a", f'cert = "{cert}"\nkey = "{key}"\nca = "ca.pem"\n')
 
 
-async def test_watches_of_all_sessions_are_refused_while_there_are_several(nodes: Nodes) -> None:
+class Everything:
+    """Watches all sessions, goes on with its token at whichever node it is told, and keeps what it has seen."""
+
+    def __init__(self) -> None:
+        self.watches: list[Watch] = []
+
+    @contextlib.asynccontextmanager
+    async def at(self, client: Client) -> AsyncIterator[Watch]:
+        """Watches at a node, from the place where the watch before ended; at first, from the beginning."""
+        start: dict[str, Any] = {"resume_token": self.watches[-1].token} if self.watches else {"from_beginning": True}
+        async with watching(client, **start) as watch:
+            self.watches.append(watch)
+            yield watch
+
+    async def until_has(self, accepted: SendMessageResponse) -> None:
+        """Reads until the turn of a message has ended."""
+        await self.watches[-1].until_turn_ended(accepted.turn_id)
+
+    async def check(self, client: Client, *session_ids: str) -> None:
+        """Checks that it has each stored event of sessions once, in the order of its session, as far as it has seen."""
+        for session_id in session_ids:
+            seen = [e.sequence for w in self.watches for e in w.events if e.session_id == session_id and e.sequence]
+            head = (await session_of(client, session_id)).head_sequence
+            assert seen == list(range(1, head + 1)), session_id
+
+    def text(self, message_id: str) -> str:
+        """Returns what the deltas and snapshots tell of an answer."""
+        told = ""
+        for event in (event for watch in self.watches for event in watch.events):
+            if event.HasField("part_delta") and event.part_delta.message_id == message_id:
+                told += event.part_delta.text
+        return told
+
+
+async def test_a_watch_of_all_sessions_has_those_of_all_nodes(nodes: Nodes) -> None:
+    """Stored events once and in order, what streams at the other node too; it goes on with its token at any node."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.balanced()
+    seen = Everything()
+    of_a, of_b = await new_session(a), await new_session(b)
+    async with seen.at(a) as watch:
+        await watch.until_kind("caught_up")
+        for session_id in (of_a, of_b):
+            accepted = await b.messages.SendMessage(ask("/words 20\n/sleep 0.2", session_id))
+            await watch.until(lambda event, id_=session_id: event.session_id == id_ and event.HasField("part_delta"))
+            await seen.until_has(accepted)
+            answer = await answer_to(a, accepted)
+            assert seen.text(answer.message_id) == words_of(answer)
+        running = await a.messages.SendMessage(ask("/words 20\n/sleep 0.5", of_b))
+        await watch.until(lambda event: event.turn_id == running.turn_id)
+    unseen = await talk(a, "/words 2", of_a)
+    async with seen.at(b) as watch:
+        await watch.until_kind("caught_up")
+        await seen.until_has(running)
+        await seen.until_has(unseen)
+    for client in (a, b):
+        await seen.check(client, of_a, of_b)
+
+
+async def test_a_watch_of_all_sessions_shows_what_is_open_at_each_node(nodes: Nodes) -> None:
+    """An answer that streams at another node is in a snapshot before the marker; without deltas, only that."""
+    a = await nodes.start("a")
+    b = await nodes.start("b")
+    await nodes.balanced()
+    sessions = [await new_session(client) for client in (a, b)]
+    for session_id in sessions:
+        async with watching(a, session_id) as one:
+            await a.messages.SendMessage(ask("/words 3\n/sleep 5", session_id))
+            await one.until_text()
+    for client in (a, b):
+        async with watching(client, delta_mode=DELTA_MODE_NONE) as watch:
+            await watch.until_kind("caught_up")
+            shown = [e for e in watch.events if e.HasField("message_snapshot")]
+            assert {e.session_id for e in shown} == set(sessions)
+            assert all(words_of(e.message_snapshot.message) for e in shown)
+            assert not any(e.HasField("part_delta") for e in watch.events)
+
+
+async def test_a_watch_of_all_sessions_survives_nodes_that_come_and_die(nodes: Nodes) -> None:
+    """It goes on at its node, with each stored event once."""
+    a = await nodes.start("a")
+    seen = Everything()
+    async with seen.at(a) as watch:
+        session_ids = [await new_session(a) for _ in range(8)]
+        await seen.until_has(await a.messages.SendMessage(ask("/words 1", session_ids[0])))
+        b = await nodes.start("b")
+        for session_id in session_ids:
+            accepted = await again(partial(a.messages.SendMessage, ask("/words 2", session_id, request_id=session_id)))
+            await seen.until_has(accepted)
+        await nodes.balanced()
+        session_ids.append(await new_session(b))
+        running = await b.messages.SendMessage(ask(SLOW, session_ids[-1]))
+        await watch.until(lambda event: event.turn_id == running.turn_id)
+        others = [await b.messages.SendMessage(ask("/words 3", session_id)) for session_id in session_ids[:-1]]
+        await nodes.processes["b"].kill()
+        for accepted in (running, *others):
+            await seen.until_has(accepted)
+        await seen.until_has(await again(partial(a.messages.SendMessage, ask("/words 1", session_ids[-1]))))
+    await seen.check(a, *session_ids)
+
+
+async def test_simple_streams_are_refused_while_there_are_several(nodes: Nodes) -> None:
     """They would miss what happens at other nodes. One that runs ends when the second node gets sessions."""
     a = await nodes.start("a")
 
     def global_events(client: Client) -> Any:
         return client.events.SubscribeGlobalEvents(SubscribeGlobalEventsRequest())
 
-    async with watching(a) as watch:
-        await talk(a, "/words 1")
-        await watch.until_kind("turn_ended")
-        b = await nodes.start("b")
-        await nodes.shared(a, b)
-        with pytest.raises(grpc.aio.AioRpcError) as error:
-            while await watch.batch():
-                pass
-        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    running = global_events(a)
+    await running.initial_metadata()
+    b = await nodes.start("b")
+    await nodes.shared(a, b)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        while await running.read() is not grpc.aio.EOF:
+            pass
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
     for client in (a, b):
-        for call in (client.events.WatchEvents(WatchEventsRequest()), global_events(client)):
-            refusal = await refused(call.read())
-            assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["session_id"])
-            assert "several nodes" in refusal.message
+        refusal = await refused(global_events(client).read())
+        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["session_ids"])
+        assert "several" in refusal.message
     await nodes.processes["b"].terminate()
-    while True:
-        call = a.events.WatchEvents(WatchEventsRequest())
+
+    async def alone() -> bool:
+        call = global_events(a)
         try:
-            await call.read()
-            break
-        except grpc.aio.AioRpcError as refused_still:
-            assert refused_still.code() is grpc.StatusCode.INVALID_ARGUMENT
-            await asyncio.sleep(0.05)
+            await call.initial_metadata()
+            return call.done() is False
         finally:
             call.cancel()
+
+    while not await alone():
+        await asyncio.sleep(0.05)
 
 
 def children_of(pid: int) -> list[int]:

@@ -5,6 +5,7 @@ TURNWIRE_FAULT_SEED chooses what happens, TURNWIRE_CLUSTER_FAULTS how often: `ma
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -31,6 +32,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 FAULTS = int(os.environ.get("TURNWIRE_CLUSTER_FAULTS", "4"))
 SESSIONS = 4
+AT_ONE_NODE = 200
+"""Batches that the watch of all sessions reads before it goes to another node."""
+
 TRY_SECONDS = 10.0
 """After which a client gives a node up and asks another one."""
 
@@ -143,14 +147,18 @@ async def write(cluster: Cluster, session_id: str, history: History, is_over: as
         await asyncio.sleep(0.05)
 
 
-async def watch(cluster: Cluster, session_id: str, history: History) -> None:
-    """Watches at some node, and goes on at another one with the token when the stream ends."""
+async def watch(cluster: Cluster, session_id: str, histories: dict[str, History]) -> None:
+    """Watches a session, or all for "", at some node, and goes on at another one with the token when the stream ends.
+
+    Now and then it ends the stream of all itself: that survives what happens to other nodes.
+    """
     token = ""
     while True:
-        place: dict[str, Any] = {"resume_token": token} if token else {"after_sequence": 0}
+        begin: dict[str, Any] = {"after_sequence": 0} if session_id else {"from_beginning": True}
+        place = {"resume_token": token} if token else begin
         call = cluster.any_client().events.WatchEvents(WatchEventsRequest(session_id=session_id, **place))
         try:
-            while True:
+            for _ in itertools.count() if session_id else range(AT_ONE_NODE):
                 async with asyncio.timeout(TRY_SECONDS):
                     batch = await call.read()
                 assert batch is not grpc.aio.EOF
@@ -160,7 +168,9 @@ async def watch(cluster: Cluster, session_id: str, history: History) -> None:
                     if event.sequence:
                         kind = event.WhichOneof("kind")
                         told = getattr(event, kind) if kind in ("message_added", "message_finished") else None
-                        history.watched.append((event.sequence, "" if told is None else told.message.message_id))
+                        histories[event.session_id].watched.append(
+                            (event.sequence, "" if told is None else told.message.message_id)
+                        )
         except TimeoutError:
             pass
         except grpc.aio.AioRpcError as error:
@@ -185,7 +195,7 @@ async def at_rest(cluster: Cluster, session_id: str) -> int:
 
 
 async def test_faults_of_nodes_break_no_guarantee(tmp_path: Path, postgres_url: str) -> None:
-    """Each message that was acknowledged is there once, and each watch has each event once."""
+    """Each message that was acknowledged is there once; a watch of a session, and of all, has each event once."""
     rng = random.Random(FAULT_SEED)
     async with aclosing(Cluster(tmp_path, postgres_url, rng)) as cluster, asyncio.TaskGroup() as tasks:
         for name in ("a", "b", "c"):
@@ -195,7 +205,9 @@ async def test_faults_of_nodes_break_no_guarantee(tmp_path: Path, postgres_url: 
         for _ in range(SESSIONS):
             histories[await cluster.surely(new_session)] = History()
         is_over = asyncio.Event()
-        watching = [tasks.create_task(watch(cluster, *one)) for one in histories.items()]
+        of_all = {session_id: History(answers=history.answers) for session_id, history in histories.items()}
+        watching = [tasks.create_task(watch(cluster, session_id, histories)) for session_id in histories]
+        watching.append(tasks.create_task(watch(cluster, "", of_all)))
         writing = [tasks.create_task(write(cluster, *one, is_over)) for one in histories.items()]
         for _ in range(FAULTS):
             await cluster.hit()
@@ -205,8 +217,9 @@ async def test_faults_of_nodes_break_no_guarantee(tmp_path: Path, postgres_url: 
             history.head = await at_rest(cluster, session_id)
             with contextlib.suppress(TimeoutError):  # the check says what is missing
                 async with asyncio.timeout(60):
-                    while not history.watched or history.watched[-1][0] < history.head:
-                        await asyncio.sleep(0.05)
+                    for one in (history, of_all[session_id]):
+                        while not one.watched or one.watched[-1][0] < history.head:
+                            await asyncio.sleep(0.05)
             found = await cluster.each(lambda client, s=session_id: messages_of(client, s))  # type: ignore[misc]
             history.stored = [[(one.message_id, told_by(one)) for one in messages] for messages in found]
         for task in watching:
@@ -215,3 +228,6 @@ async def test_faults_of_nodes_break_no_guarantee(tmp_path: Path, postgres_url: 
         for history in histories.values():
             assert history.answers
             check(history)
+        for session_id, seen in of_all.items():
+            seen.head, seen.stored = histories[session_id].head, histories[session_id].stored
+            check(seen)

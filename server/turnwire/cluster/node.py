@@ -2,24 +2,34 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
 from msgspec import Struct
 
+from opencode.event.event_pb2 import DELTA_MODE_NONE, DELTA_MODE_UNSPECIFIED, WatchEventsRequest
 from turnwire.api.grpc.tls import CLUSTER_KEYS, ServerCertificates
 from turnwire.api.registry import Service
+from turnwire.api.services.events import EventService
 from turnwire.cluster.listing import ListEverywhere
 from turnwire.cluster.ownership import Ownership, own_id
 from turnwire.cluster.peers import GrpcPeers, PeerServer
 from turnwire.cluster.routing import Routed
 from turnwire.cluster.sessions import NodeSessions
+from turnwire.cluster.watches import AllSessions
+from turnwire.core.environment import Environment
+from turnwire.core.watches.parts import Parts
+from turnwire.core.watches.watch import Batch
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
+from turnwire.domain.principal import Principal, Role
 from turnwire.domain.shards import shard_of
 from turnwire.ports.ownership import Locks
+
+WATCH_EVENTS = "opencode.event.EventService.WatchEvents"
+"""Between nodes, this method without a session is the part of one node."""
 
 PLACED = ("ses", "upl")
 """Prefixes of ids by which a shard is found."""
@@ -81,11 +91,34 @@ class Node:
         """Returns whether calls of all sessions are carried out here."""
         return self._ownership is not None and self._ownership.owns_all()
 
+    def watch_all(self, environment: Environment, parts: Parts, tenant: str, include_deltas: bool) -> AllSessions:
+        """Watches all sessions of a tenant, with or without deltas; raises as `Feed.subscribe` does.
+
+        Args:
+            environment: Ports.
+            parts: The parts of this node.
+            tenant: Whose sessions.
+            include_deltas: False omits deltas.
+        """
+        assert self._ownership is not None
+
+        def part(address: str) -> AsyncGenerator[bytes]:
+            if not address:
+                return parts.part(tenant, include_deltas=include_deltas)
+            principal = Principal(tenant=tenant, subject="", role=Role.READER)
+            request = WatchEventsRequest(delta_mode=DELTA_MODE_UNSPECIFIED if include_deltas else DELTA_MODE_NONE)
+            return self._peers.stream(address, WATCH_EVENTS, principal, request.SerializeToString())
+
+        store = environment.store.of(tenant)
+        return AllSessions(tenant, environment.feed, store, self._ownership, part)
+
     async def start(
         self,
         locks: Locks,
         sessions: NodeSessions,
+        parts: Parts,
         services: Sequence[Service],
+        *,
         busy: Callable[[], Awaitable[frozenset[str]]],
         on_failure: Callable[[StorageError], None],
     ) -> tuple[Service, ...]:
@@ -94,6 +127,7 @@ class Node:
         Args:
             locks: Locks of the connection on which this node writes.
             sessions: Operations on the sessions of shards.
+            parts: Tell watches at other nodes of the sessions here.
             services: Carry out calls on this node.
             busy: Returns the ids of the sessions whose turns have not all ended, also those of other nodes.
             on_failure: Called when the node can neither own shards nor give them away any more.
@@ -102,7 +136,7 @@ class Node:
             The services for callers: calls go to the owners of their sessions.
         """
         ownership = self._ownership = Ownership(self.address, locks, sessions, on_gone=self._note_gone)
-        await self._server.start(services, ownership.is_mine)
+        await self._server.start([_for_nodes(service, parts) for service in services], ownership.is_mine)
 
         async def run() -> None:
             try:
@@ -149,3 +183,26 @@ class Node:
     def _drop(self, address: str) -> None:
         if self._ownership is not None and not self._ownership.is_owner(address):
             self._peers.drop(address)
+
+
+class _Events:
+    """The servicer of events for other nodes: all sessions are those of this one."""
+
+    def __init__(self, servicer: EventService, parts: Parts) -> None:
+        self._servicer, self._parts = servicer, parts
+
+    def WatchEvents(self, principal: Principal, request: WatchEventsRequest) -> AsyncGenerator[Batch]:
+        if request.session_id:
+            return self._servicer.WatchEvents(principal, request)
+        include_deltas = request.delta_mode != DELTA_MODE_NONE
+        return self._parts.part(principal.tenant, include_deltas=include_deltas)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._servicer, name)
+
+
+def _for_nodes(service: Service, parts: Parts) -> Service:
+    """Returns a service as other nodes call it."""
+    if isinstance(service.servicer, EventService):
+        return Service(service.descriptor, _Events(service.servicer, parts))
+    return service

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from turnwire.domain.shards import SHARDS
+from turnwire.domain.shards import SHARDS, shard_of
 from turnwire.ports.ownership import ConnectionLost, Held, Locks
 
 LOOK_SECONDS = 0.3
@@ -112,6 +112,15 @@ class Ownership:
     def is_owner(self, address: str) -> bool:
         """Returns whether another node has shards, by its address."""
         return address in self._others.values()
+
+    def addresses(self) -> frozenset[str]:
+        """Returns the addresses of all nodes that own shards; "" for this one, whether it does or not."""
+        return frozenset(("", *self._others.values()))
+
+    def owner(self, session_id: str) -> str | None:
+        """Returns the address of the node that owns a session, which may be stale; "" for this one, None for none."""
+        shard = shard_of(session_id)
+        return "" if self.is_mine(shard) else self._others.get(shard)
 
     def mine(self) -> frozenset[int]:
         """Returns the shards whose calls are carried out here."""

@@ -26,7 +26,8 @@ from turnwire.ports.telemetry.observer import Observer
 class Entry(Struct, frozen=True):
     """One event in the feed."""
 
-    event: Event
+    event: Event | None
+    """None for an event of another server that is not stored: there is only its frame."""
     frame: bytes
     order: int
     """Its sequence, or its position in a subscription to all sessions; 0 when it is not durable."""
@@ -236,8 +237,12 @@ fast ones do not."""
 class Subscription:
     """A cursor into the feed. Starts at the end: the next event published is its first. Used by one task."""
 
-    def __init__(self, feed: "Feed", tenant: str, session_id: str | None, ring: Ring) -> None:
+    tells_what_is_open = False
+    """Whether what is open at the beginning is among its entries."""
+
+    def __init__(self, feed: "Feed", tenant: str, session_id: str | None, ring: Ring, *, is_part: bool) -> None:
         """Called by `Feed.subscribe`."""
+        self._is_part = is_part
         self._feed = feed
         self._tenant = tenant
         self._session_id = session_id
@@ -287,6 +292,9 @@ class Subscription:
             self._feed.observer.watcher_fell_behind()
         self.position = self._ring.end
 
+    async def begin(self, position: int) -> None:
+        """Has the entries begin after a position, or with what waits: those here are kept from the start on."""
+
     async def wait(self) -> None:
         """Returns when an event waits, the subscription closed, or a heartbeat may be due. Safe to cancel.
 
@@ -305,6 +313,8 @@ class Subscription:
         if self in self._ring.readers:
             self._ring.readers.remove(self)
             self._feed.unsubscribe(self._tenant, self._session_id, self._ring)
+            if not self._is_part:
+                self._feed.uncount(self._tenant)
 
 
 class Feed:
@@ -372,13 +382,26 @@ class Feed:
         if of_tenant is not None:
             self._append(of_tenant, entry)
 
-    def subscribe(self, tenant: str, session_id: str | None) -> Subscription:
+    def subscribe(self, tenant: str, session_id: str | None, *, is_part: bool = False) -> Subscription:
         """Watches one session of a tenant, or all its sessions when None.
+
+        Args:
+            tenant: Whose sessions.
+            session_id: The session.
+            is_part: Whether it is for a watch that is counted already, here or at another server.
 
         Raises:
             TooManyWatchers: the limit on open subscriptions is reached.
             ShuttingDown: the feed is closed.
         """
+        if not is_part:
+            self.count(tenant)
+        elif self.closed:
+            raise ShuttingDown
+        return Subscription(self, tenant, session_id, self._ring(tenant, session_id), is_part=is_part)
+
+    def count(self, tenant: str) -> None:
+        """Counts a watch of a tenant, until `uncount`. Raises as `subscribe` does."""
         if self.closed:
             raise ShuttingDown
         if self.open_watchers >= self._max_watchers:
@@ -386,7 +409,13 @@ class Feed:
             raise TooManyWatchers.of("limits.max_watchers", self._max_watchers, text)
         self.open_watchers += 1
         self._watchers_of[tenant] += 1
-        return Subscription(self, tenant, session_id, self._ring(tenant, session_id))
+
+    def uncount(self, tenant: str) -> None:
+        """Counts a watch no more."""
+        self.open_watchers -= 1
+        self._watchers_of[tenant] -= 1
+        if not self._watchers_of[tenant]:
+            del self._watchers_of[tenant]
 
     def watchers(self, tenant: str) -> int:
         """Returns how many subscriptions of a tenant are open."""
@@ -394,10 +423,6 @@ class Feed:
 
     def unsubscribe(self, tenant: str, session_id: str | None, ring: Ring) -> None:
         """Called by a subscription when it closes. A ring without subscribers is dropped."""
-        self.open_watchers -= 1
-        self._watchers_of[tenant] -= 1
-        if not self._watchers_of[tenant]:
-            del self._watchers_of[tenant]
         if ring.readers:
             return
         self.held_bytes -= ring.bytes

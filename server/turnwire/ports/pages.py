@@ -42,6 +42,8 @@ class EventPage(Struct, frozen=True):
     """Events after this one were kept when the page was read; of all sessions, except for those in `pruned`."""
     pruned: tuple[PrunedSession, ...] = ()
     """For a page of all events: the sessions that lost events after the page's start."""
+    settled: int = 0
+    """For a page of all events: up to here no further event of the tenant will come."""
 
 
 class Page(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ class NamedOnce(GuaranteeBroken):
 
 
 class SequencesWithoutGaps(GuaranteeBroken):
-    """A watch of a session that goes on with its token has each stored event once, in order."""
+    """A watch that goes on with its token, of one session or all, has each stored event once, in its order."""
 
 
 class WatchEqualsStore(GuaranteeBroken):

@@ -290,7 +290,8 @@ class FakeStore:
     async def log_events(self, after: int, kinds: frozenset[str] | None) -> EventPage:
         """Returns two events at most; sequences and positions are the same here."""
         page = await self.session_events("", after, kinds)
-        return msgspec.structs.replace(page, pruned=tuple(lost for lost in self.pruned if lost.position > after))
+        pruned = tuple(lost for lost in self.pruned if lost.position > after)
+        return msgspec.structs.replace(page, pruned=pruned, settled=self._head())
 
     def own_files(self) -> frozenset[FileIdentity]:
         """Returns none: it is in memory."""

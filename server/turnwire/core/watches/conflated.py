@@ -29,7 +29,7 @@ from turnwire.domain.conversation.events import (
 )
 from turnwire.domain.conversation.messages import Content, Message, Part, Reasoning, Refusal, Text, ToolUse
 from turnwire.domain.conversation.permissions import PermissionRequest
-from turnwire.domain.errors import SessionNotFound
+from turnwire.domain.errors import InvalidRequest, SessionNotFound
 from turnwire.domain.principal import Principal
 from turnwire.feed.memory import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
@@ -110,9 +110,13 @@ class ConflatedWatches:
         Raises:
             TooManyWatchers: max_watchers streams are open.
             QuotaExceeded: as many streams are open as the tenant may have.
+            InvalidRequest: other servers have some of the sessions.
             ShuttingDown: the server stops; this also ends a running stream.
             StorageError: the log could not be read.
         """
+        if not self.environment.has_all_sessions():
+            text = "is for one node: while several have the sessions, use WatchEvents"
+            raise InvalidRequest.of("session_ids", text)
         tenant = principal.tenant
         store = self.environment.store.of(tenant)
         subscription = subscribe(self.environment, tenant, None)
@@ -188,7 +192,7 @@ class _ConflatedWatch:
 
     def join(self, entries: Sequence[Entry]) -> Sequence[_Found]:
         """Returns the changes since the replay, and marks all parts of open messages."""
-        found = self._changes(entry.event for entry in entries)
+        found = self._changes(entry.event for entry in entries if entry.event is not None)
         for message in self._turns.open_messages(self._tenant, None):
             if self._is_wanted(message.session_id):
                 self._changed |= {(message.session_id, message.message_id, p.index): None for p in message.parts}
@@ -197,7 +201,7 @@ class _ConflatedWatch:
     def take(self) -> Sequence[_Found]:
         """Returns the pending changes, and the changed parts when their update is due."""
         entries = self._join.skip_seen(self._subscription.take_entries(ENTRIES_AT_ONCE))
-        found = self._changes(entry.event for entry in entries)
+        found = self._changes(entry.event for entry in entries if entry.event is not None)
         now = self._seconds()
         if self._changed and now >= self._next_update:
             parts = self._changed_parts()

@@ -9,19 +9,23 @@ A watch repeats these steps:
 3. It follows the feed. When it falls behind, it starts again with step 1.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from turnwire.core.environment import Environment
 from turnwire.core.quotas import SOON
 from turnwire.domain.accounts import QuotaName, check_count
-from turnwire.domain.errors import InvalidRequest, SequenceInFuture, ShuttingDown
+from turnwire.domain.errors import SequenceInFuture, ShuttingDown
 from turnwire.feed.memory import Entry, Subscription
 from turnwire.ports.pages import Bounds, EventPage, PrunedSession
 from turnwire.ports.store import TenantStore
 
 ENTRIES_AT_ONCE = 512
 """Maximum entries of the feed that a watch processes before it yields to the event loop."""
+
+SETTLING_SECONDS = 0.01
+"""Between two looks whether the log has what the feed has dropped; another server's transaction must end first."""
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
@@ -73,18 +77,30 @@ class Follower(Protocol[Item_co]):
 
 
 def subscribe(environment: Environment, tenant: str, session_id: str | None) -> Subscription:
-    """Joins the feed within the tenant's quota; see `Feed.subscribe`.
+    """Joins the feed of this server within the tenant's quota; see `Feed.subscribe`.
 
     Raises:
         TooManyWatchers, ShuttingDown: as the feed does.
         QuotaExceeded: as many streams are open as the tenant may have.
-        InvalidRequest: the events of some sessions are published by other servers alone.
     """
-    if session_id is None and not environment.has_all_sessions():
-        raise InvalidRequest.of("session_id", "is required while several nodes have the sessions: watch each session")
+    _check_quota(environment, tenant)
+    return environment.feed.subscribe(tenant, session_id)
+
+
+def subscribe_to_all(environment: Environment, tenant: str, *, include_deltas: bool) -> Subscription:
+    """Joins what happens in all sessions of a tenant, whichever server has them; raises as `subscribe` does.
+
+    Where another server has some, events that are deltas come only if they are included.
+    """
+    if environment.all_sessions is None:
+        return subscribe(environment, tenant, None)
+    _check_quota(environment, tenant)
+    return environment.all_sessions(tenant, include_deltas)
+
+
+def _check_quota(environment: Environment, tenant: str) -> None:
     limit, used = environment.settings.quotas_of(tenant).max_watchers, environment.feed.watchers(tenant)
     check_count(tenant, QuotaName.WATCHERS, limit, used, retry_after=SOON)
-    return environment.feed.subscribe(tenant, session_id)
 
 
 class Join:
@@ -149,6 +165,7 @@ class Join:
             async for item in self._replay(follower):
                 yield item
             await follower.prepare()
+            await subscription.begin(self.position)
             if subscription.lagging:
                 continue
             for item in follower.join(self.skip_seen(subscription.take_entries())):
@@ -180,7 +197,10 @@ class Join:
                 for item in await follower.losses(lost):
                     yield item
             if page.last == self.position:
-                return
+                if self._session_id is not None or page.settled >= self._subscription.head:
+                    return
+                await asyncio.sleep(SETTLING_SECONDS)  # what the feed has dropped may be stored behind what is not yet
+                continue
             self.position = page.last
             items = follower.replay(page)
             del page  # which may be large, and the reader slow

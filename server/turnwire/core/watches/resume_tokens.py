@@ -3,7 +3,8 @@
 A token contains the position of its holder, in one session or in the log of all sessions, and the moment in the history
 of the log when it was issued. After a backup was restored, the moment shows whether the log still has the events that
 the holder saw. Tokens are sealed, because positions count the events of all tenants, and each is sealed for one tenant.
-No other module knows the content of a token, so a server with several nodes can add a format with a place for each.
+No other module knows the content of a token. With several nodes too, the log of all sessions has one position: a watch
+is told of no event before which another one may still be stored.
 """
 
 import base64

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from turnwire.core.environment import Environment
 from turnwire.core.turns.registry import Turns
-from turnwire.core.watches.join import ENTRIES_AT_ONCE, Join, subscribe
+from turnwire.core.watches.join import ENTRIES_AT_ONCE, Join, subscribe, subscribe_to_all
 from turnwire.core.watches.resume_tokens import ResumeTokens
 from turnwire.core.watches.unmade import LARGE_BYTES, Unmade, joined
 from turnwire.domain.conversation.events import (
     CaughtUp,
+    DurableKind,
     EphemeralKind,
     Event,
     Heartbeat,
@@ -118,7 +119,11 @@ class Watches:
         tenant = principal.tenant
         if request.session_id is not None:
             await self.environment.session(principal, request.session_id)
-        subscription = subscribe(self.environment, tenant, request.session_id)
+        subscription = (
+            subscribe_to_all(self.environment, tenant, include_deltas=request.include_deltas)
+            if request.session_id is None
+            else subscribe(self.environment, tenant, request.session_id)
+        )
         try:
             join = Join(self.environment.store.of(tenant), subscription, request.session_id, request.kinds)
             watch = _Watch(self, tenant, request, subscription, join)
@@ -144,7 +149,7 @@ class _Watch:
         self._request = request
         self._subscription = subscription
         self._join = join
-        self._is_filtered = request.kinds is not None or not request.include_deltas
+        self._is_filtered = request.kinds is not None or not request.include_deltas or subscription.tells_what_is_open
         self._seconds = made_by.seconds
         self._last_write = self._seconds()
         self._session: Session | None = None
@@ -203,7 +208,7 @@ class _Watch:
         hundreds of megabytes. The session comes first, because its turn may have ended in memory later than in the
         events. A stream that ends here ends with its last event.
         """
-        stored = self._select(entry for entry in entries if entry.order)
+        stored = self._select(entry for entry in entries if entry.order or self._subscription.tells_what_is_open)
         if self._subscription.closed:
             yield from self._batched(stored)
             return
@@ -218,14 +223,9 @@ class _Watch:
             yield from self._batched([caught_up])
 
     def _snapshots(self) -> Sequence[tuple[EphemeralKind, str]]:
-        """Returns open messages, permission requests, questions and pending notices, with their sessions."""
-        turns, of = self._turns, (self._tenant, self._request.session_id)
-        found: list[tuple[EphemeralKind, str]] = [
-            (MessageSnapshot(one), one.session_id) for one in turns.open_messages(*of)
-        ]
-        found += [(PermissionSnapshot(asked), asked.session_id) for asked in turns.open_permissions(*of)]
-        found += [(QuestionSnapshot(asked), asked.session_id) for asked in turns.open_questions(*of)]
-        return found + [(notice, session_id) for session_id, notice in turns.pending_notices(*of)]
+        if self._subscription.tells_what_is_open:
+            return ()
+        return open_now(self._turns, self._tenant, self._request.session_id)
 
     def take(self) -> Sequence[Batch]:
         """Returns the pending frames, in batches."""
@@ -285,10 +285,12 @@ class _Watch:
         return frames
 
     def _is_wanted(self, entry: Entry) -> bool:
+        if entry.event is None:
+            return True
         kind = entry.event.kind
         if entry.order:
             return self._request.kinds is None or type(kind).__name__ in self._request.kinds
-        return self._request.include_deltas or not isinstance(kind, PartDelta | PartStarted | ToolLog)
+        return self._request.include_deltas or not is_delta(kind)
 
     def _session_snapshot(self) -> bytes:
         if self._session is None:
@@ -314,6 +316,28 @@ class _Watch:
                 batch, size, last = [], 0, None
         if size:
             yield joined(batch if last is None else [*batch, self._token(last)])
+
+
+def open_now(turns: Turns, tenant: str, session_id: str | None) -> list[tuple[EphemeralKind, str]]:
+    """Returns open messages, permission requests, questions and pending notices, with their sessions.
+
+    Args:
+        turns: Has them.
+        tenant: Whose.
+        session_id: The session; None for all of the tenant.
+    """
+    of = (tenant, session_id)
+    found: list[tuple[EphemeralKind, str]] = [
+        (MessageSnapshot(one), one.session_id) for one in turns.open_messages(*of)
+    ]
+    found += [(PermissionSnapshot(asked), asked.session_id) for asked in turns.open_permissions(*of)]
+    found += [(QuestionSnapshot(asked), asked.session_id) for asked in turns.open_questions(*of)]
+    return found + [(notice, session_id) for session_id, notice in turns.pending_notices(*of)]
+
+
+def is_delta(kind: DurableKind | EphemeralKind) -> bool:
+    """Returns whether a watch without deltas leaves this out."""
+    return isinstance(kind, PartDelta | PartStarted | ToolLog)
 
 
 def _texts(message: Message) -> list[str]:

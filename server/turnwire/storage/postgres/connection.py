@@ -321,14 +321,14 @@ class PostgresDatabase(OneServer):
         return self.connection.execute(translated(statement), parameters)
 
 
-def opened(url: str, *, read_only: bool) -> PostgresDatabase:
-    """Opens a connection.
+def opened(url: str, *, read_only: bool, kind: type[PostgresDatabase] = PostgresDatabase) -> PostgresDatabase:
+    """Opens a connection of a kind.
 
     Raises:
         StorageError: the server cannot be reached, or refuses it. Its text has no password.
     """
     try:
-        return PostgresDatabase(url, read_only=read_only)
+        return kind(url, read_only=read_only)
     except psycopg.Error as error:
         raise translate(error) from error
 

@@ -18,7 +18,7 @@ from psycopg.pq import PipelineStatus
 from turnwire.domain.errors import DomainError, OutcomeUnknown, SessionMoving, StorageBusy, StorageError
 from turnwire.domain.shards import shard_of
 from turnwire.ports.ownership import ConnectionLost, Held
-from turnwire.storage.postgres.connection import FAILURES, connected, is_lost
+from turnwire.storage.postgres.connection import FAILURES, PostgresDatabase, connected, is_lost
 from turnwire.storage.postgres.writing_database import POSITION_BITS, WritingDatabase
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.connection import Connection
@@ -79,6 +79,11 @@ WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 2
     AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
+_HORIZON = f"""
+SELECT position_offset + (CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) << {POSITION_BITS})
+FROM lineage
+"""
+
 T = TypeVar("T")
 
 log = structlog.get_logger()
@@ -96,6 +101,18 @@ class _Connection(psycopg.Connection[Row]):
         if self.pgconn.pipeline_status == PipelineStatus.OFF:  # else nothing is answered yet
             self.answered_at = sent_at
         return cursor
+
+
+class NodeReader(PostgresDatabase):
+    """A connection on which a node reads: others store events meanwhile, each in an order of its own."""
+
+    def horizon(self) -> int:
+        """Returns the position of the oldest transaction that has not ended: all before it are stored or never will be.
+
+        A position has the number of its transaction, whichever node gave it.
+        """
+        [(position,)] = self.rows(_HORIZON)
+        return int(position)
 
 
 class NodeDatabase(WritingDatabase):

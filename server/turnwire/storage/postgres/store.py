@@ -15,7 +15,7 @@ from turnwire.ports.codec import Codec
 from turnwire.ports.store import Publisher, Watched
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.postgres.connection import PostgresDatabase, opened, translate
-from turnwire.storage.postgres.nodes import BEAT, NodeDatabase, NodeKeeper, PostgresLocks
+from turnwire.storage.postgres.nodes import BEAT, NodeDatabase, NodeKeeper, NodeReader, PostgresLocks
 from turnwire.storage.postgres.schema import migrate
 from turnwire.storage.postgres.writing_database import Replaced, WritingDatabase
 from turnwire.storage.sql.accounts import stored_accounts
@@ -122,9 +122,10 @@ class PostgresStore(SqlStore):
         """
         surroundings = Surroundings(codec, publish, on_loss, observer, is_watched, clock)
         connections: list[Connection[PostgresDatabase]] = []
+        kind = PostgresDatabase if settings.node is None else NodeReader
 
         async def another() -> Connection[PostgresDatabase]:
-            return await Connection.open(partial(opened, settings.url, read_only=True), is_reader=True)
+            return await Connection.open(partial(opened, settings.url, read_only=True, kind=kind), is_reader=True)
 
         try:
             connections.append(await _writing(settings))

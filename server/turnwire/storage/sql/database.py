@@ -140,6 +140,13 @@ class Database(Protocol):
         """Returns the position of the first event of the transaction, given the one behind those of this server."""
         ...
 
+    def horizon(self) -> int:
+        """Returns the position before which no event is still to come, as the snapshot or transaction sees it.
+
+        Where several servers write, one may still store an event before others that are stored already.
+        """
+        ...
+
     def begins_history(self, position: int) -> bool:
         """Returns whether a history begins in this transaction, and remembers it.
 
@@ -171,6 +178,10 @@ class Database(Protocol):
         ...
 
 
+MAX_POSITION = 2**63 - 1
+"""Greatest integer of all engines."""
+
+
 class OneServer:
     """The part of a `Database` that only nodes of a cluster have otherwise: one server has the database for itself."""
 
@@ -179,6 +190,10 @@ class OneServer:
     def first_position(self, after: int) -> int:
         """Returns the position behind those of this server, which are all."""
         return after
+
+    def horizon(self) -> int:
+        """Returns a position behind all others: what is stored is stored in order."""
+        return MAX_POSITION
 
     def owns(self, session_id: str) -> bool:
         """Returns True."""

@@ -75,10 +75,12 @@ def session_bounds(db: Database, tenant: str, session_id: str) -> Bounds:
 
 def log_bounds(db: Database, tenant: str) -> Bounds:
     """Returns which positions are kept; see `TenantStore.log_bounds`."""
-    newest = f"SELECT position {_of_tenant(db.dialect)} ORDER BY position DESC LIMIT 1"
+    newest = f"SELECT position {_of_tenant(db.dialect)} AND position < ? ORDER BY position DESC LIMIT 1"
     query = f"SELECT pruned_through, coalesce(({newest}), 0), newest_dropped FROM log_state"
-    [row] = db.rows(query, (tenant,))
-    return Bounds(row[0], max(row))
+    with db.snapshot():
+        horizon = db.horizon()
+        [(pruned, last, dropped)] = db.rows(query, (tenant, horizon))
+    return Bounds(pruned, max(pruned, last, min(dropped, horizon - 1)))
 
 
 def session_events(
@@ -120,13 +122,14 @@ def log_events(
         f"SELECT session_id, pruned_through, pruned_position FROM sessions {db.dialect.hint('sessions_pruned')}"
         " WHERE state = 'live' AND tenant = ? AND pruned_position > 0 AND pruned_position > ?"
     )
-    query = f"SELECT position, {COLUMNS} {_of_tenant(db.dialect)} AND position > ? ORDER BY position"
+    query = f"SELECT position, {COLUMNS} {_of_tenant(db.dialect)} AND position > ? AND position < ? ORDER BY position"
     with db.snapshot():
         pruned = number(db, "SELECT pruned_through FROM log_state")
         lost = tuple(PrunedSession(*row) for row in db.rows(newer, (tenant, after)))
-        rows = db.each(query, (tenant, max(after, pruned)))
-        events, frames, last = _made(db, codec, rows, kinds, max_bytes)
-    return EventPage(events, frames, last or after, pruned, lost)
+        horizon = db.horizon()
+        rows = db.each(query, (tenant, max(after, pruned), horizon))
+        events, frames, last = _made(db, codec, rows, kinds, max_bytes, of_all=True)
+    return EventPage(events, frames, last or after, pruned, lost, settled=last or horizon - 1)
 
 
 def _made(
@@ -135,11 +138,14 @@ def _made(
     rows: Generator[Any],
     kinds: frozenset[str] | None,
     max_bytes: int | None,
+    *,
+    of_all: bool = False,
 ) -> tuple[tuple[Event, ...], tuple[bytes, ...], int]:
     """Returns the events of a page, their frames, and the place of the last one; 0 when there is none.
 
-    Goes through events of all kinds until the page is full, so that a filter does not block other readers. Of a
-    session that is being removed only the last event is replayed, as when all others are gone.
+    In a page of all sessions events have their positions. Goes through events of all kinds until the page is full, so
+    that a filter does not block other readers. Of a session that is being removed only the last event is replayed, as
+    when all others are gone.
     """
     events, frames, size, last, removed = list[Event](), list[bytes](), 0, 0, removed_sessions(db)
     subjects = Subjects(db, max_bytes)
@@ -157,7 +163,7 @@ def _made(
                 last = int(order)
                 size += len(logged.facts)
                 if event is not None:
-                    events.append(event)
+                    events.append(msgspec.structs.replace(event, position=last) if of_all else event)
                     frames.append(codec.encode_event(event))
                     size += len(frames[-1])
                 if size >= PAGE_BYTES or len(frames) >= PAGE_EVENTS:

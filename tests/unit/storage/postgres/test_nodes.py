@@ -107,6 +107,26 @@ async def test_the_connection_is_the_fence_whatever_the_event_loop_believes(post
         assert [one.event.session_id for one in a.published] == ["ses_1"]
 
 
+async def test_the_log_of_all_sessions_ends_where_an_event_may_still_come(postgres_url: str) -> None:
+    """What is stored behind a transaction that has not ended is read when that has ended; of one session, at once."""
+    async with node(postgres_url, "a:1") as a:
+        await a.locks.take(ALL)
+        store, first = a.store.of(DEFAULT_TENANT), await a.create("ses_1")
+        with contextlib.closing(opened(postgres_url, read_only=False)) as other:
+            with other.transaction():
+                other.rows("SELECT pg_current_xact_id()")
+                second = await a.create("ses_2")
+                page = await store.log_events(0, None)
+                assert [event.position for event in page.events] == [first]
+                assert page.last == (await store.log_bounds()).head == first
+                at_the_end = await store.log_events(first, None)
+                assert (at_the_end.last, at_the_end.events) == (first, ())
+                assert first <= at_the_end.settled < second
+                assert len((await store.session_events("ses_2", 0, None)).events) == 1
+            assert [event.position for event in (await store.log_events(first, None)).events] == [second]
+            assert (await store.log_events(second, None)).settled > second
+
+
 async def test_positions_are_unique_and_grow_with_each_session(postgres_url: str) -> None:
     """Whoever writes, and in whatever order."""
     async with node(postgres_url, "a:1") as a, node(postgres_url, "b:1") as b:

@@ -198,20 +198,23 @@ class AllSessions(Subscription):
 
     async def _go_on(self) -> None:
         """Waits for what may come next, and makes entries of what is to be told."""
-        self._tell(self._settled)
-        is_due = any(part.waiting for part in self._parts.values())  # each stands before a stored event
-        if not is_due and not self._entries:
-            await self._arrival(LOOK_SECONDS)
-        elif self._pause:
-            await self._arrival(self._pause)
         self._is_broken |= self._owners.addresses() != self._parts.keys()
-        if self._is_broken:
+        is_told = self._tell(self._settled)
+        if not (is_told or self._is_due()):
+            await self._arrival(LOOK_SECONDS)
+            is_told = self._tell(self._settled)
+        elif not is_told and self._pause:
+            await self._arrival(self._pause)
+        if self._is_broken or (is_told and not self._is_due()):
             return
         before = self._settled
         await self._read()
-        is_due = any(part.waiting for part in self._parts.values())
-        is_stuck = is_due and self._settled == before
+        is_stuck = self._is_due() and self._settled == before
         self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause)) if is_stuck else 0.0
+
+    def _is_due(self) -> bool:
+        """Returns whether a part has come to a stored event that the watch has not passed."""
+        return any(part.waiting for part in self._parts.values())
 
     async def _arrival(self, seconds: float) -> None:
         self._arrived.clear()
@@ -251,12 +254,16 @@ class AllSessions(Subscription):
         self._blocked_at = self._blocked_at or now
         self._is_broken |= now - self._blocked_at > UNTOLD_SECONDS
 
-    def _tell(self, settled: int) -> None:
-        """Makes entries of what is not stored, up to the first stored event behind a position."""
+    def _tell(self, settled: int) -> bool:
+        """Makes entries of what is not stored, up to the first stored event behind a position; returns if that was any.
+
+        While nothing but that comes, the log is not read.
+        """
+        is_any = False
         self._settled = max(self._settled, settled)
         for part in self._parts.values():
             while part.waiting and part.waiting[0].position <= self._settled:
-                item = part.waiting.popleft()
+                item, is_any = part.waiting.popleft(), True
                 part.bytes -= len(item.frame)
                 if item.frame:
                     self._entries.append(Entry(None, item.frame, 0))
@@ -264,3 +271,4 @@ class AllSessions(Subscription):
                     self._told.pop(item.position, None)
                 elif item == BEGUN:
                     part.has_begun = True
+        return is_any

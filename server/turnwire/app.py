@@ -96,7 +96,7 @@ _Listeners = tuple["GrpcServer | WebServer", ...]
 class Server:
     """One Turnwire server; an asynchronous context manager. Entering starts it, leaving stops it."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str], *, shares_ports: bool) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], *, shares_ports: bool = False) -> None:
         """Use `create_server`."""
         self._config, self._environ = _with_memory_of_machine(config), environ
         self._shares_ports = shares_ports
@@ -291,13 +291,13 @@ class Server:
     ) -> Sequence[Service]:
         """Takes shards, and returns the services for callers."""
         from turnwire.cluster.sessions import NodeSessions  # noqa: PLC0415 - for nodes alone
-        from turnwire.core.watches.parts import Parts  # noqa: PLC0415 - for nodes alone
+        from turnwire.core.watches.parts import WatchParts  # noqa: PLC0415 - for nodes alone
         from turnwire.storage.postgres.store import PostgresStore  # noqa: PLC0415 - an extra
 
         assert self._turns is not None and isinstance(self._store, PostgresStore)
         sessions = NodeSessions(self._turns, environment.conversations, environment.feed, self._store.forget)
         stack.push_async_callback(node.give_all)
-        parts = Parts(environment, self._turns, codec)
+        parts = WatchParts(environment, self._turns, codec)
         environment.all_sessions = partial(node.watch_all, environment, parts)
         locks, busy = await self._store.locks(), self._store.busy_sessions
         return await node.start(locks, sessions, parts, services, busy=busy, on_failure=self._fail)

@@ -36,6 +36,7 @@ from tests.support.clients.conversation import (
     displayed,
     messages_of,
     new_session,
+    refusal_of,
     refused,
     session_of,
     talk,
@@ -319,11 +320,21 @@ async def test_nodes_know_each_other_by_certificates(nodes: Nodes, tmp_path: Pat
     renewed, _ = authority.issue("node-a").write(tmp_path, "node-a")
     served = await asyncio.to_thread(certificate_at, address, *node.write(tmp_path, "node-c"))
     assert served == ssl.PEM_cert_to_DER_cert(renewed.read_text()), "a renewed certificate needs no restart"
-    taken = UpdateSessionRequest(session_id=session_id, settings=SessionSettings(title="taken"))
+    several = [await new_session(client) for client in (a, b) for _ in range(8)]
+    of_these = {nodes.address_of(one) for one in several}
     impostor = await nodes.start("impostor", files(stranger, "impostor", "stranger.pem"))
-    refusal = await refused(impostor.sessions.UpdateSession(taken))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SESSION_MOVING")
-    assert (await again(lambda: session_of(a, session_id))).settings.title != "taken"
+    for one in several:
+        taken = UpdateSessionRequest(session_id=one, settings=SessionSettings(title="taken"))
+        try:
+            await impostor.sessions.UpdateSession(taken)
+        except grpc.aio.AioRpcError as error:
+            refusal = refusal_of(error)
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SESSION_MOVING")
+            break
+        assert nodes.address_of(one) not in of_these, "it is the impostor's own by now"
+    else:
+        pytest.fail("the impostor has all sessions")
+    assert (await again(lambda: session_of(a, one))).settings.title != "taken"
 
 
 def certificate_at(address: str, cert: Path, key: Path) -> bytes:

@@ -20,7 +20,7 @@ from turnwire.cluster.routing import Routed
 from turnwire.cluster.sessions import NodeSessions
 from turnwire.cluster.watches import AllSessions
 from turnwire.core.environment import Environment
-from turnwire.core.watches.parts import Parts
+from turnwire.core.watches.parts import WatchParts
 from turnwire.core.watches.watch import Batch
 from turnwire.domain.errors import StorageError
 from turnwire.domain.ids import new_id
@@ -91,7 +91,7 @@ class Node:
         """Returns whether calls of all sessions are carried out here."""
         return self._ownership is not None and self._ownership.owns_all()
 
-    def watch_all(self, environment: Environment, parts: Parts, tenant: str, include_deltas: bool) -> AllSessions:
+    def watch_all(self, environment: Environment, parts: WatchParts, tenant: str, include_deltas: bool) -> AllSessions:
         """Watches all sessions of a tenant, with or without deltas; raises as `Feed.subscribe` does.
 
         Args:
@@ -116,7 +116,7 @@ class Node:
         self,
         locks: Locks,
         sessions: NodeSessions,
-        parts: Parts,
+        parts: WatchParts,
         services: Sequence[Service],
         *,
         busy: Callable[[], Awaitable[frozenset[str]]],
@@ -188,7 +188,7 @@ class Node:
 class _Events:
     """The servicer of events for other nodes: all sessions are those of this one."""
 
-    def __init__(self, servicer: EventService, parts: Parts) -> None:
+    def __init__(self, servicer: EventService, parts: WatchParts) -> None:
         self._servicer, self._parts = servicer, parts
 
     def WatchEvents(self, principal: Principal, request: WatchEventsRequest) -> AsyncGenerator[Batch]:
@@ -201,7 +201,7 @@ class _Events:
         return getattr(self._servicer, name)
 
 
-def _for_nodes(service: Service, parts: Parts) -> Service:
+def _for_nodes(service: Service, parts: WatchParts) -> Service:
     """Returns a service as other nodes call it."""
     if isinstance(service.servicer, EventService):
         return Service(service.descriptor, _Events(service.servicer, parts))

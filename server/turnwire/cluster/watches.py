@@ -36,10 +36,10 @@ AGAIN_SECONDS = 0.3
 """Before parts are asked for again that did not begin. What is stored is told meanwhile."""
 
 PART_BYTES = 16 << 20
-"""Of a part that the watcher has not taken; more is dropped, and asked for again."""
+"""Maximum size of what the watcher has not taken of a part; more is dropped, and asked for again."""
 
 
-class Owners(Protocol):
+class SessionOwners(Protocol):
     """The owners of sessions."""
 
     def addresses(self) -> frozenset[str]:
@@ -68,7 +68,12 @@ class AllSessions(Subscription):
     tells_what_is_open = True
 
     def __init__(
-        self, tenant: str, feed: Feed, store: TenantStore, owners: Owners, part: Callable[[str], AsyncGenerator[bytes]]
+        self,
+        tenant: str,
+        feed: Feed,
+        store: TenantStore,
+        owners: SessionOwners,
+        part: Callable[[str], AsyncGenerator[bytes]],
     ) -> None:
         """Begins to count as a watch.
 

@@ -23,7 +23,7 @@ class Locks(Protocol):
     """The locks of shards that the writing connection of this node holds.
 
     While the connection lives no other node can hold one of them, and all that this node writes goes through this
-    connection. So what a node writes that has lost a shard cannot be stored: no clock and no check is needed for that.
+    connection. So what a node writes that has lost a shard cannot be stored, whatever its clock says.
     """
 
     async def held(self) -> Held:

@@ -280,13 +280,13 @@ class Turns:
     def pending_notices(
         self, tenant: str, session_id: str | None
     ) -> Iterator[tuple[str, CompactionStarted | RetryScheduled]]:
-        """Returns session ids with their `LiveTurn.pending_notice`, of a tenant's session, or of all for None."""
+        """Returns session ids with their `TurnRun.pending_notice`, of a tenant's session, or of all for None."""
         for run in self._runs(tenant, session_id):
             if (notice := run.pending_notice) is not None:
                 yield run.turn.session_id, notice
 
     def open_messages(self, tenant: str, session_id: str | None) -> Iterator[Message]:
-        """Returns the open messages (`LiveTurn.open_message`) of a tenant's session, or of all for None."""
+        """Returns the open messages (`TurnRun.open_message`) of a tenant's session, or of all for None."""
         for run in self._runs(tenant, session_id):
             if (message := run.open_message()) is not None:
                 yield message

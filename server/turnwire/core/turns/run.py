@@ -441,7 +441,8 @@ class TurnRun:
     def open_message(self) -> Message | None:
         """Returns the message that streams now, or whose tool calls wait for results; None when there is none.
 
-        A reader may act on it, so it streams until the end of its step is stored.
+        A reader may act on it, so it streams until the end of its step is stored. The last message of a turn streams
+        until the turn is about to end: a watch that joins while that end cannot be stored gets it with the end.
         """
         if (calls := self.calls) is not None:
             return calls.message

@@ -1,4 +1,4 @@
-"""What one server of several tells of its own sessions, for watches of all sessions at another one.
+"""The events that one server of several has of its own sessions, for watches of all sessions at another one.
 
 A part begins with what is open, and goes on with what is published. It has the frames of events that are not stored,
 each in its place between the positions of those that are: those, the watch reads from the store.
@@ -44,7 +44,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(list[Told])
 
 
-class Parts:
+class WatchParts:
     """Makes the parts of this server."""
 
     def __init__(self, environment: Environment, turns: Turns, codec: Codec) -> None:

@@ -58,8 +58,8 @@ class Imports:
         """Imports an upload; yields its progress until it has ended. Cancelling this ends the reports, not the import.
 
         A named request joins the import of the same name, and gets the outcome of one that has ended. Each session is
-        imported whole or not at all; one that is there already is skipped, so a request may be sent again after a
-        crash. An import that has brought everything removes the upload.
+        imported whole or not at all; one that is there already gets what came since, see `Continuing`, so a request
+        may be sent again after a crash. An import that has brought everything removes the upload.
 
         Raises:
             InvalidRequest: the format or an option is unknown, or the upload is not complete.

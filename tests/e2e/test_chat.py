@@ -287,8 +287,8 @@ async def test_the_chat_survives_a_server_that_is_killed(tmp_path: Path) -> None
             await chat.shows("/sleep 600\nbegun")
             await server.kill()
             await chat.shows("[connection lost, trying again:")
+            chat.type(CTRL_C)  # before the turn ends, or it would end the next line
             server = await ServerProcess.start(tmp_path, listen=server.address)
-            chat.type(CTRL_C)
             await chat.shows("]\n> ")
             chat.type("still there?\r")
             await chat.shows("\nstill there?\n> ")

@@ -155,7 +155,7 @@ def _made(
             subjects.read([logged for (_, logged), is_wanted in zip(some, wanted, strict=True) if is_wanted])
             for (order, logged), is_wanted in zip(some, wanted, strict=True):
                 try:
-                    event = event_of(subjects, logged) if is_wanted else None
+                    event = event_of(subjects, logged, int(order) if of_all else 0) if is_wanted else None
                 except HeavyRead:
                     if not last:
                         raise
@@ -163,7 +163,7 @@ def _made(
                 last = int(order)
                 size += len(logged.facts)
                 if event is not None:
-                    events.append(msgspec.structs.replace(event, position=last) if of_all else event)
+                    events.append(event)
                     frames.append(codec.encode_event(event))
                     size += len(frames[-1])
                 if size >= PAGE_BYTES or len(frames) >= PAGE_EVENTS:
@@ -244,8 +244,10 @@ class Subjects:
         return turn if owner == session_id else None
 
 
-def event_of(subjects: Subjects, logged: Logged) -> Event | None:
+def event_of(subjects: Subjects, logged: Logged, position: int) -> Event | None:
     """Returns a stored event; None when its subject is gone and it tells nothing without it.
+
+    `position` is that of the event; 0 where it is not to be told.
 
     Raises:
         HeavyRead: its message has more bytes.
@@ -260,4 +262,11 @@ def event_of(subjects: Subjects, logged: Logged) -> Event | None:
     kind = kind_of(facts, logged.session_id, at, subject)
     if kind is None:
         return None
-    return Event(session_id=logged.session_id, kind=kind, at=at, turn_id=logged.turn_id, sequence=logged.sequence)
+    return Event(
+        session_id=logged.session_id,
+        kind=kind,
+        at=at,
+        turn_id=logged.turn_id,
+        sequence=logged.sequence,
+        position=position,
+    )

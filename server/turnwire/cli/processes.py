@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from turnwire.cli.serve import is_reloaded_by_hangup, notify, run_server
 from turnwire.config import Config, ConfigError, load_config
-from turnwire.config.addresses import host_and_port
+from turnwire.config.addresses import host_and_port, host_with_port
 from turnwire.config.sections import ClusterConfig
 from turnwire.telemetry.memory_monitor import memory_limit
 
@@ -92,7 +92,7 @@ def _of_process(config: Config, slot: int, count: int, address: str) -> Config:
     metrics = config.metrics
     if metrics.listen:
         host, port = host_and_port(metrics.listen)
-        metrics = replace(metrics, listen=f"{_written(host)}:{port and port + slot}")
+        metrics = replace(metrics, listen=host_with_port(host, port and port + slot))
     return replace(config, cluster=ClusterConfig(listen=f"unix:{address}"), metrics=metrics, limits=limits)
 
 
@@ -116,13 +116,9 @@ def _reserved(listen: str) -> Iterator[str]:
         with socket.socket(family, kind, protocol) as kept:  # never listens, so it gets no connections
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             kept.bind(bound)
-            yield f"{_written(host)}:{bound[1]}"
+            yield host_with_port(host, bound[1])
     except OSError as error:
         raise OSError(f"cannot listen on {listen}: {error.strerror}") from error
-
-
-def _written(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 class _Nodes:

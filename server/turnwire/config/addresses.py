@@ -13,6 +13,11 @@ def host_and_port(listen: str) -> tuple[str, int]:
     return found[1] or found[2], int(found[3])
 
 
+def host_with_port(host: str, port: int) -> str:
+    """Returns an address as `host_and_port` reads it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_open(listen: str) -> bool:
     """Returns whether other machines can connect to an address: host:port or unix:path.
 

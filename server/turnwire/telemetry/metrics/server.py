@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import disable_created_metrics, make_wsgi_app, start_http_server
 
 from turnwire.api.web.hosts import is_of_this_machine, name_of
+from turnwire.config.addresses import host_with_port
 from turnwire.telemetry.metrics.instruments import Instruments
 from turnwire.telemetry.readings import Readings
 
@@ -70,7 +71,7 @@ class MetricsServer:
             raise OSError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
         server.set_app(self._prepared(make_wsgi_app(registry), asyncio.get_running_loop()))
         self._running = server, thread
-        return f"[{host}]:{server.server_port}" if ":" in host else f"{host}:{server.server_port}"
+        return host_with_port(host, server.server_port)
 
     async def aclose(self) -> None:
         """Stops answering. Idempotent."""

@@ -107,15 +107,7 @@ class Cluster:
                     db.execute("SELECT pg_terminate_backend(pid::int) FROM nodes ORDER BY random() LIMIT 1")
         if fault in ("kill", "end"):
             await self.start(name)
-        for name, process in self.processes.items():
-            print(
-                *(
-                    f"{name}: {line}"
-                    for line in process.stderr
-                    if "XXX" in line or "DETAIL" in line or "lost" in line or "shards" in line or "error" in line
-                ),
-                sep="\n",
-            )
+        self._show()
 
     async def aclose(self) -> None:
         """Kills all."""
@@ -123,15 +115,13 @@ class Cluster:
             process.send_signal(signal.SIGCONT)
             await process.kill()
         await self._open.aclose()
+        self._show()
+
+    def _show(self) -> None:
+        """Prints what the nodes wrote about shards and what went wrong, should the test fail."""
         for name, process in self.processes.items():
-            print(
-                *(
-                    f"{name}: {line}"
-                    for line in process.stderr
-                    if "XXX" in line or "DETAIL" in line or "lost" in line or "shards" in line or "error" in line
-                ),
-                sep="\n",
-            )
+            lines = (line for line in process.stderr if any(word in line for word in ("lost", "shards", "error")))
+            print(*(f"{name}: {line}" for line in lines), sep="\n")
 
 
 async def write(cluster: Cluster, session_id: str, history: History, is_over: asyncio.Event) -> None:

@@ -142,6 +142,24 @@ test("a session is deleted after a question, which Enter alone does not answer",
   });
 });
 
+test("the question names the session although its title comes after the question", async () => {
+  const session = await server.session("Known late");
+  await withPage("", async (page) => {
+    await page.getByRole("textbox", { name: "Message" }).waitFor();
+    let release;
+    const asked = new Promise((resolve) => (release = resolve));
+    await page.route("**/*/Watch*", async (route) => (await asked, route.continue()));
+    await page.evaluate((id) => (location.hash = id), session);
+    await page.getByRole("button", { name: "Session", exact: true }).click();
+    await page.getByRole("button", { name: "Delete…" }).click();
+    const question = page.getByRole("dialog", { name: "Delete the session" });
+    await question.getByText("Untitled").waitFor();
+    release();
+    await question.getByText("Known late").waitFor();
+    await page.unrouteAll({ behavior: "wait" });
+  });
+});
+
 test("a fork is called one, and goes on apart from its session", async () => {
   const session = await server.session("The trunk");
   await server.ask(session, "Said before.");

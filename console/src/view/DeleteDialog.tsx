@@ -8,6 +8,8 @@ import { shown } from "./ConversationView.js";
 
 export function DeleteDialog({ sessionId }: { sessionId: string }) {
   const [busy, setBusy] = useState(false);
+  const live = shown.value;
+  void live?.outline.value;
   const act = async (): Promise<void> => {
     setBusy(true);
     if (await deleteSession(sessionId)) dialog.value = null;
@@ -17,7 +19,7 @@ export function DeleteDialog({ sessionId }: { sessionId: string }) {
     <Dialog title="Delete the session" narrow>
       <div class="body">
         <p>
-          <strong dir="auto">{shown.value?.session?.title || "Untitled"}</strong> and all of its messages are deleted for everybody. This
+          <strong dir="auto">{live?.session?.title || "Untitled"}</strong> and all of its messages are deleted for everybody. This
           cannot be undone; “Archive” hides a session and keeps it.
         </p>
       </div>

@@ -1361,7 +1361,7 @@ type AbortSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The turn that was ended; "" when none ran or another one than expected.
 	TurnId string `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The waiting messages that were dropped, in queue order.
+	// The messages that waited and do not any more, those that returned to the conversation included, in queue order.
 	DroppedMessageIds []string `protobuf:"bytes,2,rep,name=dropped_message_ids,json=droppedMessageIds,proto3" json:"dropped_message_ids,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

@@ -53,7 +53,8 @@ type MessageServiceClient interface {
 	// (ANSWER_TOO_LARGE) when the newest message alone does not fit.
 	GetMessages(ctx context.Context, in *GetMessagesRequest, opts ...grpc.CallOption) (*MessageList, error)
 	// Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-	// Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+	// Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+	// without an answer. Idempotent: without a running turn it does nothing.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND).
 	AbortSession(ctx context.Context, in *AbortSessionRequest, opts ...grpc.CallOption) (*AbortSessionResponse, error)
 	// Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after
@@ -199,7 +200,8 @@ type MessageServiceServer interface {
 	// (ANSWER_TOO_LARGE) when the newest message alone does not fit.
 	GetMessages(context.Context, *GetMessagesRequest) (*MessageList, error)
 	// Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-	// Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+	// Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+	// without an answer. Idempotent: without a running turn it does nothing.
 	// Errors: NOT_FOUND (SESSION_NOT_FOUND).
 	AbortSession(context.Context, *AbortSessionRequest) (*AbortSessionResponse, error)
 	// Does SendMessage and then streams the events of that turn. The first answer carries accepted; the stream ends after

@@ -727,7 +727,7 @@ class AbortSessionResponse(_message.Message):
     """The turn that was ended; "" when none ran or another one than expected."""
     @_builtins.property
     def dropped_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The waiting messages that were dropped, in queue order."""
+        """The messages that waited and do not any more, those that returned to the conversation included, in queue order."""
 
     def __init__(
         self,

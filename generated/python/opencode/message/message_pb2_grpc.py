@@ -109,7 +109,8 @@ class MessageServiceServicer:
 
     def AbortSession(self, request, context):
         """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-        Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+        Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+        without an answer. Idempotent: without a running turn it does nothing.
         Errors: NOT_FOUND (SESSION_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

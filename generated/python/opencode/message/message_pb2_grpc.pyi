@@ -53,7 +53,8 @@ class MessageServiceStub:
     """
     AbortSession: _grpc.UnaryUnaryMultiCallable[_message_pb2.AbortSessionRequest, _message_pb2.AbortSessionResponse]
     """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-    Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+    Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+    without an answer. Idempotent: without a running turn it does nothing.
     Errors: NOT_FOUND (SESSION_NOT_FOUND).
     """
     StreamMessage: _grpc.UnaryStreamMultiCallable[_message_pb2.StreamMessageRequest, _message_pb2.StreamMessageResponse]
@@ -109,7 +110,8 @@ class MessageServiceAsyncStub(MessageServiceStub):
     """
     AbortSession: _aio.UnaryUnaryMultiCallable[_message_pb2.AbortSessionRequest, _message_pb2.AbortSessionResponse]  # type: ignore[assignment]
     """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-    Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+    Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+    without an answer. Idempotent: without a running turn it does nothing.
     Errors: NOT_FOUND (SESSION_NOT_FOUND).
     """
     StreamMessage: _aio.UnaryStreamMultiCallable[_message_pb2.StreamMessageRequest, _message_pb2.StreamMessageResponse]  # type: ignore[assignment]
@@ -180,7 +182,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_message_pb2.AbortSessionResponse, _abc.Awaitable[_message_pb2.AbortSessionResponse]]:
         """Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-        Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+        Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+        without an answer. Idempotent: without a running turn it does nothing.
         Errors: NOT_FOUND (SESSION_NOT_FOUND).
         """
 

@@ -219,7 +219,8 @@ extension Opencode_Message_MessageService {
         /// > Source IDL Documentation:
         /// >
         /// > Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-        /// > Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+        /// > Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+        /// > without an answer. Idempotent: without a running turn it does nothing.
         /// > Errors: NOT_FOUND (SESSION_NOT_FOUND).
         ///
         /// - Parameters:
@@ -471,7 +472,8 @@ extension Opencode_Message_MessageService {
         /// > Source IDL Documentation:
         /// >
         /// > Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-        /// > Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+        /// > Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+        /// > without an answer. Idempotent: without a running turn it does nothing.
         /// > Errors: NOT_FOUND (SESSION_NOT_FOUND).
         ///
         /// - Parameters:
@@ -760,7 +762,8 @@ extension Opencode_Message_MessageService.ClientProtocol {
     /// > Source IDL Documentation:
     /// >
     /// > Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-    /// > Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+    /// > Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+    /// > without an answer. Idempotent: without a running turn it does nothing.
     /// > Errors: NOT_FOUND (SESSION_NOT_FOUND).
     ///
     /// - Parameters:
@@ -1026,7 +1029,8 @@ extension Opencode_Message_MessageService.ClientProtocol {
     /// > Source IDL Documentation:
     /// >
     /// > Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-    /// > Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+    /// > Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+    /// > without an answer. Idempotent: without a running turn it does nothing.
     /// > Errors: NOT_FOUND (SESSION_NOT_FOUND).
     ///
     /// - Parameters:

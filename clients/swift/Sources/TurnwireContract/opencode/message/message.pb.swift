@@ -783,7 +783,7 @@ public struct Opencode_Message_AbortSessionResponse: Sendable {
   /// The turn that was ended; "" when none ran or another one than expected.
   public var turnID: String = String()
 
-  /// The waiting messages that were dropped, in queue order.
+  /// The messages that waited and do not any more, those that returned to the conversation included, in queue order.
   public var droppedMessageIds: [String] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()

@@ -775,7 +775,7 @@ export type AbortSessionResponse = Message<"opencode.message.AbortSessionRespons
   turnId: string;
 
   /**
-   * The waiting messages that were dropped, in queue order.
+   * The messages that waited and do not any more, those that returned to the conversation included, in queue order.
    *
    * @generated from field: repeated string dropped_message_ids = 2;
    */
@@ -1403,7 +1403,8 @@ export const MessageService: GenService<{
   },
   /**
    * Ends the running turn and returns when that is durable. What the model had written is kept and marked interrupted.
-   * Waiting messages are dropped unless keep_queue is set. Idempotent: without a running turn it does nothing.
+   * Unless keep_queue is set, waiting messages are dropped; one that StartTurn took from the conversation returns to it,
+   * without an answer. Idempotent: without a running turn it does nothing.
    * Errors: NOT_FOUND (SESSION_NOT_FOUND).
    *
    * @generated from rpc opencode.message.MessageService.AbortSession

@@ -101,6 +101,7 @@ adapters: $(VENV)/adapters ## Makes .venv/bin/turnwire-adapters, which serves ot
 
 demo: $(VENV)/runtime ## Shows a whole conversation, without a key or a network.
 	@$(BIN)/turnwire demo $(ARGS)
+	@echo "In this folder, 'make serve' is that server."
 
 serve: $(VENV)/runtime ## Starts the server with the web page on 127.0.0.1:8080. Other options: make serve ARGS="--help"
 	@$(BIN)/turnwire serve $(or $(ARGS),--web 127.0.0.1:8080)

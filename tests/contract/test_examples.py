@@ -48,7 +48,7 @@ def stripped(text: str) -> str:
     [
         ("python", "python", ["examples/python/client.py", "examples/python/client_tool.py"]),
         ("go", "go", ["examples/go/main.go", "examples/go/clienttool/main.go"]),
-        ("typescript", "ts", ["examples/typescript/client.ts"]),
+        ("typescript", "ts", [f"examples/typescript/{name}.ts" for name in ("client", "watch", "tool")]),
         ("java", "java", ["examples/java/src/main/java/Client.java"]),
         ("swift", "swift", ["clients/swift/Examples/Ask/main.swift"]),
     ],
@@ -189,6 +189,11 @@ def test_typescript_example_builds_and_runs(served: str, tmp_path: Path) -> None
     )
     run("(cd ../../clients/typescript && npm ci && npm run build) && npm ci && npx tsc", folder)
     says_what_is_answered(["node", "dist/client.js"], folder, served)
+    done = in_terminal(["node", "dist/tool.js", QUESTION, served], folder, 300)
+    assert (done.returncode, done.stdout) == (0, ANSWERED.replace("? ", "? \n\n")), done.stderr
+    done = in_terminal(["node", "dist/watch.js", WORLDS, served], folder, 300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"turnEnded [ '{WORLDS}', '{WORLDS}' ]"
 
 
 @downloads("JAVA", "java", "mvn")

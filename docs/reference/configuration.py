@@ -21,7 +21,7 @@ from turnwire.config.sections import SECTIONS, TABLES
 from turnwire.core.settings import PermissionRule, QuotaLimits
 from turnwire.domain.conversation.messages import ModelRef
 from turnwire.domain.conversation.permissions import PermissionAction
-from turnwire.domain.money import MAX_USD, PICO_USD, PicoUsd
+from turnwire.domain.money import PICO_USD, PicoUsd
 from turnwire.identity.settings import CertificateHolder
 
 _INTRODUCTION = """\
@@ -33,7 +33,10 @@ _INTRODUCTION = """\
 The configuration is a TOML file: the one that `--config` names, else `TURNWIRE_CONFIG`, else `./turnwire.toml` if
 there is one. An unknown key or a bad value stops the start, and the error names it. Relative paths start at the
 file's folder. Times are in seconds, sizes in bytes, without a unit. Unless a range says otherwise, counts are at
-least 1, and times are more than 0 and at most a day. Money is in USD, a number or a text such as `"0.075"`.
+least 1, and times are more than 0 and at most a day. Money is in USD, a number or a text such as `"0.075"`, at most
+1,000,000.
+
+The column "value" has the default (of several choices the first), or what a key takes that has none.
 """
 
 _VARIABLES = """\
@@ -53,7 +56,7 @@ without a match a call is allowed.
 """
 
 _UNITS = ("bytes", "seconds", "tokens")
-_LARGEST = 2**53 - 1
+_LARGEST = 10**15
 """A range up to this number is one without an end."""
 _DAY_SECONDS = 86_400
 """The usual bound of times, which the introduction names."""
@@ -96,17 +99,12 @@ def _variables() -> str:
 def _section(title: str, kind: type[Struct]) -> str:
     described = documentation(kind)
     rows = [
-        (
-            f"`{field.encode_name}`",
-            _type_in_words(field.encode_name, annotation),
-            _default_in_words(field),
-            described[field.name],
-        )
+        (f"`{field.encode_name}`", _value_in_words(field, annotation), described[field.name])
         for field, annotation in _typed_fields(kind)
         if field.name not in dict(_inner_sections(kind))
     ]
     introduction = textwrap.fill(" ".join(inspect.cleandoc(kind.__doc__ or "").split()), 120)
-    return f"## `{title}`\n\n{introduction}\n{_table(('key', 'value', 'default', 'meaning'), rows)}"
+    return f"## `{title}`\n\n{introduction}\n{_table(('key', 'value', 'meaning'), rows)}"
 
 
 def _inner_sections(kind: type[Struct]) -> list[tuple[str, type[Struct]]]:
@@ -152,11 +150,22 @@ def _own_documentation(kind: type[Struct]) -> dict[str, str]:
     return found
 
 
+def _value_in_words(field: FieldInfo, annotation: object) -> str:
+    """Returns the default and the range, or what kind of value a key takes that has no default."""
+    kind, ranges = _type_in_words(field.encode_name, annotation), _ranges_in_words(field.encode_name, annotation)
+    default = _default_in_words(field)
+    choices = kind.split(", ")
+    if default in choices:
+        kind = ", ".join([default, *(choice for choice in choices if choice != default)])
+    elif default:
+        kind = f"{kind}; {default}" if kind.startswith("list") else default
+    return ", ".join(filter(None, [kind, ranges, "required" if field.required else ""]))
+
+
 def _type_in_words(key: str, annotation: object) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        ranges = [_range_in_words(meta) for meta in arguments[1:] if isinstance(meta, Meta)]
-        return ", ".join(filter(None, [_type_in_words(key, arguments[0]), *ranges]))
+        return _type_in_words(key, arguments[0])
     if origin in (Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return _type_in_words(key, inner)
@@ -170,7 +179,7 @@ def _type_in_words(key: str, annotation: object) -> str:
 
 def _number_in_words(key: str, annotation: object) -> str:
     if annotation is PicoUsd:
-        return f"{'USD per million tokens' if key.endswith('_per_million') else 'USD'}, 0 to {MAX_USD:,}"
+        return "USD per million tokens" if key.endswith("_per_million") else "USD"
     unit = next((unit for unit in _UNITS if key.endswith(f"_{unit}")), "")
     return unit or ("integer" if annotation is int else "number")
 
@@ -179,28 +188,33 @@ def _texts(choices: tuple[Any, ...]) -> str:
     return ", ".join(f"`{json.dumps(choice)}`" for choice in choices)
 
 
+def _ranges_in_words(key: str, annotation: object) -> str:
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return ", ".join(filter(None, (_range_in_words(meta) for meta in arguments[1:] if isinstance(meta, Meta))))
+    inner = [argument for argument in arguments if get_origin(argument) is Annotated]
+    return _ranges_in_words(key, inner[0]) if len(inner) == 1 else ""
+
+
 def _range_in_words(meta: Meta) -> str:
     if meta.ge is not None and meta.le is not None:
-        return f"{meta.ge:,} to {meta.le:,}" if meta.le < _LARGEST else f"≥ {meta.ge:,}"
+        return f"{meta.ge:,}-{meta.le:,}" if meta.le < _LARGEST else f"≥{meta.ge:,}" if meta.ge != 1 else ""
     if meta.ge is not None:
-        return f"≥ {meta.ge:,}" if meta.ge != 1 else ""
+        return f"≥{meta.ge:,}" if meta.ge != 1 else ""
     if meta.gt is not None and meta.le is not None:
-        return f"> {meta.gt:,}, ≤ {meta.le:,}" if (meta.gt, meta.le) != (0, _DAY_SECONDS) else ""
+        return f"≤{meta.le:,}" if (meta.gt, meta.le) != (0, _DAY_SECONDS) else ""
     return ""  # a pattern, which the docstring explains
 
 
 def _default_in_words(field: FieldInfo) -> str:
+    """Returns the default; "" where the key is required, may be left out, or is empty by default."""
     if field.required:
-        return "required"
+        return ""
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
-    if default is None:
-        return "left out"
-    if field.type == tuple[PermissionRule, ...]:
-        return "`{}`"
-    if isinstance(default, QuotaLimits):
-        return "`{}`"
     if isinstance(default, PicoUsd):
-        return f"`{Decimal(default) / PICO_USD}`"
+        return f"`{Decimal(default) / PICO_USD}` USD"
+    if default in (None, "", (), {}, QuotaLimits()):
+        return ""
     written = f"`{json.dumps(str(default) if isinstance(default, Path) else default)}`"
     words = in_words(field.encode_name, default)
     return f"{written} ({words})" if words.endswith(("KiB", "MiB", "hours", "minutes")) else written

@@ -5,7 +5,6 @@ from pathlib import Path
 from docs.reference.configuration import configuration
 from docs.reference.defaults import with_defaults
 from docs.reference.field_numbers import field_numbers
-from docs.reference.limits import limits
 from docs.reference.metrics import metrics
 from docs.reference.phases import phases
 from docs.reference.schemas import schemas
@@ -29,7 +28,6 @@ def documents() -> dict[str, str]:
     return {
         "reference/configuration.md": configuration(),
         "reference/field-numbers.md": field_numbers(),
-        "reference/limits.md": limits(),
         "reference/metrics.md": metrics(),
         "internals/phases.md": phases(),
         **schemas(),

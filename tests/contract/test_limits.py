@@ -1,50 +1,16 @@
-"""docs/reference/limits.md has every limit that can be set, and says what happens at it."""
+"""Refusals name the limit, and the server answers those that can be set."""
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import fields
 
 import turnwire
-from docs.reference.limit_groups import LIMITS_KEYS
-from docs.reference.limits import limits, ungrouped_keys
-from turnwire.config.configuration import SHOWN_SECTIONS, shown_limits
-from turnwire.config.sections import SECTIONS
+from turnwire.config.configuration import shown_limits
 from turnwire.domain.limits import Limits
 from turnwire.domain.money import PicoUsd
 
 CODE = Path(turnwire.__file__).parent
-
-
-@pytest.mark.slow
-def test_every_number_of_the_configuration_is_in_a_group() -> None:
-    """A key needs a comment above it in `Limits`, or a group, and a word on what happens at it: limit_groups.py."""
-    assert ungrouped_keys() == []
-
-
-def test_no_group_names_a_limit_that_is_gone() -> None:
-    """Each key of `LIMITS_KEYS` is one of `Limits`."""
-    assert [key for key in LIMITS_KEYS if key not in {field.encode_name for field in fields(Limits)}] == []
-
-
-@pytest.mark.slow
-def test_a_limit_has_one_row() -> None:
-    """With its key, value and outcome; no cell is empty."""
-    rows = [row.split(" | ") for row in re.findall(r"^\| (\**`[\w.]+`.*) \|$", limits(), re.MULTILINE)]
-    tables = [row for row in rows if len(row) == 3]
-    names = [row[0] for row in tables]
-    assert len(names) == len({*names}) > 60
-    assert [row for row in tables if not all(row)] == []
-
-
-def test_bold_keys_are_those_that_the_server_answers() -> None:
-    """By their own keys; a time that is no whole number of seconds is answered in milliseconds."""
-    bold = {*re.findall(r"^\| \*\*`([\w.]+)`\*\* ", limits(), re.MULTILINE)}
-    shown = shown_limits({name: SECTIONS[name]() for name in SHOWN_SECTIONS})
-    assert bold == {key.replace("_milliseconds", "_seconds") for key in shown}
-    assert {"limits.max_message_bytes", "limits.question_timeout_seconds", "files.max_uploads"} <= bold
 
 
 def test_every_refusal_of_too_much_tells_the_limit() -> None:

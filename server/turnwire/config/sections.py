@@ -42,14 +42,14 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     socket_group: str = ""
     """Its group, by name or number; empty: the system's choice."""
     max_message_bytes: Count = 16 * 2**20
-    """Largest request. A message may hold more (`limits.max_message_bytes`)."""
+    """Largest request. gRPC refuses a larger one with RESOURCE_EXHAUSTED and no reason; a message may hold more."""
     max_connections: Count = 10_000
     """Connections of gRPC; further ones are closed."""
     max_list_bytes: Count = 4095 * 2**10
-    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out. The default
-    stays below the 4 MiB that gRPC clients take."""
+    """Largest answer of `GetMessages` and `ListSessions` without `page_size`: older entries are left out, and one alone
+    is `ANSWER_TOO_LARGE`. The default stays below the 4 MiB that gRPC clients take."""
     shutdown_grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 1.0
-    """Time for running requests when the server stops."""
+    """Time for running requests when the server stops; then they are cancelled."""
     heartbeat_seconds: Seconds = 15.0
     """Silence after which a watcher gets a heartbeat."""
     insecure: bool = False

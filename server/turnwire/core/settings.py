@@ -82,11 +82,11 @@ class FileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Folders whose files messages may name, and below which directories of sessions are. Empty: [what a server without
     roots reads](../operate/security.md#files-of-the-server)."""
     max_bytes: Count = 20 * 2**20
-    """Largest file: an attachment, or a file in a tool's result."""
+    """Largest file, attached or in a tool's result, else `MESSAGE_TOO_LARGE`."""
     max_upload_bytes: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 2 * 2**30
-    """Largest upload."""
+    """Largest upload, else `MESSAGE_TOO_LARGE`."""
     max_uploads: Count = 20
-    """Uploads of a tenant at a time, complete ones included."""
+    """Uploads of a tenant at a time, complete ones included, else `CONCURRENCY_LIMIT`."""
     upload_expiry_seconds: Annotated[float, Meta(gt=0, le=30 * 86_400)] = 86_400.0
     """Time without a write after which an upload is removed."""
 

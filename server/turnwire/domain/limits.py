@@ -1,9 +1,9 @@
 """The limits of the server: one table of sizes, counts and times that bound what anybody can make it do.
 
 The configuration reads the section `[limits]` as this type, and `GetServerInfo` answers all but money. The fields,
-defaults, ranges and docstrings become the reference of the keys (configuration.md and limits.md in docs/reference/). A
-name ends in the unit of its value. A comment on a line of its own names the group of the fields below it. What happens
-at a limit stands in docs/reference/limit_groups.py. Limits that are parts of others are properties, and no keys.
+defaults, ranges and docstrings become the reference of the keys (docs/reference/configuration.md); each docstring says
+what happens at the limit, too. A name ends in the unit of its value. Limits that are parts of others are properties,
+and no keys.
 """
 
 from datetime import timedelta
@@ -26,17 +26,20 @@ class Limits(
         "max_session_cost_pico_usd": "max_session_cost_usd",
     },
 ):
-    """Bounds that keep one caller from taking the server down."""
+    """Bounds that keep one caller from taking the server down.
+
+    Where nothing else is said, what goes over one is refused with `CONCURRENCY_LIMIT`.
+    """
 
     # Messages and settings
     max_message_bytes: Count = 32 * 2**20
-    """All that one message brings: text, attachments, metadata, system prompt and tools together."""
+    """All that one message brings: text, attachments, metadata, system prompt, tools. More is `MESSAGE_TOO_LARGE`."""
     max_tools_bytes: Count = 2**20
-    """Names, descriptions and schemas of the tools of one message together. Those of a session have 256 KiB."""
+    """Names, descriptions and schemas of the tools of one message together, else `MESSAGE_TOO_LARGE`."""
 
     # Answers of models
     max_answer_bytes: Count = 8 * 2**20
-    """Text, reasoning and arguments of one answer."""
+    """Text, reasoning and arguments of one answer. Here and at the next three it fails with `PROVIDER_STREAM_FAILED`."""
     max_answer_parts: Count = 2_000
     """Parts of one answer: paragraphs with sources, reasoning, tool calls."""
     max_answer_received_bytes: Count = 128 * 2**20
@@ -48,30 +51,29 @@ class Limits(
 
     # Tool calls and MCP servers
     client_tool_timeout_seconds: Seconds = 600.0
-    """How long a call of a client tool waits for its result. The limit waits while a client holds a lease, and begins
-    again when that ends."""
+    """How long a call of a client tool waits for its result, without a lease; then the model reads an error."""
     leased_tool_timeout_seconds: Seconds = 86_400.0
     """The same at most, whatever the leases."""
     question_timeout_seconds: Seconds = 540.0
-    """How long a question of a tool waits. MCP servers commonly forget after ten minutes."""
+    """How long a question of a tool waits before it expires. MCP servers commonly forget after ten minutes."""
     max_open_permissions: Count = 100
-    """Calls of one answer that wait for a person."""
+    """Calls of one answer that wait for a person; of further ones the model reads an error."""
     max_parallel_tool_calls: Count = 8
-    """Server tools that run at a time in one turn."""
+    """Server tools that run at a time in one turn; further ones wait."""
     max_tool_output_bytes: Count = 256 * 1024
-    """Output of one call of a server tool."""
+    """Output of one call of a server tool; the rest is cut off, and `full_output` has all."""
 
     # Queues and turns
     max_steps: Count = 50
-    """Model calls of one turn. A message may set less."""
+    """Model calls of one turn, which then ends (MAX_STEPS). A message may set less."""
     max_running_turns: Count = 256
     """Turns whose model is asked at a time, on the whole server; further ones wait, tenants in turns."""
     max_queued_messages: Annotated[int, Meta(ge=0)] = 100
     """Messages that wait in one session."""
     max_repeated_calls: Annotated[int, Meta(ge=2)] = 3
-    """Consecutive steps with identical calls and results after which a turn ends; a start counts anew."""
+    """Consecutive steps with identical calls and results after which a turn ends (`TOOL_CALL_REPEATED`)."""
     max_turn_tokens: TokenLimit = 0
-    """Prompts and answers of one turn; 0: no limit. A message may set less."""
+    """Prompts and answers of one turn, which then ends (`BUDGET_EXHAUSTED`); 0: no limit. A message may set less."""
     max_turn_cost_pico_usd: PicoUsd = PicoUsd(0)
     """Money for one turn; steps of unknown price count as 0."""
     max_session_tokens: TokenLimit = 0

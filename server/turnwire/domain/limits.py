@@ -39,7 +39,7 @@ class Limits(
 
     # Answers of models
     max_answer_bytes: Count = 8 * 2**20
-    """Text, reasoning and arguments of one answer. Here and at the next three it fails with `PROVIDER_STREAM_FAILED`."""
+    """Text, reasoning and arguments of one answer. Here and at the next three it ends: `PROVIDER_STREAM_FAILED`."""
     max_answer_parts: Count = 2_000
     """Parts of one answer: paragraphs with sources, reasoning, tool calls."""
     max_answer_received_bytes: Count = 128 * 2**20

@@ -25,20 +25,24 @@ from opencode.event.session_event_pb2 import SessionEvent
 from opencode.file.upload_pb2 import GetUploadRequest
 from opencode.message.content_pb2 import MESSAGE_STATUS_QUEUED, MESSAGE_STATUS_STREAMING, MESSAGE_TYPE_TOOL_RESULT
 from opencode.message.message_pb2 import ListMessagesRequest
-from opencode.question.question_pb2 import QUESTION_ACTION_DECLINE, AnswerQuestionRequest, ListQuestionsRequest
+from opencode.question.question_pb2 import ListQuestionsRequest
 from opencode.session.session_pb2 import GetSessionRequest, ListSessionsRequest
-from opencode.tool.tool_pb2 import (
-    ListOpenToolCallsRequest,
-    ListPermissionsRequest,
-    PermissionResponse,
-    SubmitToolResultRequest,
-)
+from opencode.tool.tool_pb2 import ListOpenToolCallsRequest, ListPermissionsRequest
 from opencode.turn.turn_pb2 import TURN_STATUS_ENDED
 from opencode.turn.turn_service_pb2 import ListQueueRequest, ListTurnsRequest
-from tests.support.clients.conversation import Watch, displayed, messages_of, refusal_of, session_of, watching
+from tests.support.clients.conversation import (
+    Watch,
+    displayed,
+    messages_of,
+    refusal_of,
+    session_of,
+    until_at_rest,
+    watching,
+)
 from tests.support.clients.every_method import METHODS
 from tests.support.commits.faults import DATABASE, Faults, counted, counted_at_rest, short_pauses
 from tests.support.commits.table import COMMANDS, RULES, Case, Command
+from tests.support.commits.traffic import come_to_rest
 from tests.support.oracles.fold import SessionFold, comparable
 from tests.support.oracles.sound import problems
 from tests.support.servers.mcp import ASKER, ENVIRON, http_server, own_port, ready
@@ -48,10 +52,6 @@ from turnwire.app import Server
 
 SECONDS = 30
 """Until somebody who waits counts as one who waits for ever."""
-
-MOMENTARY = {"TOOL_CALL_ALREADY_SETTLED", "TOOL_CALL_NOT_READY", "PERMISSION_ALREADY_ANSWERED", "STORAGE_FULL"}
-MOMENTARY |= {"QUESTION_ALREADY_ANSWERED"}
-"""Why an answer to what a turn waits for may be refused: the turn goes on meanwhile, or the commit fails."""
 
 _names = itertools.count(1)
 
@@ -103,44 +103,11 @@ async def seen(client: Client, case: Case) -> dict[str, Any]:
     return shown
 
 
-async def answer_all(client: Client, case: Case, session_id: str) -> bool:
-    """Answers all that a turn waits for. Returns False when there is nothing."""
-    waits = []
-    calls = (await client.tools.ListOpenToolCalls(ListOpenToolCallsRequest(session_id=session_id))).calls
-    for call in calls:
-        request = SubmitToolResultRequest(session_id=session_id, tool_call_id=call.tool_call.id, output="seen")
-        if call.tool_call.HasField("lease") and "released" not in case.ids:
-            request.lease_id = case["lease"].lease_id
-        waits.append(client.tools.SubmitToolResult(request))
-    asked = (await client.permissions.ListPermissions(ListPermissionsRequest(session_id=session_id))).permissions
-    for one in asked:
-        response = PermissionResponse(session_id=session_id, permission_id=one.id, response="once")
-        waits.append(client.permissions.RespondToPermission(response))
-    questions = (await client.questions.ListQuestions(ListQuestionsRequest(session_id=session_id))).questions
-    for question in questions:
-        answer = AnswerQuestionRequest(session_id=session_id, question_id=question.question_id)
-        answer.action = QUESTION_ACTION_DECLINE
-        waits.append(client.questions.AnswerQuestion(answer))
-    for waiting in waits:
-        try:
-            await waiting
-        except grpc.aio.AioRpcError as error:
-            assert refusal_of(error).reason in MOMENTARY, refusal_of(error)
-    return bool(waits)
-
-
-async def come_to_rest(client: Client, case: Case, watch: Watch) -> None:
+async def until_read(client: Client, case: Case, watch: Watch) -> None:
     """Answers whatever the turns of a session wait for, until nothing runs or waits and all that is stored was read."""
     assert watch.fold is not None
-    session_id = watch.fold.session_id
-    while True:
-        session = await session_of(client, session_id)
-        while (watch.fold.head or 0) < session.head_sequence:
-            assert await watch.batch()
-        if not session.active_turn_id and not session.queued_messages:
-            return
-        if not await answer_all(client, case, session_id):
-            await asyncio.sleep(0.002)
+    await come_to_rest(client, case, watch.fold.session_id)
+    await until_at_rest(client, watch)
 
 
 async def session_or_none(client: Client, session_id: str) -> Any:
@@ -330,7 +297,7 @@ class Fault:
         known = {watch.fold.session_id for watch in watches if watch.fold is not None}
         watches += [await self._watch(stack, one) for one in case.sessions if one not in known]
         for watch in watches:
-            await come_to_rest(self.client, case, watch)
+            await until_read(self.client, case, watch)
         await self.command.at_rest(self.client, case)
 
     async def _act(self, case: Case) -> str:
@@ -348,7 +315,7 @@ class Fault:
         known = {fold.session_id: fold for fold in folds if fold is not None}
         for session_id in case.sessions:
             async with contextlib.AsyncExitStack() as stack:
-                await come_to_rest(self.client, case, await self._watch(stack, session_id))
+                await until_read(self.client, case, await self._watch(stack, session_id))
             await check_session(self.client, session_id, known.get(session_id), is_disturbed=case.disturbed_at > 0)
 
 

@@ -23,7 +23,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from opencode.message.content_pb2 import SessionMessage
 from tests.support.chaos.programs import PROGRAMS, ROOT, Program
 from tests.support.chaos.proxy import ChaosProxy
-from tests.support.chaos.traffic import CONFIGURATION, Traffic
+from tests.support.chaos.traffic import CONFIGURATION, FollowedTraffic
 from tests.support.clients.conversation import messages_of, new_session
 from tests.support.servers.mcp import own_port
 from tests.support.servers.process import ServerProcess
@@ -119,7 +119,7 @@ async def run(program: Program, folder: Path, work: Path, seconds: float, seed: 
         client = await servers.start()
         running.push_async_callback(servers.stop)
         session_id = await new_session(client)
-        traffic = Traffic(client, session_id, seed, servers.again)
+        traffic = FollowedTraffic(client, session_id, seed, servers.again)
         await traffic.quick()
         to = f"127.0.0.1:{web_port}" if web_port else servers.address
         proxy = await running.enter_async_context(ChaosProxy(to, seed))
@@ -127,7 +127,7 @@ async def run(program: Program, folder: Path, work: Path, seconds: float, seed: 
         async with _started(program, work, address, session_id) as process:
             reading = asyncio.create_task(process.communicate())
             await _connected(proxy, reading)
-            await traffic.run(seconds)
+            await traffic.follow(seconds)
             proxy.calm()
             async with connect(servers.address) as reader:
                 stored = compared(await messages_of(reader, session_id))

@@ -60,12 +60,6 @@ class Program:
 _TYPESCRIPT_BUILD = (("npm", "ci", "--no-audit", "--no-fund"), ("npm", "run", "build"))
 
 PROGRAMS = {
-    "oracle": Program(
-        ".",
-        "tests/support/chaos/reader.py",
-        (sys.executable, "-m", "tests.support.chaos.reader"),
-        variable="TURNWIRE_TEST_PYTHON",
-    ),
     "python": Program("clients/python", "tests/chaos.py", (sys.executable, "tests/chaos.py")),
     "go": Program(
         "clients/go",

@@ -163,7 +163,7 @@ async def _process(folder: Path, models: str) -> AsyncIterator[tuple[Process, st
     with own_port() as port:
         local = f'[providers.local]\nkind = "openai_chat"\nbase_url = "{models}"\n'
         web = f'[web]\nlisten = "127.0.0.1:{port}"\n'
-        (folder / "turnwire.toml").write_text(CONFIGURATION + local + web + asker())
+        (folder / "turnwire.toml").write_text(CONFIGURATION + local + web + asker("web"))
         temporary = folder / "tmp"
         temporary.mkdir()
         environ = {key: value for key, value in ENVIRON.items() if not key.startswith(("TURNWIRE_", "OPENAI_"))}

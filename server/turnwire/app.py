@@ -78,7 +78,7 @@ from turnwire.ports.telemetry.tracing import NO_TRACER, Tracer
 from turnwire.providers.registry import ConfiguredProviders
 from turnwire.storage.sql.store import SqlStore
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
-from turnwire.storage.token_file import TokenFile
+from turnwire.storage.tokens import open_tokens
 from turnwire.telemetry.memory_monitor import memory_limit
 from turnwire.telemetry.observing import observing
 from turnwire.telemetry.readings import Readings
@@ -499,8 +499,7 @@ async def _open_authenticator(config: Config, stack: AsyncExitStack) -> Authenti
         return Everybody()
     tokens, web_tokens = None, None
     if "token" in auth.methods:
-        book = await TokenFile.open(config.token_file())
-        tokens = OwnTokens(book, utc_now)
+        tokens = OwnTokens(await open_tokens(config.token_place()), utc_now)
         stack.push_async_callback(tokens.aclose)
         await tokens.start()
     if auth.jwt is not None:

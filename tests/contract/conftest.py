@@ -10,6 +10,7 @@ from tests.support.fakes.domain_values import NOW
 from tests.support.fakes.opened_store import Engine
 from tests.support.postgres import PostgresServer
 from turnwire.ports.codec import Codec
+from turnwire.ports.identity.token_book import TokenBook
 from turnwire.ports.store import Publisher
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.postgres.connection import opened
@@ -17,6 +18,7 @@ from turnwire.storage.postgres.store import PostgresSettings, PostgresStore
 from turnwire.storage.sql.accounts import wrong_stored_bytes, wrong_totals
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.store import SqlStore
+from turnwire.storage.tokens import open_tokens
 
 OF_FILES = ("test_store_loss", "test_store_opening", "test_store_shrinking")
 """Tests of what only a file can suffer."""
@@ -40,6 +42,10 @@ class PostgresEngine(Engine):
     def database(self, folder: Path) -> AbstractContextManager[Database]:
         """Opens the database of a folder."""
         return closing(opened(self._url(folder), read_only=False))
+
+    async def tokens(self, folder: Path) -> TokenBook:
+        """Opens the tokens in the database of a folder."""
+        return await open_tokens(self._url(folder))
 
     def assert_sound(self, folder: Path) -> None:
         """Checks what the database counts; whether it is damaged is the business of its server."""

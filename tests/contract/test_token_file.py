@@ -1,4 +1,4 @@
-"""The file of own tokens: what commands and a server rely on when both use it."""
+"""The file of own tokens: what only a file can suffer. `test_store_tokens.py` has what holds in either engine."""
 
 import asyncio
 import contextlib
@@ -6,30 +6,13 @@ import os
 import sqlite3
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.support.fakes.identity import START, token_record
 from turnwire.domain.errors import StorageCorrupt, StorageError, StorageSchemaTooNew
-from turnwire.domain.principal import Principal, Role
-from turnwire.ports.identity.token_book import TokenRecord
-from turnwire.storage.token_file import TokenFile
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def record(number: int, expires_at: datetime | None = None) -> TokenRecord:
-    """A token, later than those of lower numbers."""
-    return TokenRecord(
-        token_id=f"tok_{number}",
-        token_hash=bytes([number]) * 32,
-        principal=Principal(tenant="acme", subject="eve", role=Role.WRITER),
-        created_at=START + timedelta(seconds=number),
-        expires_at=expires_at,
-        last_used_at=None,
-        revoked_at=None,
-    )
+from turnwire.storage.sqlite.tokens import TokenFile
 
 
 @pytest.fixture
@@ -52,17 +35,6 @@ async def opened() -> AsyncIterator[Opening]:
         yield open_file
 
 
-async def test_tokens_are_kept(path: Path, opened: Opening) -> None:
-    """Whole, in the order of their making, over a close."""
-    first, second = record(1), record(2, START + timedelta(days=1))
-    file = await opened(path)
-    await file.add(second)
-    await file.add(first)
-    await file.aclose()
-    await file.aclose()
-    assert await (await opened(path)).all() == (first, second)
-
-
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 async def test_only_its_owner_reads_it(path: Path, umask: int) -> None:
     """Whatever the umask is, also where it was wider before."""
@@ -77,43 +49,9 @@ async def test_only_its_owner_reads_it(path: Path, umask: int) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_others_see_a_change_once(path: Path, opened: Opening) -> None:
-    """Of another process; one's own uses are no change."""
-    server, command = await opened(path), await opened(path)
-    assert await server.changed()
-    assert await server.all() == ()
-    assert not await server.changed()
-    await command.add(record(1))
-    assert await server.changed()
-    assert await server.all() == (record(1),)
-    await server.note_uses({"tok_1": START, "tok_unknown": START})
-    assert not await server.changed()
-    assert await command.revoke("tok_1", START)
-    assert await server.changed()
-    assert (await server.all())[0].revoked_at == START
-
-
-async def test_revoking_again_keeps_the_first_time(path: Path, opened: Opening) -> None:
-    """And an unknown token is named as such."""
-    file = await opened(path)
-    await file.add(record(1))
-    assert await file.revoke("tok_1", START) and await file.revoke("tok_1", START + timedelta(days=1))
-    assert not await file.revoke("tok_2", START)
-    assert (await file.all())[0].revoked_at == START
-
-
-async def test_the_last_use_only_moves_on(path: Path, opened: Opening) -> None:
-    """An older one, of a server with a slower clock, changes nothing."""
-    file = await opened(path)
-    await file.add(record(1))
-    for seconds in (60, 30):
-        await file.note_uses({"tok_1": START + timedelta(seconds=seconds)})
-    assert (await file.all())[0].last_used_at == START + timedelta(seconds=60)
-
-
 async def test_a_busy_event_loop_keeps_no_command_out(path: Path, opened: Opening) -> None:
     """The server holds the file while SQLite works, never from one step of its loop to the next."""
-    await (await opened(path)).add(record(1))
+    await (await opened(path)).add(token_record(1))
     server = await opened(path)
     note = asyncio.create_task(server.note_uses({"tok_1": START}))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=0.5)) as command:
@@ -127,7 +65,7 @@ async def test_a_busy_event_loop_keeps_no_command_out(path: Path, opened: Openin
 async def test_a_deleted_file_has_no_tokens(path: Path, opened: Opening) -> None:
     """They are not valid until it is back; nothing is written meanwhile."""
     server = await opened(path)
-    await server.add(record(1))
+    await server.add(token_record(1))
     await server.all()
     moved = path.with_suffix(".moved")
     path.rename(moved)
@@ -135,19 +73,19 @@ async def test_a_deleted_file_has_no_tokens(path: Path, opened: Opening) -> None
     await server.note_uses({"tok_1": START})
     assert not path.exists()
     moved.rename(path)
-    assert await server.changed() and await server.all() == (record(1),)
+    assert await server.changed() and await server.all() == (token_record(1),)
 
 
 async def test_a_replaced_file_is_opened(path: Path, tmp_path: Path, opened: Opening) -> None:
     """The tokens are those of the new one."""
     other = await opened(tmp_path / "other.db")
-    await other.add(record(2))
+    await other.add(token_record(2))
     await other.aclose()
     server = await opened(path)
-    await server.add(record(1))
+    await server.add(token_record(1))
     await server.all()
     (tmp_path / "other.db").replace(path)
-    assert await server.changed() and await server.all() == (record(2),)
+    assert await server.changed() and await server.all() == (token_record(2),)
 
 
 async def test_a_newer_file_is_left_alone(path: Path) -> None:
@@ -175,12 +113,12 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, tmp_path: Path)
 async def test_a_file_that_was_damaged_while_it_is_open_is_an_error(path: Path, do: str, opened: Opening) -> None:
     """Who follows it keeps the tokens that it knows, and tells it."""
     file = await opened(path)
-    await file.add(record(1))
+    await file.add(token_record(1))
     before = path.read_bytes()
-    assert await file.all() == (record(1),)
+    assert await file.all() == (token_record(1),)
     path.write_bytes(b"" if do == "emptied" else b"x" * len(before))
     with pytest.raises(StorageError):
         assert not await file.changed() or await file.all()
     await file.aclose()
     path.write_bytes(before)
-    assert await (await opened(path)).all() == (record(1),)
+    assert await (await opened(path)).all() == (token_record(1),)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import grpc
 import msgspec
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 from opencode.event.event_pb2 import DELTA_MODE_NONE, SubscribeGlobalEventsRequest, WatchEventsRequest
 from opencode.message.message_pb2 import AbortSessionRequest, SendMessageResponse
@@ -43,9 +45,11 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.clients.signed_in import bearer
 from tests.support.servers.authority import Authority
 from tests.support.servers.process import ServerProcess
 from tests.support.servers.running import Client, connect
+from turnwire.cli.commands import app
 from turnwire.cluster.peers import PRINCIPAL
 from turnwire.domain.principal import BUILT_IN
 from turnwire.domain.shards import shard_of
@@ -510,6 +514,43 @@ async def test_simple_streams_are_refused_while_there_are_several(nodes: Nodes) 
 
     while not await alone():
         await asyncio.sleep(0.05)
+
+
+async def test_a_token_is_known_and_revoked_at_all_nodes(nodes: Nodes, tmp_path: Path, postgres_url: str) -> None:
+    """Wherever the command runs, also before the first node: the tokens are in the database."""
+    config = tmp_path / "operator.toml"
+    config.write_text(f'[auth]\nmethods = ["token"]\n[storage]\nurl = "{postgres_url}"\n')
+
+    def command(*arguments: str) -> Any:
+        done = CliRunner().invoke(app, ["token", *arguments, "--config", str(config), "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    async def until(token: str, is_known: bool) -> None:
+        for client in clients:
+            while await is_admitted(client, token) is not is_known:
+                await asyncio.sleep(0.02)
+
+    early = await asyncio.to_thread(command, "create", "--subject", "ada")
+    clients = [await nodes.start(name, '[auth]\nmethods = ["token"]\n') for name in ("a", "b")]
+    assert [await is_admitted(client, early["token"]) for client in clients] == [True, True]
+    late = await asyncio.to_thread(command, "create", "--subject", "eve")
+    began = time.monotonic()
+    await until(late["token"], is_known=True)
+    await asyncio.to_thread(command, "revoke", early["id"])
+    await until(early["token"], is_known=False)
+    print(f"known and revoked in {time.monotonic() - began:.2f} s")
+    assert {token["id"] for token in await asyncio.to_thread(command, "list")} == {early["id"], late["id"]}
+
+
+async def is_admitted(client: Client, token: str) -> bool:
+    """Returns whether a node takes a token."""
+    try:
+        await client.sessions.ListSessions(ListSessionsRequest(), metadata=bearer(token))
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED, error
+        return False
+    return True
 
 
 def children_of(pid: int) -> list[int]:

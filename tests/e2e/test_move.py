@@ -96,7 +96,7 @@ def test_all_tables_are_moved(postgres_url: str) -> None:
         columns = {(table, column) for table, column in db.rows(query) if table not in views}
     moved = {(table, column) for table, names in tables().items() for column in names}
     own = {("sessions", "shard"), ("uploads", "shard")}
-    of_servers = ("schema_version", "lineage", "nodes")
+    of_servers = ("schema_version", "lineage", "nodes", "tokens")
     assert moved <= columns
     assert {one for one in columns - moved if one[0] not in (*MADE_ANEW, *of_servers)} == own
 
@@ -340,11 +340,56 @@ def test_a_damaged_row_ends_a_move(tmp_path: Path, postgres_url: str) -> None:
         assert db.row("SELECT count(*) FROM messages") == (0,)
 
 
-def test_people_are_told_where_tokens_are(tmp_path: Path) -> None:
-    """They are not moved: whoever serves the new file has to name theirs."""
+def tokens_of(*options: str) -> dict[str, bool]:
+    """Returns the tokens of a configuration by their ids, and whether they are revoked."""
+    done = CliRunner().invoke(app, ["token", "list", "--json", *options])
+    assert done.exit_code == 0, done.output
+    return {token["id"]: token["revoked_at"] is not None for token in json.loads(done.stdout)}
+
+
+def new_token(*options: str) -> str:
+    """Creates a token of a configuration, and returns its id."""
+    return str(command("token", "create", "--subject", "eve", *options)[1]["id"])
+
+
+@pytest.mark.slow
+def test_tokens_come_along(tmp_path: Path, postgres_url: str) -> None:
+    """There and back, as they are then: what was revoked meanwhile stays revoked where a file has it otherwise."""
+    path, config = make_database(tmp_path / "turnwire.db"), tmp_path / "turnwire.toml"
+    config.write_text(f'[storage]\nurl = "{postgres_url}"\n')
+    file, server = ("--db", str(path)), ("--config", str(config))
+    first, second = new_token(*file), new_token(*file)
+    code, moved, _ = command("move", *file, "--to", postgres_url)
+    assert (code, moved["tokens"]) == (0, 2)
+    assert tokens_of(*server) == {first: False, second: False}
+    assert command("token", "revoke", first, *server)[0] == 0
+    third = new_token(*server)
+    path.unlink()
+    code, moved, _ = command("move", *server, "--to", str(path))
+    assert (code, moved["tokens"]) == (0, 3)
+    assert tokens_of(*file) == {first: True, second: False, third: False}
+
+
+def test_tokens_of_another_server_are_not_joined(tmp_path: Path) -> None:
+    """What a file has that the source does not would open what it did not open before."""
     path, folder = make_database(tmp_path / "turnwire.db"), tmp_path / "other"
-    folder.mkdir()
-    (tmp_path / "turnwire-tokens.db").touch()
-    done = CliRunner().invoke(app, ["move", "--db", str(path), "--to", str(folder / "turnwire.db")])
+    mine, strange = new_token("--db", str(path)), new_token("--db", str(folder / "turnwire.db"))
+    code, _, error = command("move", "--db", str(path), "--to", str(folder / "turnwire.db"))
+    assert code == 1 and f"{folder}/turnwire-tokens.db has tokens that {tmp_path}/turnwire-tokens.db does not" in error
+    assert tokens_of("--db", str(folder / "turnwire.db")) == {strange: False}
+    (folder / "turnwire-tokens.db").unlink()
+    assert command("move", "--db", str(path), "--to", str(folder / "turnwire.db"))[1]["tokens"] == 1
+    assert tokens_of("--db", str(folder / "turnwire.db")) == {mine: False}
+
+
+def test_tokens_of_a_named_file_stay(tmp_path: Path) -> None:
+    """A server of the target has the same configuration, so it reads the same file."""
+    path, config = make_database(tmp_path / "turnwire.db"), tmp_path / "turnwire.toml"
+    config.write_text('[auth]\nmethods = ["token"]\ntokens = "mine.db"\n[storage]\npath = "turnwire.db"\n')
+    made, target = new_token("--config", str(config)), tmp_path / "other" / "turnwire.db"
+    target.parent.mkdir()
+    done = CliRunner().invoke(app, ["move", "--config", str(config), "--to", str(target)])
     assert done.exit_code == 0
-    assert "7 messages" in done.output and "name it in auth.tokens" in done.output
+    assert "7 messages" in done.output and f"stay in {tmp_path}/mine.db, which auth.tokens names" in done.output
+    assert path.exists() and tokens_of("--config", str(config)) == {made: False}
+    assert list(target.parent.glob("*tokens*")) == []

@@ -31,7 +31,7 @@ from tests.support.servers.running import connect
 from turnwire.domain.principal import Principal, Role
 from turnwire.identity.access_tokens import new_token, token_hash
 from turnwire.ports.identity.token_book import TokenRecord
-from turnwire.storage.token_file import TokenFile
+from turnwire.storage.sqlite.tokens import TokenFile
 
 ROUNDS = int(os.environ.get("TURNWIRE_FAULT_ROUNDS", "3"))
 """How often the disk fails at random calls."""

@@ -26,13 +26,17 @@ from tests.support.clients.conversation import (
     watching,
     words_of,
 )
+from tests.support.fakes.identity import START, token_record
 from tests.support.oracles.ledger import Ledger
 from tests.support.postgres import ACCOUNT, PostgresServer
 from tests.support.servers.postgres_proxy import Cut, PostgresProxy
 from tests.support.servers.process import ServerProcess, server_process
 from tests.support.servers.running import Client, connect
+from turnwire.domain.errors import StorageError
 from turnwire.storage.postgres.connection import opened
+from turnwire.storage.postgres.schema import schema_version
 from turnwire.storage.sql.accounts import wrong_stored_bytes, wrong_totals
+from turnwire.storage.tokens import open_tokens
 
 pytestmark = pytest.mark.slow
 
@@ -265,3 +269,25 @@ async def test_a_full_disk_of_the_database_refuses_and_passes(tmp_path: Path, sm
         await check_after(tmp_path, url, ledger)
     finally:
         await asyncio.to_thread(postgres.close)
+
+
+async def test_tokens_are_read_again_when_their_connection_was_lost(postgres_url: str) -> None:
+    """One look fails, and leaves what is known; the next one connects again, and reads whatever there is now."""
+    async with contextlib.aclosing(await open_tokens(postgres_url)) as server:
+        await server.add(token_record(1))
+        assert await server.all() == (token_record(1),) and not await server.changed()
+        with psycopg.connect(postgres_url, autocommit=True) as db:
+            others = "datname = current_database() AND pid <> pg_backend_pid()"
+            db.execute(f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE {others}")
+        with pytest.raises(StorageError):
+            await server.changed()
+        assert await server.changed() and await server.all() == (token_record(1),)
+        await server.note_uses({"tok_1": START})
+
+
+async def test_listing_tokens_makes_no_tables(postgres_url: str) -> None:
+    """Only what begins to use a database makes it one of Turnwire."""
+    with pytest.raises(StorageError, match="the database has no tokens yet"):
+        await open_tokens(postgres_url, create=False)
+    with contextlib.closing(opened(postgres_url, read_only=True)) as db:
+        assert schema_version(db) == 0

@@ -35,7 +35,7 @@ def test_the_client_imports_nothing_of_the_server() -> None:
         "turnwire",
         "openai",
         "anthropic",
-        "aiosqlite",
+        "sqlite3",
         "msgspec",
         "structlog",
         "click",

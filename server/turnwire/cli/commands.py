@@ -170,7 +170,7 @@ def list_tokens(config: Path | None, db: str | None, as_json: bool) -> None:
 @_db
 @_json
 def revoke_token(token_id: str, config: Path | None, db: str | None, as_json: bool) -> None:
-    """Revoke a token by its id. A running server refuses it within about a second."""
+    """Revoke a token by its id. Running servers refuse it within about a second."""
     sys.exit(_token_commands(config, db, as_json).revoke(token_id))
 
 

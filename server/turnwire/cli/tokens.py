@@ -24,8 +24,8 @@ from turnwire.domain.principal import (
     is_subject,
 )
 from turnwire.identity.access_tokens import new_token, token_hash
-from turnwire.ports.identity.token_book import TokenRecord
-from turnwire.storage.token_file import TokenFile
+from turnwire.ports.identity.token_book import TokenBook, TokenRecord
+from turnwire.storage.tokens import open_tokens
 
 _HEADS = ("token", "tenant", "subject", "role", "created (UTC)", "expires", "last used")
 
@@ -76,40 +76,39 @@ class TokenCommands:
             revoked_at=None,
         )
 
-        async def add(file: TokenFile, config: Config) -> int:
-            await file.add(record)
+        async def add(book: TokenBook, config: Config) -> int:
+            await book.add(record)
             if self._as_json:
                 print_json({"token": token, **_facts(record)})
             else:
                 print(token, flush=True)
                 ends = f"expires {_time(record.expires_at)} UTC" if record.expires_at else "never expires"
-                place = config.token_file().absolute()
-                made = f"{record.token_id} in {place}: {tenant} {visible(subject)} {role}, {ends}"
+                made = f"{record.token_id} in {config.token_place()}: {tenant} {visible(subject)} {role}, {ends}"
                 print(f"created {made}; the token is not shown again", file=sys.stderr)
             if "token" not in config.auth.methods:
                 print_error('no caller can use it yet: add "token" to auth.methods')
             return 0
 
-        return self._with_file(add, create=True)
+        return self._with_tokens(add, create=True)
 
     def list(self) -> int:
         """Prints all tokens, oldest first, without the tokens themselves."""
 
-        async def show(file: TokenFile, _config: Config) -> int:
-            records = await file.all()
+        async def show(book: TokenBook, _config: Config) -> int:
+            records = await book.all()
             if self._as_json:
                 print_json([_facts(record) for record in records])
             else:
                 print_table(_HEADS, map(_row, records))
             return 0
 
-        return self._with_file(show)
+        return self._with_tokens(show)
 
     def revoke(self, token_id: str) -> int:
-        """Revokes a token. A running server refuses it within about a second. May be repeated."""
+        """Revokes a token. Running servers refuse it within about a second. May be repeated."""
 
-        async def revoke(file: TokenFile, _config: Config) -> int:
-            if not await file.revoke(token_id, datetime.now(UTC)):
+        async def revoke(book: TokenBook, _config: Config) -> int:
+            if not await book.revoke(token_id, datetime.now(UTC)):
                 return _fail(f"token {token_id!r} was not found: `turnwire token list` shows the ids", 1)
             if self._as_json:
                 print_json({"revoked": token_id})
@@ -117,20 +116,20 @@ class TokenCommands:
                 print(f"revoked {token_id}")
             return 0
 
-        return self._with_file(revoke)
+        return self._with_tokens(revoke)
 
-    def _with_file(self, action: Callable[[TokenFile, Config], Awaitable[int]], *, create: bool = False) -> int:
+    def _with_tokens(self, action: Callable[[TokenBook, Config], Awaitable[int]], *, create: bool = False) -> int:
         try:
             config = self._config()
         except ConfigError as error:
             return _fail(str(error), 2)
 
         async def act() -> int:
-            file = await TokenFile.open(config.token_file(), create=create)
+            book = await open_tokens(config.token_place(), create=create)
             try:
-                return await action(file, config)
+                return await action(book, config)
             finally:
-                await file.aclose()
+                await book.aclose()
 
         try:
             return asyncio.run(act())
@@ -146,7 +145,7 @@ class TokenCommands:
         """
         document = open_document(self._path, self._environ, self._options)
         config = read_config(document)
-        named = config.auth.tokens is not None or document.source("storage.path") != "default"
+        named = config.auth.tokens is not None or config.storage.url or document.source("storage.path") != "default"
         if named or document.file is None:
             return config
         path, there = config.storage.path, document.file.parent / config.storage.path

@@ -93,8 +93,14 @@ class Config(Struct, frozen=True, kw_only=True):
     mcp: Mapping[str, McpSettings] = {}
 
     def token_file(self) -> Path:
-        """Returns the SQLite file of the tokens."""
+        """Returns the SQLite file of the tokens; see `token_place`."""
         return self.auth.tokens or self.storage.path.with_name(f"{self.storage.path.stem}-tokens.db")
+
+    def token_place(self) -> str:
+        """Returns where the tokens are: the address of the database of PostgreSQL, or else the path of their file."""
+        if self.storage.url and self.auth.tokens is None:
+            return self.storage.url
+        return str(self.token_file().absolute())
 
     def private_files(self) -> tuple[Path, ...]:
         """Returns the files with secrets of the server besides its database, which need not exist."""

@@ -103,7 +103,8 @@ class AuthConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ways to sign in, of which a call needs one: tokens of `turnwire token`, JSON web tokens (`[auth.jwt]`), client
     certificates (`[auth.mtls]`)."""
     tokens: Path | None = None
-    """The SQLite file of the tokens. Default: in the folder of the database, `turnwire-tokens.db` for `turnwire.db`."""
+    """An SQLite file for the tokens. Default: `turnwire-tokens.db` beside `turnwire.db`; with `storage.url` they are in
+    that database."""
     jwt: JwtSettings | None = None
     """JSON web tokens."""
     mtls: MtlsSettings | None = None
@@ -114,7 +115,7 @@ class StorageConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Where conversations are stored."""
 
     path: Path = Path("turnwire.db")
-    """The SQLite file. With `url` only the folder of tokens and of requests too large for memory."""
+    """The SQLite file. With `url` only the folder of requests too large for memory."""
     url: str = ""
     """PostgreSQL in place of the file: `postgresql://USER@HOST/DATABASE`; "" for none. The password is in PGPASSWORD or
     PGPASSFILE. Needs the extra `postgres`."""

@@ -4,7 +4,8 @@ Both have the same tables, so rows are copied as they are, with their numbers, p
 with their resume tokens. All rows come in one transaction, which ends when the copied rows were compared with
 those that were read. Until then the target has a mark, and no server serves it.
 
-The index of words is not copied, because that of a file cannot be read: the next start makes it anew.
+The index of words is not copied, because that of a file cannot be read: the next start makes it anew. The tokens of
+callers come along, although a file has them beside it.
 """
 
 import contextlib
@@ -22,11 +23,14 @@ from turnwire.domain.errors import StorageCorrupt, StorageError
 from turnwire.storage.rows import Row
 from turnwire.storage.sql.changes import Insert
 from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.tokens import put_tokens, token_rows
 from turnwire.storage.sql.unfinished import MARK, Unfinished
 from turnwire.storage.sqlite import schema
 from turnwire.storage.sqlite.care.damaged_log import refuse_damaged_log
 from turnwire.storage.sqlite.connection import ProcessLock, opened
 from turnwire.storage.sqlite.files import DatabaseFiles
+from turnwire.storage.sqlite.tokens import opened_tokens
+from turnwire.storage.tokens import is_address
 
 MADE_ANEW = ("search_index", "search_entries", "search_state")
 """Tables that the next start fills."""
@@ -47,6 +51,8 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """How many, by table."""
     checksums: dict[str, str]
     """Checksums of the rows of each table, whatever their order and the engine."""
+    tokens: int
+    """How many tokens of callers came along."""
 
 
 class _End(NamedTuple):
@@ -66,7 +72,13 @@ class _End(NamedTuple):
     """Lets the numbers that the engine gives go on behind those that the rows of tables have."""
 
 
-def move(source: str, target: str, advance: Callable[[int, int], None] = lambda _done, _all: None) -> Moved:
+def move(
+    source: str,
+    target: str,
+    advance: Callable[[int, int], None] = lambda _done, _all: None,
+    *,
+    tokens: tuple[str, str] | None = None,
+) -> Moved:
     """Copies all of a database into an empty one, and returns when the copy is verified and stored.
 
     The source is only read. An interrupted move has stored no rows, and may be repeated.
@@ -75,11 +87,14 @@ def move(source: str, target: str, advance: Callable[[int, int], None] = lambda 
         source: The path of a file, or the address of a database of PostgreSQL.
         target: Where to: a file that is made, or a database without tables.
         advance: Called with how many rows are copied or compared, and how many are to be.
+        tokens: Where the tokens of callers are, and where to copy them: one of the two databases, or a file for them.
+            None leaves them where they are.
 
     Raises:
         StorageBusy: a server has one of them, or it cannot be reached.
         StorageCorrupt: the source is damaged, or is no database of Turnwire, or not all of it has come.
-        StorageError: the source has another schema, or the target is not empty; or the database failed.
+        StorageError: the source has another schema, or the target is not empty or has other tokens; or the database
+            failed.
     """
     columns = tables()
     with _opened(source, is_target=False) as old:
@@ -94,12 +109,14 @@ def move(source: str, target: str, advance: Callable[[int, int], None] = lambda 
                     if wrong := [table for table in columns if read[table] != found[table]]:
                         raise StorageCorrupt(f"{new.name}: not all of {', '.join(wrong)} was copied; nothing is stored")
                     new.settle(columns)
+                    carried = 0 if tokens is None else _carry_tokens(old, new, *tokens)
                     new.db.run(f"DROP TABLE {MARK}")
     return Moved(
         source=old.name,
         target=new.name,
         rows={table: tally.rows for table, tally in read.items()},
         checksums={table: tally.checksum for table, tally in read.items()},
+        tokens=carried,
     )
 
 
@@ -204,6 +221,35 @@ def _tally(end: _End, table: str, columns: Sequence[str], progress: _Progress) -
     return tally
 
 
+def _carry_tokens(old: _End, new: _End, source: str, target: str) -> int:
+    """Copies the tokens. What the target has of them, as it was the source of an earlier move, is written anew."""
+    if not is_address(source) and not Path(source).exists():
+        return 0
+    with _tokens(old, source) as db:
+        rows = token_rows(db)
+    if rows:
+        with _tokens(new, target) as db:
+            if {row[0] for row in token_rows(db)} - {row[0] for row in rows}:
+                raise StorageError(f"{target} has tokens that {source} does not have: put it away")
+            put_tokens(db, rows)
+    return len(rows)
+
+
+@contextlib.contextmanager
+def _tokens(end: _End, place: str) -> Iterator[Database]:
+    """Yields the database with the tokens of an end: in its transaction, or in one of a file of tokens."""
+    if is_address(place):
+        with _named(end):
+            yield end.db
+        return
+    with closing(opened_tokens(Path(place), create=True)) as db:
+        try:
+            with db.transaction():
+                yield db
+        except db.failures as error:
+            raise StorageError(f"{place}: {db.translate(error).message}", {"path": place}) from error
+
+
 def _rows(end: _End, table: str, columns: Sequence[str]) -> Iterator[Row]:
     return end.read(f"SELECT {', '.join(columns)} FROM {table}")
 
@@ -225,11 +271,6 @@ def _named(end: _End) -> Iterator[None]:
 
 def _opened(name: str, *, is_target: bool) -> AbstractContextManager[_End]:
     return _server(name, is_target=is_target) if is_address(name) else _file(Path(name), is_target=is_target)
-
-
-def is_address(name: str) -> bool:
-    """Returns whether a name is the address of a database of PostgreSQL."""
-    return name.startswith(("postgresql://", "postgres://"))
 
 
 @contextlib.contextmanager

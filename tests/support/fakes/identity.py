@@ -1,12 +1,29 @@
 """Callers and what identifies them, in memory."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
 
 from turnwire.api.admission.overload import Overload
 from turnwire.domain.errors import Unauthenticated
 from turnwire.domain.limits import Limits
-from turnwire.domain.principal import ANONYMOUS, Principal
+from turnwire.domain.principal import ANONYMOUS, Principal, Role
 from turnwire.ports.identity.authenticator import ClientCertificate
+from turnwire.ports.identity.token_book import TokenRecord
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def token_record(number: int, expires_at: datetime | None = None) -> TokenRecord:
+    """A token, later than those of lower numbers."""
+    return TokenRecord(
+        token_id=f"tok_{number}",
+        token_hash=bytes([number]) * 32,
+        principal=Principal(tenant="acme", subject="eve", role=Role.WRITER),
+        created_at=START + timedelta(seconds=number),
+        expires_at=expires_at,
+        last_used_at=None,
+        revoked_at=None,
+    )
 
 
 class FakeCaller:

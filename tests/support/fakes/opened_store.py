@@ -14,12 +14,14 @@ from tests.support.fakes.domain_values import NOW
 from tests.support.oracles.sound import assert_sound
 from turnwire.api.wire.codec import ProtoCodec
 from turnwire.ports.codec import Codec
+from turnwire.ports.identity.token_book import TokenBook
 from turnwire.ports.store import Publisher, StoredEvent
 from turnwire.ports.telemetry.observer import Observer
 from turnwire.storage.sql.database import Database
 from turnwire.storage.sql.store import SqlStore
 from turnwire.storage.sqlite.database import SqliteDatabase
 from turnwire.storage.sqlite.store import SqliteStore, StorageSettings
+from turnwire.storage.tokens import open_tokens
 
 _CODEC = ProtoCodec()
 
@@ -38,6 +40,10 @@ class Engine:
         """Opens the database of a folder beside the store, to look at what is stored or to damage it."""
         path = folder / "turnwire.db"
         return closing(sqlite3.connect(path, isolation_level=None, timeout=200, factory=SqliteDatabase))
+
+    async def tokens(self, folder: Path) -> TokenBook:
+        """Opens the tokens of callers of the server of a folder."""
+        return await open_tokens(str(folder / "turnwire-tokens.db"))
 
     def assert_sound(self, folder: Path) -> None:
         """Checks that the database of a folder has no damage, and counts what it has."""

@@ -19,7 +19,7 @@ def test_help_does_not_wait_for_heavy_imports() -> None:
         "import sys\n"
         "from turnwire.cli import main\n"
         "try:\n    main()\nexcept SystemExit: pass\n"
-        "print(sorted({'grpc', 'google', 'aiosqlite', 'openai', 'anthropic', 'structlog'} & set(sys.modules)))"
+        "print(sorted({'grpc', 'google', 'sqlite3', 'openai', 'anthropic', 'structlog'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

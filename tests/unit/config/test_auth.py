@@ -23,7 +23,15 @@ def test_paths_start_at_the_file() -> None:
 
 def test_tokens_are_beside_the_database() -> None:
     """In a file of their own."""
-    assert load('[storage]\npath = "data/talk.db"\n').token_file() == Path.cwd() / "data/talk-tokens.db"
+    assert load('[storage]\npath = "data/talk.db"\n').token_place() == str(Path.cwd() / "data/talk-tokens.db")
+
+
+def test_tokens_are_in_the_database_of_postgresql() -> None:
+    """Unless a file is named for them."""
+    url = '[storage]\nurl = "postgresql://u@h/d"\n'
+    assert load(url).token_place() == "postgresql://u@h/d"
+    named = load('[auth]\nmethods = ["token"]\ntokens = "mine.db"\n' + url)
+    assert named.token_place() == str(Path.cwd() / "mine.db")
 
 
 @pytest.mark.parametrize("keys", ["https://id.example/jwks", "http://127.0.0.1:8080/jwks", "http://localhost/jwks"])

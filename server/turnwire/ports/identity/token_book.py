@@ -62,5 +62,5 @@ class TokenBook(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Closes the file. Idempotent."""
+        """Closes the file, or the connection. Idempotent."""
         ...

@@ -332,8 +332,26 @@ CREATE TABLE nodes (
 );
 """
 
-MIGRATIONS: tuple[str, ...] = (SCHEMA, SEVERAL_SERVERS)
+TOKENS = """
+-- the tokens of callers, which SQLite has in a file of their own
+CREATE TABLE tokens (
+    token_id         text PRIMARY KEY,
+    token_hash       bytea NOT NULL UNIQUE,
+    tenant           text NOT NULL,
+    subject          text NOT NULL,
+    role             text NOT NULL,
+    created_at_ms    bigint NOT NULL,
+    expires_at_ms    bigint,
+    last_used_at_ms  bigint,
+    revoked_at_ms    bigint
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (SCHEMA, SEVERAL_SERVERS, TOKENS)
 """Element n - 1 makes schema n of the one before it. Texts are compared by their bytes, as in SQLite."""
+
+TOKENS_VERSION = MIGRATIONS.index(TOKENS) + 1
+"""The first schema that has tokens."""
 
 AHEAD = 1
 """Migrations of the next release that this one can live with."""

@@ -1,0 +1,66 @@
+"""Turnwire's own tokens in a database of PostgreSQL, whose servers and commands all use the same table."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import psycopg
+
+from turnwire.domain.errors import StorageError
+from turnwire.storage.postgres.connection import PostgresDatabase, connected, opened
+from turnwire.storage.postgres.schema import TOKENS_VERSION, migrate, schema_version
+from turnwire.storage.rows import Row
+from turnwire.storage.sql.connection import Connection
+from turnwire.storage.sql.database import Database
+from turnwire.storage.sql.tokens import SqlTokens
+
+_OPTIONS: dict[str, str | int] = {"connect_timeout": 2, "tcp_user_timeout": 3000}
+"""A server looks each second: it has to notice soon that a connection leads nowhere."""
+
+T = TypeVar("T")
+
+
+class _TokenConnection(PostgresDatabase):
+    """A connection for tokens."""
+
+    def _connected(self) -> "psycopg.Connection[Row]":
+        return connected(self._url, psycopg.Connection, **_OPTIONS)
+
+
+class PostgresTokens(SqlTokens):
+    """The tokens of a database. A connection that was lost is made again at the next use."""
+
+    @classmethod
+    async def open(cls, url: str, *, create: bool = True) -> "PostgresTokens":
+        """Connects.
+
+        Args:
+            url: The address of the database.
+            create: Whether to bring the database to the newest schema, as the start of a server does.
+
+        Raises:
+            StorageError: it cannot be reached, has no tokens, or is not one of Turnwire.
+        """
+        opening = partial(opened, url, read_only=False, kind=_TokenConnection)
+        connection = await Connection.open(opening, is_reader=False)
+        try:
+            await connection.run(migrate if create else _refuse_without_tokens)
+        except BaseException:
+            await connection.close()
+            raise
+        return cls(connection)
+
+    async def _run(self, function: Callable[[Database], T]) -> T:
+        return await super()._run(partial(_with_connection, function))
+
+
+def _with_connection(function: Callable[[Database], T], db: Database) -> T:
+    assert isinstance(db, PostgresDatabase)
+    if db.connection.closed:
+        db.renew()
+    return function(db)
+
+
+def _refuse_without_tokens(db: Database) -> None:
+    if schema_version(db) < TOKENS_VERSION:
+        raise StorageError("the database has no tokens yet: `turnwire token create` makes the first one")

@@ -129,7 +129,7 @@ ELSEWHERE = {
     "client_tool_timeout_seconds": "e2e/test_limits.py test_a_client_that_does_not_answer_is_answered_for",
     "leased_tool_timeout_seconds": "unit/core/tools/test_calls.py test_leases_hold_a_call_up_for_a_bounded_time",
     "question_timeout_seconds": "unit/core/tools/test_questions.py test_a_question_expires_when_its_time_is_over",
-    "flush_interval_seconds": "fault/test_kill.py test_kill_loses_nothing_that_was_promised",
+    "flush_interval_seconds": "fault/test_killed_drafts.py test_a_long_text_survives_up_to_the_last_save",
     "max_parallel_tool_calls": "unit/core/tools/test_server_calls.py"
     " test_calls_of_the_servers_tools_run_up_to_the_limit_at_once",
     "max_running_turns": "e2e/test_queue.py test_turns_over_the_limit_wait_for_a_slot",

@@ -11,10 +11,17 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from opencode.event.event_pb2 import WatchEventsResponse
-from opencode.message.content_pb2 import MESSAGE_STATUS_STREAMING, SessionMessage
+from opencode.message.content_pb2 import (
+    MESSAGE_STATUS_STREAMING,
+    Part,
+    ReasoningContent,
+    RefusalContent,
+    SessionMessage,
+    TextContent,
+)
 from opencode.message.message_pb2 import ListMessagesResponse
 from opencode.session.session_pb2 import SessionInfo, SessionStatus
-from turnwire_client import Conversation
+from turnwire_client import Conversation, text_of
 
 FOLDER = Path(os.environ.get("TURNWIRE_VECTORS") or Path(__file__).parents[2] / "vectors")
 FILES = sorted(FOLDER.glob("*.json"))
@@ -79,3 +86,15 @@ def test_vector(file: Path, looks: bool) -> None:
 def test_there_are_vectors() -> None:
     """An empty folder would test nothing."""
     assert FILES
+
+
+def test_text_of_joins_the_text_parts() -> None:
+    """And leaves out everything else."""
+    parts = [
+        Part(reasoning=ReasoningContent(text="Hm.")),
+        Part(text=TextContent(text="één ")),
+        Part(refusal=RefusalContent(text="no")),
+        Part(text=TextContent(text="世界")),
+    ]
+    assert text_of(SessionMessage(parts=parts)) == "één 世界"
+    assert text_of(SessionMessage()) == ""

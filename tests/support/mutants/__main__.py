@@ -4,7 +4,7 @@
 
 Results are kept in `build/mutants/SEED/session.sqlite`, a session of cosmic-ray: the same command goes on with it. Who
 survived meets more tests with more suites, or with more seconds.
-Exits 1 when a mutant survived that nobody has answered.
+Exits 1 when a mutant survived.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from pathlib import Path
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkerOutcome, WorkItem, WorkResult
 
-from tests.support.mutants.answers import Answers, change
 from tests.support.mutants.covering import SUITES, Covering
 from tests.support.mutants.kinds import KINDS, mutated
 from tests.support.mutants.sample import ROOMS, drawn
@@ -41,10 +40,8 @@ class Session:
         self._covered = folder / "covered"
         self._output = folder / "output.txt"
         self._results = results
-        self._answers = Answers.read()
         self.counts: collections.Counter[tuple[str, Outcome]] = collections.Counter()
-        self.unanswered: list[str] = []
-        self.answered = 0
+        self.survivors: list[str] = []
 
     def prepare(self, seed: int, count: int, suites: list[str], rooms: list[str]) -> list[WorkItem]:
         """Copies the checkout, runs the tests once, and returns the mutants. What is there already stays."""
@@ -101,15 +98,11 @@ class Session:
         outcome = Outcome(summary.partition(" ")[0])
         kind = next(kind for kind, names in KINDS.items() if spec.operator_name in names)
         self.counts[kind, outcome] += 1
-        was, became = change(result.diff or "")
+        was, became = _change(result.diff or "")
         place = f"{spec.module_path}:{spec.start_pos[0]}"
         print(f"{number}/{count} {summary} {kind}: {place}: {was}  ->  {became}", flush=True)
         if outcome not in KILLED:
-            if reason := self._answers.reason(str(spec.module_path), result.diff or ""):
-                self.answered += 1
-                print(f"    may survive: {reason}", flush=True)
-            else:
-                self.unanswered.append(f"{place}\n    was    {was}\n    became {became}")
+            self.survivors.append(f"{place}\n    was    {was}\n    became {became}")
 
 
 def main() -> int:
@@ -128,7 +121,7 @@ def main() -> int:
         session = Session(folder, results, options.seconds)
         session.run(session.prepare(options.seed, options.count, suites, options.rooms.split(",")))
     _summarize(session, options.seed)
-    return 1 if session.unanswered else 0
+    return 1 if session.survivors else 0
 
 
 def _summarize(session: Session, seed: int) -> None:
@@ -138,8 +131,8 @@ def _summarize(session: Session, seed: int) -> None:
         print(f"{kind:<15}" + "".join(f"{session.counts[kind, outcome]:>10}" for outcome in outcomes))
     killed = sum(count for (_, outcome), count in session.counts.items() if outcome in KILLED)
     total = session.counts.total()
-    print(f"killed {killed} of {total} ({killed / max(total, 1):.0%}); {session.answered} survived with a reason")
-    for survivor in session.unanswered:
+    print(f"killed {killed} of {total} ({killed / max(total, 1):.0%})")
+    for survivor in session.survivors:
         print(f"survived: {survivor}")
 
 
@@ -181,6 +174,13 @@ def _cover(checkout: Path, covered: Path, suite: str) -> None:
     env = {**os.environ, "PYTHONPATH": python_path(checkout), "COVERAGE_FILE": str(covered / f"{suite}.coverage")}
     command = [sys.executable, "-m", "tests.support.mutants.covering", str(covered), suite]
     subprocess.run(command, cwd=checkout, env=env, check=True)
+
+
+def _change(diff: str) -> tuple[str, str]:
+    """Returns what the changed lines of a unified diff were, and what they became."""
+    lines = [line for line in diff.splitlines() if not line.startswith(("---", "+++"))]
+    was, became = ([line[1:].strip() for line in lines if line.startswith(sign)] for sign in "-+")
+    return " / ".join(was), " / ".join(became)
 
 
 def _diff(before: str, after: str) -> str:

@@ -11,7 +11,7 @@ INTRODUCTION = """# Phases
 
 What happens to the turns of a session, and to a tool call, is decided by commands, one after the other, [on what is
 stored](../decisions/0084-decided-on-what-is-stored.md). This page is made from the tables in
-`core/turns/schedule.py` and `core/tools/calls.py`, which tests compare with what is decided.
+`core/turns/schedule.py` and `core/tools/calls.py`, which also have the commands that leave the phase as it is.
 """
 
 OF_CALL = {
@@ -29,13 +29,10 @@ def phases() -> str:
     """Returns the text of the page."""
     turns = _diagram(OF_TURNS, lambda phase: str(phase.__name__))
     calls = _diagram(OF_CALLS, lambda phase: str(phase.value))
-    about_turns = "\n".join(
-        f"| {phase.__name__} | {_first_sentence(phase)} | {_names(to)} |" for phase, to in OF_TURNS.items()
-    )
-    about_calls = "\n".join(f"| {phase.value} | {OF_CALL[phase]} | {_names(to)} |" for phase, to in OF_CALLS.items())
-    head = "| phase | what it means | commands |\n|---|---|---|"
-    of_turns = f"## The turns of a session\n\n{turns}\n\n{head}\n{about_turns}"
-    of_calls = f"## A tool call\n\n{calls}\n\n{head}\n{about_calls}"
+    about_turns = "\n".join(f"- **{phase.__name__}**: {_first_sentence(phase)}" for phase in OF_TURNS)
+    about_calls = "\n".join(f"- **{phase.value}**: {OF_CALL[phase]}" for phase in OF_CALLS)
+    of_turns = f"## The turns of a session\n\n{turns}\n\n{about_turns}"
+    of_calls = f"## A tool call\n\n{calls}\n\n{about_calls}"
     return f"{INTRODUCTION}\n{of_turns}\n\n{of_calls}\n"
 
 
@@ -49,10 +46,6 @@ def _diagram(table: Mapping, name: Callable[[object], str]) -> str:  # type: ign
                     found.setdefault((name(phase), name(one)), []).append(command.__name__)
     edges = "\n".join(f"    {before} --> {after}: {', '.join(names)}" for (before, after), names in found.items())
     return f"```mermaid\nstateDiagram-v2\n{edges}\n```"
-
-
-def _names(commands: Mapping[type, object]) -> str:
-    return ", ".join(f"`{command.__name__}`" for command in commands) or "none"
 
 
 def _first_sentence(phase: type) -> str:
